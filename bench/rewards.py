@@ -15,13 +15,12 @@ from pathlib import Path
 
 from bench.hook_edits import edits
 from bench.verdict import Verdicts
-from proxy.rewards.builtin import score_group
 from proxy.rewards.hooks.child import HookLimits
 from proxy.rewards.hooks.source import HookSource
-from proxy.rewards.model.assembly import Assembly
+from proxy.rewards.model.assembly import Assembly, score_group
 from proxy.rewards.model.file import parse
 from proxy.rewards.model.source import ComposedSource
-from proxy.rewards.part import Surroundings
+from proxy.rewards.part import PartEnvironment
 from proxy.rewards.source import Abstention, Answer, GroupContext, SourceHealth
 from tests.support.reward_corpus import NAMES, measured, prompts
 from tests.support.scripted_judge import ScriptedJudge
@@ -84,7 +83,7 @@ def processor_ms(score: Callable[[GroupContext], object], groups: list[GroupCont
 
 def all_parts(groups: list[GroupContext]) -> float:
     """The same for a model of every kind that answers at once."""
-    assembly = Assembly(parse(ALL, None), Path(), Surroundings())
+    assembly = Assembly(parse(ALL, None), Path(), PartEnvironment())
     past = [assembly.look(group(40)).readings[0].grams for _ in range(50)]
 
     def score(one: GroupContext) -> None:
@@ -144,7 +143,7 @@ async def judge_calls(folder: Path, mode: str, again: bool = False) -> int:
     async with ScriptedJudge() as judge:
         file = folder / f"{mode}.yaml"
         file.write_text(f"parts:\n  judge: {{url: '{judge.url}', model: judge-1, mode: {mode}}}\n")
-        source = ComposedSource(file, Surroundings(folder / f"home-{mode}-{again}"))
+        source = ComposedSource(file, PartEnvironment(folder / f"home-{mode}-{again}"))
         await source.start()
         try:
             one = group(40)

@@ -47,18 +47,18 @@ from proxy.alerts import clear_alert, expire_alerts, show_alert
 from proxy.api.handler import Desk
 from proxy.context import Seat, ServerSeat
 from proxy.control.api import Control
-from proxy.control.dispatch import Orders
+from proxy.control.dispatch import CommandDispatcher
 from proxy.control.journal_alerts import follow_journal
-from proxy.control.watch_only import Looking, WatchOrders, watch_app, watching
+from proxy.control.watch_only import ReadOnlyTransport, WatchOnlyCommands, watch_app, watching
 from proxy.dataset_rows import Rows
 from proxy.endpoint import create_app
 from proxy.groups.handover import mode_at_start, note_waited, tell_waited, unrated
 from proxy.http.router import FrontDoor
 from proxy.http.tls_listener import Server
 from proxy.rewards.model.live import kind_of, parts_of
-from proxy.rewards.monitor.unscored import UnscoredWatch
-from proxy.rewards.monitor.watcher import RewardGuard
-from proxy.rewards.select import chosen, source_of
+from proxy.rewards.monitor.unscored import UnscoredMonitor
+from proxy.rewards.monitor.watcher import RewardMonitor
+from proxy.rewards.select import display_name, select_source
 from proxy.rewards.source import Abstention, SourceHealth
 from proxy.servers.observe_mode import seat_of as observing
 from proxy.servers.watch import ServerWatch
@@ -123,7 +123,7 @@ async def _serve(options: ProxyOptions, role: Role, sock: socket.socket) -> int:
     url = public_url(settings.host, port, "https" if settings.tls_cert else "http")
     async with _parts(options, url) as (seat, groups):
         hosts = frozenset({settings.host, socket.gethostname()})
-        orders = WatchOrders(seat) if groups is None else Orders(seat, groups)
+        orders = WatchOnlyCommands(seat) if groups is None else CommandDispatcher(seat, groups)
         control = Control(seat, orders, options.home.token(), hosts)
         desk = None if groups is None else Desk(seat, groups)
         if groups is None:
@@ -237,7 +237,7 @@ async def _parts(options: ProxyOptions, url: str) -> AsyncIterator[tuple[Seat, G
                 journal=journal,
                 bus=bus,
                 servers=servers,
-                rewards=chosen(home, settings, bus.publish),
+                rewards=select_source(home, settings, bus.publish),
                 rows=Rows(),
                 tasks=tasks,
                 client_uuid=client_uuid,
@@ -282,9 +282,9 @@ async def _running(seat: Seat, home: Home, url: str, notice: str) -> AsyncIterat
     if not told:
         changed(seat.rewards.health())
     _note_missing_rewards(seat, rewards_before)
-    seat.tasks.spawn(RewardGuard(seat.bus).run(), "reward watch")
+    seat.tasks.spawn(RewardMonitor(seat.bus).run(), "reward watch")
     limit = seat.settings.reward_limit
-    seat.tasks.spawn(UnscoredWatch(seat.bus, limit).run(), "unscored watch")
+    seat.tasks.spawn(UnscoredMonitor(seat.bus, limit).run(), "unscored watch")
     targets = seat.settings.servers()
     for name, server in seat.servers.items():
         own = home if targets[name] == "embedded" else None
@@ -309,7 +309,7 @@ async def _announce(seat: Seat, url: str, notice: str) -> None:
             embedded=tuple(
                 name for name, url in seat.settings.servers().items() if url == "embedded"
             ),
-            rewards=source_of(seat.settings, seat.rewards),
+            rewards=display_name(seat.settings, seat.rewards),
             rating_mode=mode_at_start(seat),
             watch_only=seat.settings.proxy.watch_only,
         )
@@ -352,7 +352,7 @@ def _server(
         url = info.url if info and info.url else _expected(settings)
     only = settings.proxy.watch_only
     client = AsyncSwarmClient(
-        url, Looking(transport) if only else transport, client_uuid, name=name
+        url, ReadOnlyTransport(transport) if only else transport, client_uuid, name=name
     )
     watcher = Watcher(client)
     desk = GroupClaimer(client, watcher, known=lambda: _held(bus, name))
@@ -400,7 +400,7 @@ def _rewards_changed(seat: Seat, health: SourceHealth) -> None:
         if not error.fell:  # that says itself what becomes of groups
             cause = f"{cause}; {_serving(health, judging)}"
         show_alert(seat.bus, key, cause, todo, level=health.level)
-    source = source_of(seat.settings, seat.rewards)
+    source = display_name(seat.settings, seat.rewards)
     over = {"judge", "rewards"} if source == "builtin" else {"judge", "rewards", GONE}
     for old in over - {key}:
         clear_alert(seat.bus, old)
@@ -431,7 +431,7 @@ def _note_missing_rewards(seat: Seat, before: str) -> None:
         before: What made the rewards of the run before: a path, `builtin`, or empty.
     """
     path = Path(before).expanduser()
-    builtin = source_of(seat.settings, seat.rewards) == "builtin"
+    builtin = display_name(seat.settings, seat.rewards) == "builtin"
     if builtin and path.is_absolute() and not path.exists():
         cause = f"the built-in rewards train now: the rewards of the last run are gone, {before}"
         todo = "Restore that file or folder; dismiss this when the built-in rewards are wanted"

@@ -33,11 +33,11 @@ def _made(patient: Patient) -> "list[Judge] | Finding":
         todo = "Give the file with --rewards, or take rewards.file out of the settings"
         missing = Finding("judges", "rewards", "fail", f"there is no file {file}", todo)
         return missing if named else []
-    from proxy.rewards.judge.budget import Desk, own_of
+    from proxy.rewards.judge.budget import JudgeBudgets, own_server
     from proxy.rewards.judge.part import Judge
     from proxy.rewards.model.file import ModelFault, load, make
 
-    desk = Desk()
+    desk = JudgeBudgets()
     try:
         model = load(file)
         made = [make(one, model, file.parent) for one in model.active if one.kind == "judge"]
@@ -46,7 +46,7 @@ def _made(patient: Patient) -> "list[Judge] | Finding":
         text = one_line(f"{at}: {fault.cause}", 300)
         return Finding("judges", "rewards", "fail", text, "Correct the file")
     if made:
-        desk.own = own_of(own.upstream)
+        desk.own = own_server(own.upstream)
     return [Judge(one.options, desk) for one in made if isinstance(one, Judge)]
 
 

@@ -29,7 +29,7 @@ from core.journal.history import read_page
 from core.journal.writer import JournalError
 from core.settings.effective import EffectiveSettings, shown_settings
 from proxy.context import Seat
-from proxy.control.dispatch import Reply
+from proxy.control.dispatch import CommandReply
 from proxy.control.job_info import sheet
 from proxy.control.job_store import JobStore
 from proxy.dataset_rows import Row
@@ -57,10 +57,10 @@ class _Refused(AjetError):
         super().__init__(what, todo=todo)
 
 
-class Hands(Protocol):
+class CommandHandler(Protocol):
     """Who carries commands out."""
 
-    async def carry_out(self, name: str, args: dict[str, Any]) -> Reply:
+    async def execute(self, name: str, args: dict[str, Any]) -> CommandReply:
         """Do what `name` says; an `AjetError` says why not."""
         ...
 
@@ -96,7 +96,9 @@ async def _no_route(_: Request, error: Exception) -> Response:
 class Control:
     """Answers for one proxy."""
 
-    def __init__(self, seat: Seat, orders: Hands, token: str, hosts: frozenset[str]) -> None:
+    def __init__(
+        self, seat: Seat, orders: CommandHandler, token: str, hosts: frozenset[str]
+    ) -> None:
         self.seat = seat
         self.orders = orders
         self._token = token.encode()
@@ -268,7 +270,7 @@ class Control:
         args = await _body(request)
         if not isinstance(args, Mapping):
             raise _Refused(400, "the arguments of a command are a JSON object")
-        message, result = await self.orders.carry_out(name, validate(name, args))
+        message, result = await self.orders.execute(name, validate(name, args))
         return _json({"ok": True, "message": message, "result": result})
 
     async def _row(self, request: Request) -> Response:

@@ -12,13 +12,13 @@ from core.state import Mock
 from proxy.admission.registry import Groups
 from proxy.alerts import dismiss_alert
 from proxy.context import Seat
-from proxy.control.engine_commands import EngineOrders
+from proxy.control.engine_commands import EngineCommands
 from proxy.control.group_commands import GroupCommands
-from proxy.control.journal_commands import JournalOrders
-from proxy.control.probes import Tries
-from proxy.control.rater_commands import RatingOrders
-from proxy.control.what_if import RewardTrials
-from proxy.rewards.model.live import RewardOrders
+from proxy.control.journal_commands import JournalCommands
+from proxy.control.probes import PromptProbes
+from proxy.control.rater_commands import RaterCommands
+from proxy.control.what_if import WhatIfCommands
+from proxy.rewards.model.live import RewardCommands
 
 log = logging.getLogger(__name__)
 
@@ -41,36 +41,29 @@ def _size(name: str, value: Any) -> str:
     return f"({len(value)} items)" if isinstance(value, list | tuple | dict) else "(set)"
 
 
-Reply = tuple[str, dict[str, Any]]
+CommandReply = tuple[str, dict[str, Any]]
 
 _ENDED = frozenset({"finished", "stopped", "failed"})
 
 
-class Orders:
+class CommandDispatcher:
     """One proxy's hands."""
 
-    def __init__(self, seat: Seat, groups: Groups, commands: GroupCommands | None = None) -> None:
+    def __init__(
+        self, seat: Seat, groups: Groups, group_commands: GroupCommands | None = None
+    ) -> None:
         self.seat = seat
         self.groups = groups
-        self._commands = commands = commands or GroupCommands(groups)
-        rewards = RewardOrders(seat.rewards)
+        group_commands = group_commands or GroupCommands(groups)
+        rewards = RewardCommands(seat.rewards)
         self._table: Mapping[str, Callable[[dict[str, Any]], Awaitable[str]]] = {
-            "group.rate": self._rate,
-            "group.unrate": lambda args: commands.unrate(**args),
-            "group.accept": lambda args: commands.accept(**args),
-            "group.abort": lambda args: commands.abort(**args),
-            "group.rescore": lambda args: commands.rescore(**args),
-            "group.refill": lambda args: commands.refill(**args),
-            "group.rerun": lambda args: commands.rerun(**args),
-            "group.mark": lambda args: commands.mark(**args),
-            "group.note": lambda args: commands.note(**args),
-            "rating.mode": lambda args: commands.set_mode(**args),
-            **EngineOrders(seat).table,
-            **RatingOrders(seat, commands).table,
-            **Tries(seat, groups, commands.abort).table,
+            **group_commands.table,
+            **EngineCommands(seat).table,
+            **RaterCommands(seat, group_commands).table,
+            **PromptProbes(seat, groups, group_commands).table,
             **rewards.table,
-            **RewardTrials(seat, rewards).table,
-            **JournalOrders(seat).table,
+            **WhatIfCommands(seat, rewards).table,
+            **JournalCommands(seat).table,
             "alert.dismiss": self._dismiss,
             "mock.pause": self._mock_pause,
             "mock.resume": self._mock_resume,
@@ -78,7 +71,7 @@ class Orders:
             "proxy.drain": self._drain,
         }
 
-    async def carry_out(self, name: str, args: dict[str, Any]) -> Reply:
+    async def execute(self, name: str, args: dict[str, Any]) -> CommandReply:
         """Do what `name` says with validated arguments.
 
         Raises:
@@ -91,9 +84,6 @@ class Orders:
             )
         log.info("command %s %s", name, without_texts(args))
         return await handler(args), {}
-
-    async def _rate(self, args: dict[str, Any]) -> str:
-        return await self._commands.rate(**args)
 
     async def _dismiss(self, args: dict[str, Any]) -> str:
         dismiss_alert(self.seat.bus, args["key"])

@@ -12,7 +12,7 @@ from ajet_swarm.protocol.schemas import EngineState
 from core.commands import CommandError
 from core.events import AlertCleared, AlertRaised, JobSent
 from proxy.context import Seat, ServerSeat
-from proxy.control.jobs import START, JobOrders, must_be_off
+from proxy.control.job_commands import START, JobCommands, must_be_off
 from proxy.servers.extensions import (
     CHECKPOINTS,
     PRUNE,
@@ -33,12 +33,12 @@ BASE = "base"
 """Names the weights the policy came with; it is always there."""
 
 
-class EngineOrders:
+class EngineCommands:
     """Orders for the swarm servers of one proxy."""
 
     def __init__(self, seat: Seat) -> None:
         self.seat = seat
-        self.jobs = JobOrders(seat, self.server)
+        self.jobs = JobCommands(seat, self.server)
         self.table: Mapping[str, Callable[[dict[str, Any]], Awaitable[str]]] = {
             **self.jobs.table,
             "engine.stop": self._stop,

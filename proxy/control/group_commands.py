@@ -4,7 +4,8 @@ import asyncio
 import contextlib
 import math
 import time
-from typing import Unpack
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Unpack
 
 from ajet_swarm.common.errors import AjetError
 from core.events import GroupMarked, GroupNoted, RatingModeChanged
@@ -12,7 +13,7 @@ from core.journal.history import read_group
 from core.journal.writer import JournalError
 from core.state import Group
 from proxy.admission.registry import Groups, find_id
-from proxy.control.rating import Look, Voter, accept, rate, unrate
+from proxy.control.rating import VoteDetails, Voter, accept, rate, unrate
 from proxy.groups import refill
 from proxy.groups.rerun import listen, not_now, opened_by, request_of, rescore
 from proxy.groups.run import Run, Stop
@@ -26,18 +27,30 @@ MODES = ("off", "answer_first", "hold")
 
 
 class GroupCommands:
-    """What can be ordered. Ids may be cut to their first characters.
+    """Commands on groups. A group id may be abbreviated to its first characters.
 
-    All of them return a short message for people, and raise an `AjetError` that says why when the
-    order cannot be carried out: nothing has changed then.
+    Each command returns a short message for the operator, or raises an `AjetError` that gives the
+    reason when it is refused; a refused command changes nothing.
 
     Args:
-        groups: The open groups.
+        groups: The registry of live groups.
     """
 
     def __init__(self, groups: Groups) -> None:
-        self.groups = groups
         self.seat = groups.seat
+        self._groups = groups
+        self.table: Mapping[str, Callable[[dict[str, Any]], Awaitable[str]]] = {
+            "group.rate": lambda args: self.rate(**args),
+            "group.unrate": lambda args: self.unrate(**args),
+            "group.accept": lambda args: self.accept(**args),
+            "group.abort": lambda args: self.abort(**args),
+            "group.rescore": lambda args: self.rescore(**args),
+            "group.refill": lambda args: self.refill(**args),
+            "group.rerun": lambda args: self.rerun(**args),
+            "group.mark": lambda args: self.mark(**args),
+            "group.note": lambda args: self.note(**args),
+            "rating.mode": lambda args: self.set_mode(**args),
+        }
 
     def _require_journal(self) -> None:
         """Refuse, before anything changes, an order that cannot be committed now.
@@ -67,7 +80,7 @@ class GroupCommands:
         note: str = "",
         holder: str = "",
         override: bool = False,
-        **look: Unpack[Look],
+        **look: Unpack[VoteDetails],
     ) -> str:
         """Rate the candidates; replaces the automatic reward when the group is sealed.
 
@@ -78,7 +91,7 @@ class GroupCommands:
                 its lease, and `override` is not set; nothing has changed.
             JournalError: writing failed just now; the vote counts for as long as the proxy runs.
         """
-        run = self.groups.open_run(group_id, "rated")
+        run = self._groups.open_run(group_id, "rated")
         self._require_journal()
         voter = Voter(rater, holder, override)
         rate(run, rating, tuple(order), tuple(scores), voter=voter, note=note, **look)
@@ -104,7 +117,7 @@ class GroupCommands:
 
     async def unrate(self, group_id: str, rater: str = "") -> str:
         """Take a rating back, as long as it is not sealed; committed as in `rate`."""
-        run = self.groups.open_run(group_id, "changed")
+        run = self._groups.open_run(group_id, "changed")
         self._require_journal()
         unrate(run, rater)
         await self._committed()
@@ -112,16 +125,16 @@ class GroupCommands:
 
     async def accept(self, group_id: str) -> str:
         """Seal now: with the rating if there is one, else with the automatic reward."""
-        run = self.groups.open_run(group_id, "accepted")
+        run = self._groups.open_run(group_id, "accepted")
         accept(run)
         what = "the rating" if run.rating is not None else "the automatic reward"
         return f"group {run.group_id} is finished with {what}"
 
     async def abort(self, group_id: str, reason: str = "") -> str:
         """Give all episodes of a group back; its user gets what answer there is."""
-        run = self.groups.open_run(group_id, "aborted")
+        run = self._groups.open_run(group_id, "aborted")
         cause = f"aborted by the operator{': ' + reason if reason else ''}"
-        if not self.groups.stop(run, Stop(cause, "ABORTED", busy(2))):
+        if not self._groups.stop(run, Stop(cause, "ABORTED", busy(2))):
             raise NotNow(f"group {run.group_id} is ending already")
         if run.rating is not None and run.task is not None:
             # Until its end is committed, a kill would have the next start send the vote.
@@ -131,13 +144,13 @@ class GroupCommands:
 
     async def rescore(self, group_id: str) -> str:
         """Score a group again that is not sealed, with the present rewards."""
-        run = self.groups.open_run(group_id, "scored again")
+        run = self._groups.open_run(group_id, "scored again")
         await rescore(run)
         return f"group {run.group_id} is scored again"
 
     async def refill(self, group_id: str) -> str:
         """Ask for the candidates that a scored group is short of, and score it again with them."""
-        return await refill.order(self.groups.open_run(group_id, "refilled"))
+        return await refill.order(self._groups.open_run(group_id, "refilled"))
 
     async def rerun(self, group_id: str) -> str:
         """Ask the request of a group again, however old it is; it becomes a new group."""
@@ -147,7 +160,7 @@ class GroupCommands:
             await seat.journal.committed(seat.bus.state.seq)
         opened = await asyncio.to_thread(opened_by, seat, group.group_id)
         try:
-            ticket = await self.groups.submit(request_of(opened, seat.rows))
+            ticket = await self._groups.submit(request_of(opened, seat.rows))
         except Refusal as refusal:
             raise not_now(refusal) from None
         seat.tasks.spawn(listen(ticket), f"again:{ticket.group_id}")

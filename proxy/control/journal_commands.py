@@ -12,7 +12,7 @@ PATIENCE = 40.0
 """Seconds the order is answered within; the pruning goes on."""
 
 
-class JournalOrders:
+class JournalCommands:
     """One proxy's orders about its journal.
 
     Args:

@@ -18,6 +18,7 @@ from core.commands import CommandError
 from core.events import TryAnswered, TryAsked
 from proxy.admission.registry import Groups
 from proxy.context import Seat, ServerSeat
+from proxy.control.group_commands import GroupCommands
 from proxy.dialects.request import ChatRequest, winner
 from proxy.groups.waiter import Reply, Ticket
 from proxy.http.errors import NotNow, Refusal
@@ -29,7 +30,7 @@ LONGEST = 200_000
 _PATIENCE = 30.0
 
 
-class Tries:
+class PromptProbes:
     """The tries of one proxy.
 
     Args:
@@ -38,12 +39,10 @@ class Tries:
         abort: Abort a group, by its id and a reason.
     """
 
-    def __init__(
-        self, seat: Seat, groups: Groups, abort: Callable[[str, str], Awaitable[str]]
-    ) -> None:
+    def __init__(self, seat: Seat, groups: Groups, group_commands: GroupCommands) -> None:
         self.seat = seat
         self.groups = groups
-        self._abort = abort
+        self._group_commands = group_commands
         self.table: Mapping[str, Callable[[dict[str, Any]], Awaitable[str]]] = {
             "engine.try": self._try,
             "engine.try_stop": self._stop,
@@ -137,7 +136,7 @@ class Tries:
             raise NotNow("no such try runs", try_id, "It may have been answered meanwhile")
         self._cancelled.add(try_id)
         try:
-            await self._abort(ticket.group_id, "the try was cancelled")
+            await self._group_commands.abort(ticket.group_id, "the try was cancelled")
         except NotNow:
             self._cancelled.discard(try_id)
             raise

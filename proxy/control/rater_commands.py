@@ -17,7 +17,7 @@ LEASE = 20.0
 LEASE_CAP = 120.0
 
 
-class RatingOrders:
+class RaterCommands:
     """What raters order beside their votes.
 
     Args:

@@ -25,7 +25,7 @@ MOST_VOTES = 20
 KINDS: dict[str, Kind] = {kind: kind for kind in get_args(Kind)}
 
 
-class Look(TypedDict, total=False):
+class VoteDetails(TypedDict, total=False):
     """How a vote came about; see `core.events.GroupRated`."""
 
     tags: tuple[str, ...]
@@ -56,7 +56,7 @@ def rate(
     *,
     voter: Voter,
     note: str = "",
-    **look: Unpack[Look],
+    **look: Unpack[VoteDetails],
 ) -> None:
     """Note a rating; it holds until the group is sealed. Another rater's equal vote stands.
 

@@ -1,6 +1,6 @@
 """Looking on alone: what a proxy is made of that claims nothing, starts nothing, serves nobody.
 
-Whatever asks a server here goes through `Looking`, which lets through only what tells something.
+Every request to a server goes through `ReadOnlyTransport`, which permits only reads.
 """
 
 import asyncio
@@ -21,8 +21,8 @@ from core.settings import ProxySettings
 from core.version import version
 from proxy.alerts import dismiss_alert
 from proxy.context import Seat, ServerSeat
-from proxy.control.dispatch import Reply
-from proxy.control.journal_commands import JournalOrders
+from proxy.control.dispatch import CommandReply
+from proxy.control.journal_commands import JournalCommands
 from proxy.http.asgi import App, Receive, Scope, Send, refuse_unread, send_json
 from proxy.http.errors import NotNow, Refusal
 from proxy.http.router import FrontDoor
@@ -45,7 +45,7 @@ class OnlyLooking(AjetError):
     """Something was about to be changed on a server that is only watched."""
 
 
-class Looking:
+class ReadOnlyTransport:
     """A transport for requests that change nothing.
 
     Args:
@@ -96,14 +96,14 @@ def _refuse(url: str) -> NoReturn:
     raise OnlyLooking("nothing is changed here", urlsplit(url).path, _TODO)
 
 
-class WatchOrders:
+class WatchOnlyCommands:
     """What can be ordered of a proxy that only looks on: it changes nothing on a server."""
 
     def __init__(self, seat: Seat) -> None:
         self.seat = seat
-        self._journal = JournalOrders(seat)
+        self._journal = JournalCommands(seat)
 
-    async def carry_out(self, name: str, args: dict[str, Any]) -> Reply:
+    async def execute(self, name: str, args: dict[str, Any]) -> CommandReply:
         """Do what `name` says with validated arguments.
 
         Raises:

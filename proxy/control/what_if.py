@@ -12,7 +12,7 @@ from ajet_swarm.common.tasks import cancel
 from core.events import WhatIfChanged
 from core.runtime.home import Home
 from proxy.context import Seat
-from proxy.rewards.model.live import RewardOrders
+from proxy.rewards.model.live import RewardCommands
 from proxy.rewards.trial.cases import cases_of, newest, pages
 from proxy.rewards.trial.replay import Tried, summary_of, trial
 from proxy.rewards.trial.source import Choice, bench, model_of
@@ -25,7 +25,7 @@ TELL = 0.5
 """Seconds between two tellings of how far it is."""
 
 
-class RewardTrials:
+class WhatIfCommands:
     """One proxy's what-ifs; one at a time, a new one ends the one before.
 
     Args:
@@ -33,7 +33,7 @@ class RewardTrials:
         orders: Writes what is applied.
     """
 
-    def __init__(self, seat: Seat, orders: RewardOrders) -> None:
+    def __init__(self, seat: Seat, orders: RewardCommands) -> None:
         self._seat = seat
         self._orders = orders
         self._home = Home(seat.journal.path.parent)

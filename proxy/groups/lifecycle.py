@@ -25,7 +25,7 @@ from proxy.groups.score import score
 from proxy.groups.seal_policy import Drop, Seal, Situation, Wait, decide
 from proxy.groups.submit import TAKEN, release, submit
 from proxy.http.errors import Refusal, Stopping
-from proxy.rewards.source import is_told
+from proxy.rewards.source import observes_requests
 from proxy.servers.server_facts import ROLLING, ROLLING_POST, has_lost_all
 
 log = logging.getLogger(__name__)
@@ -148,7 +148,7 @@ class Lifecycle:
     async def _tell_source(self, run: Run) -> None:
         source = run.seat.rewards
         request = run.request
-        if not is_told(source):
+        if not observes_requests(source):
             clear_alert(run.seat.bus, "hook")
             run.n = max(run.n, request.n)
             return

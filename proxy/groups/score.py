@@ -3,8 +3,7 @@
 from ajet_swarm.common.text import one_line
 from core.events import GroupScored, ScoringAbstained
 from proxy.groups.run import Run
-from proxy.rewards.asking import ask
-from proxy.rewards.source import Abstention, Answer, GroupContext, ScoreSheet
+from proxy.rewards.source import Abstention, Answer, GroupContext, ScoreSheet, request_scores
 
 
 def context_of(run: Run) -> GroupContext:
@@ -50,7 +49,7 @@ async def score(run: Run) -> None:
 
 async def evaluate(run: Run) -> ScoreSheet | Abstention:
     """What the source says of the usable candidates now; changes nothing."""
-    return await ask(run.seat.rewards, context_of(run), run.seat.settings.reward_limit)
+    return await request_scores(run.seat.rewards, context_of(run), run.seat.settings.reward_limit)
 
 
 def take(run: Run, sheet: ScoreSheet) -> None:

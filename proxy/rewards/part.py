@@ -1,17 +1,18 @@
-"""The one interface of all that a reward is made of.
+"""The interface that every part of a reward implements.
 
-A part looks at a group and says one number for each answer, with its reason; the model (see
-`modelfile`) says what it weighs. A part that cannot say raises `Abstains`: then the whole group
-has no reward. Nothing is made up.
+A part scores a group: it returns one number with a reason for each answer, and the model (see
+`proxy.rewards.model.file`) weighs the numbers. A part that cannot score raises `PartAbstained`, and
+then the whole group gets no reward: a missing number is never made up.
 """
 
 import importlib
 import logging
 import math
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 import msgspec
 
@@ -23,7 +24,7 @@ from proxy.rewards.text import Reading
 log = logging.getLogger(__name__)
 
 ENTRY_POINTS = "ajet_console.reward_parts"
-"""Entry point group of other packages' kinds: name of the kind -> its `Kind`."""
+"""Entry point group of other packages' kinds: name of the kind -> its `PartKind`."""
 
 _OWN = (
     "length",
@@ -57,12 +58,12 @@ class PartValue(msgspec.Struct, frozen=True, gc=False):
     """Further numbers that are shown with it, at weight 0."""
 
 
-Said = Sequence[PartValue | None] | None
+PartValues = Sequence[PartValue | None] | None
 """One value an answer, in their order; None for an answer the part does not apply to, or in place
 of all when it does not apply to the group. The other weights share its weight there."""
 
 
-class Looked(msgspec.Struct, frozen=True, gc=False):
+class PartInput(msgspec.Struct, frozen=True, gc=False):
     """What a part may look at."""
 
     context: GroupContext
@@ -75,7 +76,7 @@ class Looked(msgspec.Struct, frozen=True, gc=False):
     Empty unless a part has the attribute `looks_back = True`."""
 
 
-class Abstains(Exception):
+class PartAbstained(Exception):
     """The part cannot score this group, and so nobody can."""
 
     def __init__(
@@ -95,11 +96,11 @@ class Abstains(Exception):
         super().__init__(cause)
 
 
-class SettingsFault(UsageError):
+class SettingError(UsageError):
     """A setting of a part is wrong."""
 
     def __init__(
-        self, field: str, what: str, todo: str = "", more: Sequence["SettingsFault"] = ()
+        self, field: str, what: str, todo: str = "", more: Sequence["SettingError"] = ()
     ) -> None:
         self.field = field
         self.more = tuple(more)
@@ -111,14 +112,14 @@ class GroupPart(Protocol):
     """A part that answers at once, on the loop: < 0.05 ms for four short answers.
 
     It may have the attribute `files`, the paths it has read: when one changes the part is made
-    anew; and `looks_back`, true when it wants `Looked.recent`.
+    anew; and `looks_back`, true when it wants `PartInput.recent`.
     """
 
-    def score(self, group: Looked) -> Said:
+    def score(self, group: PartInput) -> PartValues:
         """One value an answer.
 
         Raises:
-            Abstains: it cannot say.
+            PartAbstained: it cannot say.
         """
         ...
 
@@ -135,11 +136,11 @@ class SlowPart(Protocol):
     limit, where it had to begin anew by no fault of its own.
     """
 
-    async def score(self, group: Looked) -> Said:
+    async def score(self, group: PartInput) -> PartValues:
         """One value an answer; within the time limit of the rewards, after which it is cancelled.
 
         Raises:
-            Abstains: it cannot say.
+            PartAbstained: it cannot say.
         """
         ...
 
@@ -161,7 +162,7 @@ class SlowPart(Protocol):
 
 
 @runtime_checkable
-class Told(Protocol):
+class ObservesRequests(Protocol):
     """A slow part that wants to know of requests before any episode is claimed."""
 
     async def request(
@@ -171,7 +172,7 @@ class Told(Protocol):
         ...
 
 
-class Surroundings(msgspec.Struct, frozen=True):
+class PartEnvironment(msgspec.Struct, frozen=True):
     """What the program lends to the parts that need more than their settings."""
 
     home: Path | None = None
@@ -185,10 +186,10 @@ class Surroundings(msgspec.Struct, frozen=True):
 
 
 @runtime_checkable
-class Placed(Protocol):
+class NeedsEnvironment(Protocol):
     """A part that wants to know its surroundings; told once, before `start`."""
 
-    def place(self, around: Surroundings) -> None:
+    def place(self, around: PartEnvironment) -> None:
         """Take note of them."""
         ...
 
@@ -206,15 +207,15 @@ class Setting(msgspec.Struct, frozen=True):
     choices: tuple[str, ...] = ()
 
 
-Made = GroupPart | SlowPart
-Maker = Callable[[str, Mapping[str, Any], Path], Made]
-"""(name, settings, folder that relative paths start from) -> part; raises `SettingsFault`."""
+AnyPart = GroupPart | SlowPart
+PartFactory = Callable[[str, Mapping[str, Any], Path], AnyPart]
+"""(name, settings, folder that relative paths start from) -> part; raises `SettingError`."""
 
 
-class Kind(msgspec.Struct, frozen=True):
+class PartKind(msgspec.Struct, frozen=True):
     """A kind of part: how one is made and what can be set."""
 
-    make: Maker
+    make: PartFactory
     help: str
     """One line."""
     settings: Mapping[str, Setting] = {}
@@ -223,15 +224,15 @@ class Kind(msgspec.Struct, frozen=True):
     slow: bool = False
     """Whether it makes a `SlowPart`."""
 
-    def build(self, name: str, given: Mapping[str, Any], where: Path) -> Made:
+    def build(self, name: str, given: Mapping[str, Any], where: Path) -> AnyPart:
         """A part of this kind, its settings checked and those left out filled in.
 
         Raises:
-            SettingsFault: settings are unknown, missing or wrong; names them all.
+            SettingError: settings are unknown, missing or wrong; names them all.
         """
         known = ", ".join(self.settings) or "no settings of its own"
         faults = [
-            SettingsFault(field, f"there is no setting `{field}`", f"It has: {known}")
+            SettingError(field, f"there is no setting `{field}`", f"It has: {known}")
             for field in given
             if field not in self.settings
         ]
@@ -239,32 +240,32 @@ class Kind(msgspec.Struct, frozen=True):
         for field, setting in self.settings.items():
             try:
                 full[field] = _checked(field, setting, given.get(field), where)
-            except SettingsFault as fault:
+            except SettingError as fault:
                 faults.append(fault)
         if faults:
             first, *others = faults
-            raise SettingsFault(first.field, first.what, first.todo, others) from first
+            raise SettingError(first.field, first.what, first.todo, others) from first
         return self.make(name, full, where)
 
 
 def _checked(field: str, setting: Setting, value: Any, where: Path) -> Any:
     if value is None:
         if setting.default is ...:
-            raise SettingsFault(field, f"`{field}` is missing", setting.help)
+            raise SettingError(field, f"`{field}` is missing", setting.help)
         value = setting.default
         if value is None:
             return None
     converted = _CONVERTERS[setting.type](value, where)
     if converted is None:
-        raise SettingsFault(
+        raise SettingError(
             field, f"`{field}` cannot be {value!r:.60}", f"It is {_WORDS[setting.type]}"
         )
     if setting.choices and converted not in setting.choices:
         valid = ", ".join(setting.choices)
-        raise SettingsFault(field, f"`{field}` cannot be {value!r:.60}", f"Valid: {valid}")
+        raise SettingError(field, f"`{field}` cannot be {value!r:.60}", f"Valid: {valid}")
     if isinstance(converted, int | float) and not setting.least <= converted <= setting.most:
         span = f"{setting.least:g} to {setting.most:g}"
-        raise SettingsFault(field, f"`{field}` cannot be {value!r:.60}", f"It goes from {span}")
+        raise SettingError(field, f"`{field}` cannot be {value!r:.60}", f"It goes from {span}")
     return converted
 
 
@@ -309,14 +310,14 @@ _WORDS = {
 }
 
 
-class _Kinds(Mapping[str, Kind]):
+class _Kinds(Mapping[str, PartKind]):
     """All kinds by name, each imported when it is first asked for; our own names win."""
 
     def __init__(self) -> None:
-        self._known: dict[str, Kind] = {}
+        self._known: dict[str, PartKind] = {}
         self._others: dict[str, EntryPoint] | None = None
 
-    def __getitem__(self, name: str) -> Kind:
+    def __getitem__(self, name: str) -> PartKind:
         """Raises:
         KeyError: there is none of that name.
         UsageError: another package's kind does not load; says why.
@@ -341,10 +342,10 @@ class _Kinds(Mapping[str, Kind]):
             self._others = {one.name: one for one in entry_points(group=ENTRY_POINTS)}
         return self._others
 
-    def _load(self, name: str) -> Kind:
+    def _load(self, name: str) -> PartKind:
         if name in _OWN:
             kind = importlib.import_module(f"proxy.rewards.parts.{name}").KIND
-            assert isinstance(kind, Kind)
+            assert isinstance(kind, PartKind)
             return kind
         point = self._points()[name]
         try:
@@ -356,20 +357,46 @@ class _Kinds(Mapping[str, Kind]):
                 f"entry point {point.value}",
                 "Repair or remove the package that brings it",
             ) from error
-        if not isinstance(kind, Kind):
+        if not isinstance(kind, PartKind):
             raise UsageError(
                 f"the kind `{name}` is a {type(kind).__name__}", f"entry point {point.value}",
-                "It must be a proxy.rewards.part.Kind",
+                "It must be a proxy.rewards.part.PartKind",
             )  # fmt: skip
         return kind
 
 
-KINDS: Mapping[str, Kind] = _Kinds()
+KINDS: Mapping[str, PartKind] = _Kinds()
 
 
-def ruled(kind: str) -> bool:
+def has_fixed_rule(kind: str) -> bool:
     """Whether values of this kind lie in 0 to 1 by a fixed rule of this program.
 
     Those of a hook, of a judge and of another package's kind need not.
     """
     return kind in _OWN and not KINDS[kind].slow
+
+
+_RENAMED = {
+    "Abstains": "PartAbstained",
+    "Kind": "PartKind",
+    "Looked": "PartInput",
+    "Made": "AnyPart",
+    "Maker": "PartFactory",
+    "Placed": "NeedsEnvironment",
+    "Said": "PartValues",
+    "SettingsFault": "SettingError",
+    "Surroundings": "PartEnvironment",
+    "Told": "ObservesRequests",
+}
+"""Earlier public names -> present names: parts in other packages may still import the former."""
+
+
+if not TYPE_CHECKING:  # else every misspelt name would pass the type check
+
+    def __getattr__(name: str) -> Any:
+        present = _RENAMED.get(name)
+        if present is None:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        message = f"proxy.rewards.part.{name} is now {present}"
+        warnings.warn(message, DeprecationWarning, stacklevel=2)
+        return globals()[present]

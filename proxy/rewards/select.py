@@ -9,14 +9,14 @@ from core.runtime.home import Home
 from core.settings import Settings
 from proxy.rewards.hooks.child import HookLimits
 from proxy.rewards.hooks.source import HookSource
-from proxy.rewards.judge.budget import DESK, own_of
+from proxy.rewards.judge.budget import JUDGE_BUDGETS, own_server
 from proxy.rewards.model.file import NAME
 from proxy.rewards.model.source import ComposedSource
-from proxy.rewards.part import Surroundings
+from proxy.rewards.part import PartEnvironment
 from proxy.rewards.source import RewardSource
 
 
-def chosen(
+def select_source(
     home: Home, settings: Settings, publish: Callable[[Event], object] | None = None
 ) -> RewardSource:
     """The source of rewards, not started yet.
@@ -30,8 +30,8 @@ def chosen(
     wanted = settings.rewards
     if settings.proxy.watch_only:
         return ComposedSource()
-    DESK.own = own_of(settings.upstream)
-    around = Surroundings(home.root, settings.reward_limit, wanted.memory_mb, publish)
+    JUDGE_BUDGETS.own = own_server(settings.upstream)
+    around = PartEnvironment(home.root, settings.reward_limit, wanted.memory_mb, publish)
     if wanted.hooks and wanted.file:
         raise UsageError(
             "a hook folder and a file of rewards are given",
@@ -60,6 +60,6 @@ def chosen(
     return ComposedSource(home.root / NAME, around)
 
 
-def source_of(settings: Settings, source: RewardSource) -> str:
+def display_name(settings: Settings, source: RewardSource) -> str:
     """What it is called on screen: `builtin`, or a path."""
     return settings.rewards.hooks or source.name

@@ -4,13 +4,17 @@ A sheet is whole or nothing: scores for all answers of a group, or one abstentio
 there are none. A reward is never made up to fill a gap.
 """
 
+import logging
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import msgspec
 
+from ajet_swarm.common.tasks import within
 from core.events import CandidateScore, Part
+from core.scoring.advantage import usable
 
 __all__ = [
     "Abstention",
@@ -23,7 +27,7 @@ __all__ = [
     "Score",
     "ScoreSheet",
     "SourceHealth",
-    "spare_of",
+    "extra_seconds_of",
 ]
 
 Listener = Callable[["SourceHealth"], None]
@@ -164,18 +168,100 @@ class RewardSource(Protocol):
         ...
 
 
-def is_told(source: object) -> bool:
+def observes_requests(source: object) -> bool:
     """Whether a source wants to know of new requests; all do that do not say."""
     return bool(getattr(source, "told", True))
 
 
-def at_once(source: object, context: GroupContext) -> ScoreSheet | None:
+def score_at_once(source: object, context: GroupContext) -> ScoreSheet | None:
     """What a source says of a group without waiting for anything; None where it has to."""
     score = getattr(source, "score_at_once", None)
     found: ScoreSheet | None = score(context) if score is not None else None
     return found
 
 
-def spare_of(source: object) -> float:
+def extra_seconds_of(source: object) -> float:
     """Seconds that a source, or a part, may need for a group beyond the time limit."""
     return float(getattr(source, "spare", 0.0))
+
+
+log = logging.getLogger(__name__)
+
+
+class HealthNotifier:
+    """The newest health of one source and its listeners."""
+
+    def __init__(self, health: SourceHealth) -> None:
+        self._health = health
+        self._listeners: list[Listener] = []
+
+    @property
+    def now(self) -> SourceHealth:
+        return self._health
+
+    def add(self, listener: Listener) -> Callable[[], None]:
+        """Add a listener; the function returned takes it away."""
+        self._listeners.append(listener)
+
+        def remove() -> None:
+            if listener in self._listeners:
+                self._listeners.remove(listener)
+
+        return remove
+
+    def post(self, health: SourceHealth) -> None:
+        """Take over `health` and tell everyone, when it is different from the last."""
+        if health == self._health:
+            return
+        self._health = health
+        self.tell()
+
+    def tell(self) -> None:
+        """Tell everyone: what a listener looks at besides health has changed."""
+        health = self._health
+        for listener in tuple(self._listeners):
+            try:
+                listener(health)
+            except Exception:  # a listener's defect must not stop the reload that told it
+                log.exception("a listener of reward health failed")
+
+
+log = logging.getLogger(__name__)
+
+SLACK = 2.0
+"""Seconds a source gets beyond the limit that it keeps itself."""
+
+
+async def request_scores(
+    source: RewardSource, context: GroupContext, limit: float
+) -> ScoreSheet | Abstention:
+    """What the source says of a group; never raises for what it does.
+
+    Args:
+        source: Who scores.
+        context: The group.
+        limit: Seconds that the source keeps itself; it gets some slack, and what it needs to spare.
+    """
+    limit += SLACK + extra_seconds_of(source)
+    try:
+        sheet = score_at_once(source, context)
+        if sheet is None:
+            sheet = await within(limit, source.score(context))
+    except TimeoutError:
+        return Abstention(source.name, f"no rewards within {limit:g} s", late=True)
+    except Exception as error:  # a source is the operator's code: its fault is an abstention
+        log.exception("the reward source failed on group %s", context.group_id)
+        cause = f"{type(error).__name__}: {error}"
+        return Abstention(source.name, cause, traceback.format_exc())
+    return sheet.abstention or _fault(sheet, context) or sheet
+
+
+def _fault(sheet: ScoreSheet, context: GroupContext) -> Abstention | None:
+    """A sheet must hold one finite reward for each answer."""
+    wanted = [answer.index for answer in context.answers]
+    if sorted([score.index for score in sheet.scores]) != wanted:
+        return Abstention("source", f"{len(sheet.scores)} rewards for {len(wanted)} answers")
+    for one in sheet.scores:
+        if not usable(one.reward):
+            return Abstention("source", f"reward {one.index} is {one.reward}")
+    return None

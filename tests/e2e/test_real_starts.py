@@ -20,10 +20,10 @@ from console.cli import main
 from console.screens.dialogs.confirm import ConfirmScreen
 from console.screens.job import JobScreen
 from core.runtime.home import Home, Role
-from proxy.control import jobs
+from proxy.control import job_commands as jobs
 from proxy.control.api import Control
 from proxy.control.client import ControlClient
-from proxy.control.dispatch import Orders
+from proxy.control.dispatch import CommandDispatcher
 from tests.support.console import FakeLink, seat
 from tests.support.scripted_swarm import ScriptedSwarm
 from tests.support.seat import world
@@ -67,7 +67,9 @@ async def place(home: Home, folder: Path) -> AsyncIterator[Place]:
         ScriptedSwarm(state="OFFLINE") as swarm,
         world(home.root, swarm, watched=True) as made,
     ):
-        control = Control(made.seat, Orders(made.seat, made.groups), home.token(), frozenset())
+        control = Control(
+            made.seat, CommandDispatcher(made.seat, made.groups), home.token(), frozenset()
+        )
         async with served(control.app()) as url:
             with Role(home, "proxy") as role:
                 role.publish(url=url)

@@ -14,7 +14,7 @@ import pytest
 from core.runtime.home import running
 from tests.support.scripted_swarm import ScriptedSwarm
 from tests.support.stack import Stack
-from tests.unit.proxy.test_watch_only import READS
+from tests.unit.proxy.control.test_watch_only import READS
 
 run = asyncio.to_thread
 

@@ -19,7 +19,7 @@ from proxy.rewards.hooks.child import HookLimits
 from proxy.rewards.hooks.source import HookSource
 from proxy.rewards.judge import question
 from proxy.rewards.model.source import ComposedSource
-from proxy.rewards.part import Surroundings
+from proxy.rewards.part import PartEnvironment
 from proxy.rewards.source import RewardSource
 from tests.support.scripted_judge import MISHAPS, ODD_BODIES, ScriptedJudge
 from tests.support.scripted_swarm import ScriptedSwarm
@@ -199,7 +199,7 @@ async def test_one_failing_hook_among_other_parts_takes_the_group_with_it(
     (folder / HOOK).write_text(f"{HEAD}    {HOOKS[row][0]}\n")
     file = tmp_path / "rewards.yaml"
     file.write_text("parts:\n  length: {}\n  mine: {kind: hook, folder: hooks, weight: 0.01}\n")
-    source = ComposedSource(file, Surroundings(tmp_path, 5.0), required=True)
+    source = ComposedSource(file, PartEnvironment(tmp_path, 5.0), required=True)
     async with scored_by(tmp_path, source) as w:
         await until(lambda: source.version)
         await fails(w, 2, HOOKS[row][1])
@@ -225,7 +225,7 @@ def judged(home: Path, url: str, **more: Any) -> ComposedSource:
     told = ", ".join(f"{name}: {value}" for name, value in (given | more).items())
     file = home / "rewards.yaml"
     file.write_text(f"parts:\n  length: {{}}\n  helpful: {{kind: judge, {told}}}\n")
-    return ComposedSource(file, Surroundings(home, 5.0), required=True)
+    return ComposedSource(file, PartEnvironment(home, 5.0), required=True)
 
 
 @pytest.mark.parametrize("times", TIMES)

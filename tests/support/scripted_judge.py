@@ -29,9 +29,9 @@ import msgspec
 
 from ajet_swarm.common.tasks import Tasks, cancel
 from core.events import Event, JudgeSpent
-from proxy.rewards.judge.budget import Desk
+from proxy.rewards.judge.budget import JudgeBudgets
 from proxy.rewards.judge.part import Judge
-from proxy.rewards.part import Abstains, Looked, PartValue, Surroundings
+from proxy.rewards.part import PartAbstained, PartEnvironment, PartInput, PartValue
 from proxy.rewards.parts.judge import KIND
 from proxy.rewards.source import GroupContext
 from proxy.rewards.text import content_stems, read
@@ -341,7 +341,7 @@ class Bench:
     async def score(self, context: GroupContext) -> list[PartValue]:
         """As the model of rewards asks for it."""
         readings = [read(one) for one in context.answers]
-        return await self.part.score(Looked(context, readings, content_stems(context.query)))
+        return await self.part.score(PartInput(context, readings, content_stems(context.query)))
 
     async def values(self, context: GroupContext) -> list[float]:
         return [one.value for one in await self.score(context)]
@@ -350,7 +350,7 @@ class Bench:
         """Why it abstains."""
         try:
             found = await self.score(context)
-        except Abstains as why:
+        except PartAbstained as why:
             return why.cause
         raise AssertionError(f"it gave {found}")
 
@@ -365,7 +365,7 @@ async def bench(
     url: str,
     home: Path | None = None,
     *,
-    desk: Desk | None = None,
+    desk: JudgeBudgets | None = None,
     start: bool = False,
     seconds: float = 30.0,
     **settings: Any,
@@ -373,7 +373,7 @@ async def bench(
     """A part of kind `judge`, open; `settings` are those of the file."""
     part = made(url, desk=desk, **settings)
     found = Bench(part)
-    part.place(Surroundings(home=home, seconds=seconds, publish=found.events.append))
+    part.place(PartEnvironment(home=home, seconds=seconds, publish=found.events.append))
     part._breaker._clock = asyncio.get_running_loop().time
     if start:
         await part.start()
@@ -383,8 +383,10 @@ async def bench(
         await part.close()
 
 
-def made(url: str, *, desk: Desk | None = None, where: Path | None = None, **given: Any) -> Judge:
+def made(
+    url: str, *, desk: JudgeBudgets | None = None, where: Path | None = None, **given: Any
+) -> Judge:
     """The part as the file of the model makes it, with a desk of its own."""
     part = KIND.build("helpful", {"url": url, **given}, where or Path.cwd())
     assert isinstance(part, Judge)
-    return Judge(part.options, desk or Desk())
+    return Judge(part.options, desk or JudgeBudgets())

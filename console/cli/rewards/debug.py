@@ -20,7 +20,14 @@ from proxy.rewards.hooks.host import REWARD, Hooks
 from proxy.rewards.hooks.tutorial_api import EpisodeResult, install_shim
 from proxy.rewards.model.file import make
 from proxy.rewards.model.spec import Column, PartSpec, Weigher
-from proxy.rewards.part import Looked, PartValue, Placed, Said, SlowPart, Surroundings
+from proxy.rewards.part import (
+    NeedsEnvironment,
+    PartEnvironment,
+    PartInput,
+    PartValue,
+    PartValues,
+    SlowPart,
+)
 from proxy.rewards.source import GroupContext
 from proxy.rewards.text import content_stems, read
 from proxy.rewards.trial.replay import Case
@@ -116,7 +123,7 @@ def _model(
     """All parts one after the other; it stops in those that are not built in, else in each."""
     model, folder = model_of(home, settings, choice)
     readings = [read(one) for one in context.answers]
-    looked = Looked(context, readings, content_stems(context.query))
+    looked = PartInput(context, readings, content_stems(context.query))
     foreign = {one.name for one in model.active if _is_foreign(one)}
     columns: list[Column] = []
     for spec in model.active:
@@ -126,8 +133,8 @@ def _model(
             column = [PartValue(one) for one in values]
         else:
             part = make(spec, model, folder)
-            if isinstance(part, Placed):
-                part.place(Surroundings(home.root, settings.reward_limit))
+            if isinstance(part, NeedsEnvironment):
+                part.place(PartEnvironment(home.root, settings.reward_limit))
             stop = part.score if not foreign or spec.name in foreign else None
             found = debugger.call(stop, partial(_said, part, looked))
             column = cast(Column, found)
@@ -144,15 +151,15 @@ def _is_foreign(spec: PartSpec) -> bool:
     return spec.kind == "hook" or not KINDS[spec.kind].make.__module__.startswith("proxy.")
 
 
-def _said(part: Any, looked: Looked) -> Said:
+def _said(part: Any, looked: PartInput) -> PartValues:
     said = part.score(looked)
     if not inspect.iscoroutine(said):
-        return cast(Said, said)
+        return cast(PartValues, said)
     said.close()
     return asyncio.run(_waited(part, looked))
 
 
-async def _waited(part: SlowPart, looked: Looked) -> Said:
+async def _waited(part: SlowPart, looked: PartInput) -> PartValues:
     try:
         await part.start()
         return await part.score(looked)

@@ -27,7 +27,6 @@ import msgspec
 
 from ajet_swarm.common.tasks import Tasks
 from proxy.rewards.hooks.check import BadResultError, checked_rewards, notes_of
-from proxy.rewards.hooks.logs import install_logs
 from proxy.rewards.hooks.protocol import (
     CancelCall,
     Down,
@@ -49,6 +48,7 @@ from proxy.rewards.hooks.protocol import (
 from proxy.rewards.hooks.thread_owner import Mark
 from proxy.rewards.hooks.traceback import keep_sources, trouble_at, trouble_of
 from proxy.rewards.hooks.tutorial_api import EpisodeResult, Task, install_shim, reward_caller
+from proxy.rewards.hooks.tutorial_loggers import install_logs
 
 REWARD = "on_compute_relative_reward"
 SUBMIT = "on_user_submit_new_requests"

@@ -10,7 +10,6 @@ from typing import Any
 import msgspec
 
 from ajet_swarm.common.tasks import Tasks, cancel
-from proxy.rewards.health import HealthBoard
 from proxy.rewards.hooks.child import HookChild, HookLimits, Reply
 from proxy.rewards.hooks.errors import FallenError, HookError
 from proxy.rewards.hooks.folder import Stamp, digest, stamp, trim_log
@@ -27,6 +26,7 @@ from proxy.rewards.source import (
     Abstention,
     Answer,
     GroupContext,
+    HealthNotifier,
     Listener,
     Part,
     RequestReport,
@@ -82,7 +82,7 @@ class HookSource:
         self._settled = asyncio.Event()
         self._suspects = asyncio.Lock()
         loading = Abstention("hook", "the hooks are still loading", file=str(self.folder))
-        self._board = HealthBoard(SourceHealth(False, None, ""))
+        self._board = HealthNotifier(SourceHealth(False, None, ""))
         self._error = loading
 
     @property

@@ -20,7 +20,7 @@ EVERY = 1.0
 Publish = Callable[[Event], object]
 
 
-class Own(msgspec.Struct, frozen=True):
+class OwnServer(msgspec.Struct, frozen=True):
     """The server that the policy's answers come from, where it can be asked directly."""
 
     url: str
@@ -29,7 +29,7 @@ class Own(msgspec.Struct, frozen=True):
     model: str = ""
 
 
-def own_of(upstream: UpstreamSettings) -> Own | None:
+def own_server(upstream: UpstreamSettings) -> OwnServer | None:
     """The upstream of observe mode as a judge's endpoint; None without one.
 
     Raises:
@@ -37,10 +37,10 @@ def own_of(upstream: UpstreamSettings) -> Own | None:
     """
     if not upstream.url:
         return None
-    return Own(addresses(upstream.url)[0], key_of(upstream), upstream.model)
+    return OwnServer(addresses(upstream.url)[0], key_of(upstream), upstream.model)
 
 
-class Tally:
+class SpendCounter:
     """What one judge was asked and what it cost; told at most once a second.
 
     Attributes:
@@ -102,7 +102,7 @@ class Tally:
             self.publish(msgspec.structs.replace(self.now))
 
 
-class Desk:
+class JudgeBudgets:
     """See the module's docstring.
 
     Attributes:
@@ -110,18 +110,18 @@ class Desk:
     """
 
     def __init__(self) -> None:
-        self.own: Own | None = None
-        self._tallies: dict[str, Tally] = {}
+        self.own: OwnServer | None = None
+        self._tallies: dict[str, SpendCounter] = {}
 
-    def tally(self, name: str, publish: Publish | None = None) -> Tally:
+    def tally(self, name: str, publish: Publish | None = None) -> SpendCounter:
         """The counts of the judge `name`; another `publish` than before begins a new run."""
         found = self._tallies.get(name)
         fresh = found is None or (publish and found.publish and found.publish != publish)
         if found is None or fresh:
-            found = self._tallies[name] = Tally(name)
+            found = self._tallies[name] = SpendCounter(name)
         found.publish = publish or found.publish
         return found
 
 
-DESK = Desk()
+JUDGE_BUDGETS = JudgeBudgets()
 """That of this process."""

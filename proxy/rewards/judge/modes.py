@@ -17,12 +17,12 @@ from core.events import Part
 from proxy.rewards.judge import prompt
 from proxy.rewards.judge import reply as replies
 from proxy.rewards.judge.addressed import MARK, addressed
-from proxy.rewards.judge.budget import Tally
+from proxy.rewards.judge.budget import SpendCounter
 from proxy.rewards.judge.cache import key_of
 from proxy.rewards.judge.question import Asker, Budget, Question
 from proxy.rewards.judge.reply import Choice, Verdict
 from proxy.rewards.judge.settings import Options
-from proxy.rewards.part import Abstains, PartValue
+from proxy.rewards.part import PartAbstained, PartValue
 from proxy.rewards.source import GroupContext
 
 T = TypeVar("T")
@@ -44,7 +44,7 @@ class Sitting:
         options: Options,
         source: Sequence[str],
         asker: Asker,
-        tally: Callable[[], Tally],
+        tally: Callable[[], SpendCounter],
         context: GroupContext,
     ) -> None:
         self._options = options
@@ -67,7 +67,7 @@ class Sitting:
         """A value for each candidate.
 
         Raises:
-            Abstains: there is none for at least one of them.
+            PartAbstained: there is none for at least one of them.
         """
         work = {
             "pointwise": self._pointwise,
@@ -80,7 +80,7 @@ class Sitting:
                 values = await work()
         except TimeoutError:
             last = f"; the last trouble: {self._budget.last}" if self._budget.last else ""
-            raise Abstains(f"the judge was not done within {seconds:g} s{last}") from None
+            raise PartAbstained(f"the judge was not done within {seconds:g} s{last}") from None
         return [
             _marked(one, words) if words else one
             for one, words in zip(values, self._addressed, strict=True)
@@ -121,7 +121,7 @@ class Sitting:
 
     async def _pairwise(self) -> list[PartValue]:
         if len(self._places) < 2:
-            raise Abstains("the judge compares answers in pairs, and there is only one")
+            raise PartAbstained("the judge compares answers in pairs, and there is only one")
         pairs = list(itertools.combinations(range(len(self._answers)), 2))
         found = await _all([self._compare(*pair) for pair in pairs])
         results = dict(zip(pairs, found, strict=True))
@@ -191,13 +191,13 @@ async def _all(works: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
     """What came of all `works`, side by side; the first that abstains ends the others.
 
     Raises:
-        Abstains: one of them.
+        PartAbstained: one of them.
     """
     try:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(one) for one in works]
     except BaseExceptionGroup as found:
-        ours, others = found.split(Abstains)
+        ours, others = found.split(PartAbstained)
         if ours is None or others is not None:
             raise
         first: BaseException = ours

@@ -13,19 +13,16 @@ from pathlib import Path
 import msgspec
 
 from ajet_swarm.common.tasks import Tasks
-from proxy.rewards.health import HealthBoard
-from proxy.rewards.judge import keys
 from proxy.rewards.judge.breaker import Breaker
-from proxy.rewards.judge.budget import DESK, Desk, Tally
+from proxy.rewards.judge.budget import JUDGE_BUDGETS, JudgeBudgets, SpendCounter
 from proxy.rewards.judge.cache import Cache
 from proxy.rewards.judge.http import JudgeFault, Wire
 from proxy.rewards.judge.modes import Sitting
-from proxy.rewards.judge.probe import Probe, todo_of
 from proxy.rewards.judge.prompt import winner_schema
 from proxy.rewards.judge.question import Asker, overspent
-from proxy.rewards.judge.settings import OWN, Options, address
-from proxy.rewards.part import Abstains, Looked, PartValue, Surroundings
-from proxy.rewards.source import Abstention, Listener, SourceHealth
+from proxy.rewards.judge.settings import OWN, Options, address, find_key, is_near
+from proxy.rewards.part import PartAbstained, PartEnvironment, PartInput, PartValue
+from proxy.rewards.source import Abstention, HealthNotifier, Listener, SourceHealth
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +32,21 @@ _WORD = [{"role": "user", "content": 'Reply with {"reason": "", "winner": "tie"}
 _MADE_OF = ("prompt.py", "reply.py", "modes.py")
 LOOK_EVERY = 30.0
 """Seconds between two looks at an endpoint that was no good when it was last looked at."""
+
+
+class JudgeProbe(msgspec.Struct, frozen=True):
+    """What a dry look at a judge found."""
+
+    ok: bool
+    said: str
+    """One line: what is there, or what is wrong."""
+    todo: str = ""
+    url: str = ""
+    model: str = ""
+    field: str = ""
+    """The setting to mend, where it is one."""
+    again: bool = False
+    """It may be well later by itself."""
 
 
 class Judge:
@@ -47,13 +59,13 @@ class Judge:
 
     learns_version = True
 
-    def __init__(self, options: Options, desk: Desk = DESK) -> None:
+    def __init__(self, options: Options, desk: JudgeBudgets = JUDGE_BUDGETS) -> None:
         self.options = options
         self.files: tuple[Path, ...] = tuple(
             one for one in (options.rubric, options.key_file) if one is not None
         )
         self._desk = desk
-        self._around = Surroundings()
+        self._around = PartEnvironment()
         self._tasks = Tasks(f"judge {options.name}")
         self._breaker = Breaker(options.breaker_after, options.breaker_seconds, self._refresh)
         self._cache: Cache | None = None
@@ -63,11 +75,11 @@ class Judge:
         self._opening = asyncio.Lock()
         self._reaching = asyncio.Lock()
         self._proven = False
-        self._trouble: Probe | None = None
+        self._trouble: JudgeProbe | None = None
         """What the last look found wrong; None while nothing is."""
         self._told = ""
         """The trouble that its counts name."""
-        self._board = HealthBoard(SourceHealth(True, None, self._version()))
+        self._board = HealthNotifier(SourceHealth(True, None, self._version()))
 
     @property
     def proven(self) -> bool:
@@ -79,7 +91,7 @@ class Judge:
         """The setting that is wrong; empty for none."""
         return self._trouble.field if self._trouble is not None else ""
 
-    def place(self, around: Surroundings) -> None:
+    def place(self, around: PartEnvironment) -> None:
         """Where it keeps verdicts, who hears of its counts, and how long a group may take."""
         self._around = around
         if self.options.group_seconds > around.seconds:
@@ -111,34 +123,34 @@ class Judge:
         """Tell `listener` of every change; returns what takes it away."""
         return self._board.add(listener)
 
-    async def score(self, group: Looked) -> list[PartValue]:
+    async def score(self, group: PartInput) -> list[PartValue]:
         """The judge's value of each answer.
 
         Raises:
-            Abstains: the judge did not say, or not what was asked for.
+            PartAbstained: the judge did not say, or not what was asked for.
         """
         tally = self._tally()
         try:
             values = await self._values(group)
-        except Abstains:
+        except PartAbstained:
             tally.add(groups=1, failures=1)
             self._refresh()
             raise
         tally.add(groups=1)
         return values
 
-    async def _values(self, group: Looked) -> list[PartValue]:
+    async def _values(self, group: PartInput) -> list[PartValue]:
         if not group.context.answers:
-            raise Abstains("the group has no answers to judge")
+            raise PartAbstained("the group has no answers to judge")
         try:
             asker, wire = await self._open()
         except JudgeFault as fault:
-            raise Abstains(f"the judge cannot be asked: {fault.text}") from None
+            raise PartAbstained(f"the judge cannot be asked: {fault.text}") from None
         source = (wire.url, self._model)
         sitting = Sitting(self.options, source, asker, self._tally, group.context)
         return await sitting.values()
 
-    async def probe(self) -> Probe:
+    async def probe(self) -> JudgeProbe:
         """Look whether the judge could be asked now: key, address, model.
 
         It reads the list of models and, when that does not name the model, asks for one word.
@@ -151,7 +163,7 @@ class Judge:
             listed = await wire.models()
             model = self._model or (listed[0] if listed else "")
             if not model:
-                return Probe(False, "it lists no model", "Name one with `model`", where)
+                return JudgeProbe(False, "it lists no model", "Name one with `model`", where)
             if listed is None or model not in listed:
                 await wire.ask(model, _WORD, winner_schema(), "probe")
         except JudgeFault as failure:
@@ -159,8 +171,8 @@ class Judge:
                 f"the judge at {where} fails: {failure.text}",
                 todo_of(failure, self.options),
             )
-            return Probe(False, said, todo, where, self._model, again=failure.again)
-        return Probe(True, f"{model} at {where}", "", where, model)
+            return JudgeProbe(False, said, todo, where, self._model, again=failure.again)
+        return JudgeProbe(True, f"{model} at {where}", "", where, model)
 
     async def _look(self) -> None:
         """Look at the endpoint until it is well, or has shown so by its work."""
@@ -175,21 +187,21 @@ class Judge:
             if self._trouble is None:
                 return
 
-    def _faulty(self) -> Probe | None:
+    def _faulty(self) -> JudgeProbe | None:
         """What is wrong before anything is asked."""
         if self.options.url == OWN:
             if self._desk.own is None:
-                return Probe(
+                return JudgeProbe(
                     False,
                     "`url: own` needs a server that can be asked directly, and there is none",
                     "Give the url of the server, or start in observe mode (upstream.url)",
                     field="url",
                 )
             return None
-        key = keys.find(self.options.key_env, self.options.key_file)
+        key = find_key(self.options.key_env, self.options.key_file)
         field = "key_env" if self.options.key_env is not None else "key_file"
         where = self._where()
-        return Probe(False, key.fault, key.todo, where, field=field) if key.fault else None
+        return JudgeProbe(False, key.fault, key.todo, where, field=field) if key.fault else None
 
     def _where(self) -> str:
         if self.options.url != OWN:
@@ -208,7 +220,7 @@ class Judge:
             key = own.key
             self._model = self._model or own.model
         else:
-            key = keys.find(self.options.key_env, self.options.key_file).value
+            key = find_key(self.options.key_env, self.options.key_file).value
         return Wire(self.options, self._where(), key, self._sent)
 
     async def _open(self) -> tuple[Asker, Wire]:
@@ -216,13 +228,13 @@ class Judge:
 
         Raises:
             JudgeFault: the model is not known, and the endpoint does not list any.
-            Abstains: the key is no good.
+            PartAbstained: the key is no good.
         """
         async with self._opening:
             if self._asker is not None and self._wire is not None:
                 return self._asker, self._wire
             if (fault := await asyncio.to_thread(self._faulty)) is not None:
-                raise Abstains(f"{fault.said}. {fault.todo}")
+                raise PartAbstained(f"{fault.said}. {fault.todo}")
             wire = await self._reach()
             if not self._model:
                 listed = await wire.models()
@@ -250,7 +262,7 @@ class Judge:
     def _sent(self) -> None:
         self._tally().add(calls=1)
 
-    def _tally(self) -> Tally:
+    def _tally(self) -> SpendCounter:
         options = self.options
         tally = self._desk.tally(options.name, self._around.publish)
         if tally.now.model != self._model or tally.now.mode != options.mode:
@@ -262,7 +274,7 @@ class Judge:
             )
         return tally
 
-    def _take(self, trouble: Probe | None) -> None:
+    def _take(self, trouble: JudgeProbe | None) -> None:
         self._trouble = trouble
         shown = trouble is None and not self._proven
         self._proven = self._proven or shown
@@ -311,3 +323,15 @@ def _code() -> str:
     for name in _MADE_OF:
         total.update(Path(__file__).with_name(name).read_bytes())
     return total.hexdigest()
+
+
+def todo_of(fault: JudgeFault, options: Options) -> str:
+    """What to do about a judge that could not be asked."""
+    if fault.status in (401, 403):
+        named = options.key_env or options.key_file
+        if named is None and not is_near(options.url):
+            return "It wants a key: name the variable that holds it with key_env"
+        return f"See that the key is right ({named})" if named else "Name its key with key_env"
+    if fault.status in (400, 404):
+        return "See that url and model are right"
+    return "See that it runs and that url is right"

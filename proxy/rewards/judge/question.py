@@ -11,13 +11,13 @@ import msgspec
 
 from ajet_swarm.api.outcomes import THE_REQUESTS
 from proxy.rewards.judge.breaker import Breaker, BreakerOpen
-from proxy.rewards.judge.budget import Tally
+from proxy.rewards.judge.budget import SpendCounter
 from proxy.rewards.judge.cache import Cache
 from proxy.rewards.judge.http import JudgeFault, Reply, Wire
 from proxy.rewards.judge.prompt import Messages, repairing
 from proxy.rewards.judge.reply import BadReply
 from proxy.rewards.judge.settings import Options
-from proxy.rewards.part import Abstains
+from proxy.rewards.part import PartAbstained
 
 BACKOFF = 0.5
 """Seconds before the first repetition; each further one waits twice as long."""
@@ -74,7 +74,7 @@ class Asker:
         model: str,
         breaker: Breaker,
         cache: Cache | None,
-        tally: Callable[[], Tally],
+        tally: Callable[[], SpendCounter],
         worked: Callable[[], None] = lambda: None,
     ) -> None:
         self._options = options
@@ -90,7 +90,7 @@ class Asker:
         """What the judge says.
 
         Raises:
-            Abstains: it says nothing of use.
+            PartAbstained: it says nothing of use.
         """
         found = await self._known(question)
         if found is not None:
@@ -118,7 +118,7 @@ class Asker:
         try:
             probe = await self._breaker.admit()
         except BreakerOpen as error:
-            raise Abstains(str(error)) from None
+            raise PartAbstained(str(error)) from None
         try:
             yield probe
         finally:
@@ -141,7 +141,7 @@ class Asker:
         except BadReply as bad:
             cause = f"the judge's reply could not be used: {fault}; asked again: {bad}"
             self._breaker.failed(cause, probe)
-            raise Abstains(cause) from None
+            raise PartAbstained(cause) from None
 
     async def _call(
         self, question: Question[T], messages: Messages, budget: Budget, probe: bool
@@ -150,13 +150,13 @@ class Asker:
         tries = 0
         while True:
             if said := overspent(self._options, self._tally()):
-                raise Abstains(said)
+                raise PartAbstained(said)
             try:
                 if not probe:
                     self._breaker.check()
                 return await self._send(question, messages)
             except BreakerOpen as error:
-                raise Abstains(str(error)) from None
+                raise PartAbstained(str(error)) from None
             except JudgeFault as fault:
                 if fault.status not in THE_REQUESTS:  # else another group may fare better
                     self._breaker.failed(fault.text, probe)
@@ -171,19 +171,19 @@ class Asker:
         """Seconds to wait before the call is repeated.
 
         Raises:
-            Abstains: it is not repeated.
+            PartAbstained: it is not repeated.
         """
         said = f"the judge failed: {fault.text}"
         if not fault.again:
-            raise Abstains(said)
+            raise PartAbstained(said)
         if budget.retries < 1:
             used = f", and the {self._options.retries} retries of the group are used up"
-            raise Abstains(said + (used if self._options.retries else ""))
+            raise PartAbstained(said + (used if self._options.retries else ""))
         wait = BACKOFF * 2.0**tries * random.uniform(0.75, 1.25)
         if fault.wait is not None:
             wait = max(wait, fault.wait)
         if wait >= budget.left:
-            raise Abstains(f"{said}; there is no time to ask again in {wait:.1f} s")
+            raise PartAbstained(f"{said}; there is no time to ask again in {wait:.1f} s")
         return wait
 
     async def _send(self, question: Question[T], messages: Messages) -> Reply:
@@ -198,7 +198,7 @@ class Asker:
         return reply
 
 
-def overspent(options: Options, tally: Tally) -> str:
+def overspent(options: Options, tally: SpendCounter) -> str:
     """Why no more may be spent; empty while it may."""
     limit, cost = options.spend_limit, tally.now.cost
     if limit is None or cost < limit:

@@ -1,6 +1,7 @@
 """The settings of a judge, checked when its part is made."""
 
 import ipaddress
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -9,8 +10,9 @@ from urllib.parse import urlsplit
 import msgspec
 
 from ajet_swarm.common.urls import web_address
+from core.runtime.secrets import is_placeholder
 from core.runtime.sockets import is_loopback
-from proxy.rewards.part import Setting, SettingsFault
+from proxy.rewards.part import Setting, SettingError
 
 Mode = Literal["pointwise", "listwise", "pairwise"]
 MODES: tuple[Mode, ...] = ("pointwise", "listwise", "pairwise")
@@ -117,16 +119,16 @@ def options(name: str, given: Mapping[str, Any]) -> Options:
         given: All of `SETTINGS`, each of its type.
 
     Raises:
-        SettingsFault: what is given cannot work, or the rubric cannot be read.
+        SettingError: what is given cannot work, or the rubric cannot be read.
     """
     if not given["low"] < given["high"]:
-        raise SettingsFault("high", "`high` must be above `low`")
+        raise SettingError("high", "`high` must be above `low`")
     if given["key_env"] is not None and given["key_file"] is not None:
-        raise SettingsFault("key_file", "`key_env` and `key_file` exclude each other")
+        raise SettingError("key_file", "`key_env` and `key_file` exclude each other")
     _check_variable(given["key_env"])
     _check_extra(given["extra"])
     if given["spend_limit"] is not None and not (given["price_in"] or given["price_out"]):
-        raise SettingsFault(
+        raise SettingError(
             "spend_limit", "what is spent is not known", "Give price_in and price_out"
         )
     text = RUBRIC if given["rubric"] is None else _rubric(given["rubric"])
@@ -137,17 +139,17 @@ def address(url: str) -> str:
     """The base URL of an API.
 
     Raises:
-        SettingsFault: it is none, or carries a password.
+        SettingError: it is none, or carries a password.
     """
     if url == OWN:
         return url
     parts = web_address(url)
     if parts is None:
-        raise SettingsFault(
+        raise SettingError(
             "url", "`url` is no address of an API", "Give it as https://HOST/v1, or `own`"
         )
     if parts.username or parts.password or parts.query or parts.fragment:
-        raise SettingsFault(
+        raise SettingError(
             "url", "`url` must carry no key, password or query", "Name the key with key_env"
         )
     path = parts.path.rstrip("/").removesuffix("/chat/completions")
@@ -169,7 +171,7 @@ def _check_variable(name: str | None) -> None:
         return
     plain = name.isascii() and name.replace("_", "a").isalnum() and not name[0].isdigit()
     if not plain or len(name) > 64:
-        raise SettingsFault(
+        raise SettingError(
             "key_env",
             "`key_env` is not the name of an environment variable",
             "Put the key in a variable and give its name, never the key itself",
@@ -178,11 +180,11 @@ def _check_variable(name: str | None) -> None:
 
 def _check_extra(extra: Mapping[str, Any]) -> None:
     if taken := sorted(_RESERVED.intersection(extra)):
-        raise SettingsFault("extra", f"`extra` cannot set {taken[0]}")
+        raise SettingError("extra", f"`extra` cannot set {taken[0]}")
     try:
         msgspec.json.encode(extra)
     except (TypeError, ValueError) as error:
-        raise SettingsFault("extra", f"`extra` holds what is no JSON: {error}") from error
+        raise SettingError("extra", f"`extra` holds what is no JSON: {error}") from error
 
 
 def _rubric(file: Path) -> str:
@@ -191,13 +193,58 @@ def _rubric(file: Path) -> str:
         data = file.read_bytes()
     except OSError as error:
         why = error.strerror or type(error).__name__
-        raise SettingsFault("rubric", f"the rubric {file} cannot be read: {why}", todo) from error
+        raise SettingError("rubric", f"the rubric {file} cannot be read: {why}", todo) from error
     if len(data) > RUBRIC_LIMIT:
-        raise SettingsFault("rubric", f"the rubric {file} is larger than 64 KiB", "Make it shorter")
+        raise SettingError("rubric", f"the rubric {file} is larger than 64 KiB", "Make it shorter")
     try:
         text = data.decode("utf-8-sig").strip()
     except UnicodeDecodeError as error:
-        raise SettingsFault("rubric", f"the rubric {file} is no UTF-8 text", todo) from error
+        raise SettingError("rubric", f"the rubric {file} is no UTF-8 text", todo) from error
     if not text:
-        raise SettingsFault("rubric", f"the rubric {file} is empty", todo)
+        raise SettingError("rubric", f"the rubric {file} is empty", todo)
     return text
+
+
+class ApiKey(msgspec.Struct, frozen=True):
+    """A key, or why there is none."""
+
+    value: str = ""
+    """Empty: none is sent."""
+    fault: str = ""
+    """Why nothing can be asked; never holds the key."""
+    todo: str = ""
+
+
+def find_key(
+    env: str | None, file: Path | None, environ: Mapping[str, str] | None = None
+) -> ApiKey:
+    """The key that the settings name.
+
+    Args:
+        env: Name of a variable.
+        file: File that holds it.
+        environ: Variables; those of the process when left out.
+    """
+    if env is not None:
+        found = (os.environ if environ is None else environ).get(env, "").strip()
+        what, todo = f"the environment variable {env}", "Set it, then start the proxy again"
+        if not found:
+            return ApiKey("", f"the judge's key is missing: {what} is not set", todo)
+    elif file is not None:
+        what, todo = f"the file {file}", "Put the key in it"
+        try:
+            found = file.read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            why = getattr(error, "strerror", None) or "it is no text"
+            return ApiKey("", f"the judge's key is missing: {what} cannot be read: {why}", todo)
+        if not found:
+            return ApiKey("", f"the judge's key is missing: {what} is empty", todo)
+    else:
+        return ApiKey()
+    if is_placeholder(found):
+        return ApiKey("", f"the judge's key is a placeholder: {what} holds no real key", todo)
+    if not found.isascii() or not found.isprintable() or " " in found:
+        return ApiKey(
+            "", f"the judge's key cannot be one: {what} holds spaces or odd letters", todo
+        )
+    return ApiKey(found)

@@ -1,6 +1,7 @@
 """A model made ready to score: its parts, which version they are, and how a group goes through."""
 
 import asyncio
+import functools
 import hashlib
 import inspect
 import logging
@@ -15,21 +16,21 @@ import msgspec
 
 from ajet_swarm.common.tasks import within
 from core.scoring.advantage import RewardError
-from proxy.rewards.model.file import ModelFault, make, together
+from proxy.rewards.model.file import ModelFault, default_model, make, together
 from proxy.rewards.model.spec import Model, NothingApplies, PartSpec, Weigher
 from proxy.rewards.part import (
     KINDS,
-    Abstains,
+    AnyPart,
     GroupPart,
-    Looked,
-    Made,
-    Placed,
-    Said,
+    NeedsEnvironment,
+    ObservesRequests,
+    PartAbstained,
+    PartEnvironment,
+    PartInput,
+    PartValues,
     SlowPart,
-    Surroundings,
-    Told,
 )
-from proxy.rewards.source import Abstention, GroupContext, Score, spare_of
+from proxy.rewards.source import Abstention, GroupContext, Score, extra_seconds_of
 from proxy.rewards.text import content_stems, read
 
 log = logging.getLogger(__name__)
@@ -39,7 +40,6 @@ SLACK = 1.0
 
 _CODE = (
     "text.py",
-    "model/math.py",
     "model/spec.py",
     "model/assembly.py",
     "parts/asked.py",
@@ -66,10 +66,10 @@ def stamp(files: Sequence[Path]) -> Stamp:
 
 
 @dataclass(eq=False)
-class Running:
+class LivePart:
     """One part that was made; it outlives the models that only weigh it otherwise."""
 
-    part: Made
+    part: AnyPart
     identity: str
     """Equal for two parts of the same kind, name, settings and files."""
     files: tuple[Path, ...]
@@ -81,11 +81,11 @@ class Running:
 
 
 @dataclass(frozen=True, slots=True)
-class Slot:
+class WeightedPart:
     """A part in its place in a model."""
 
     spec: PartSpec
-    running: Running
+    running: LivePart
 
 
 class Assembly:
@@ -95,8 +95,8 @@ class Assembly:
         self,
         model: Model,
         folder: Path,
-        around: Surroundings,
-        kept: Sequence[Running] = (),
+        around: PartEnvironment,
+        kept: Sequence[LivePart] = (),
     ) -> None:
         """Args:
             model: What to make.
@@ -109,11 +109,11 @@ class Assembly:
         """
         self.model = model
         self._seconds = around.seconds
-        self.slots: list[Slot] = []
+        self.slots: list[WeightedPart] = []
         faults: list[ModelFault] = []
         for spec in model.active:
             try:
-                self.slots.append(Slot(spec, _running(spec, model, folder, around, kept)))
+                self.slots.append(WeightedPart(spec, _running(spec, model, folder, around, kept)))
             except ModelFault as fault:
                 faults.append(fault)
         if faults:
@@ -121,7 +121,7 @@ class Assembly:
         self.running = [slot.running for slot in self.slots]
         self.files = tuple(dict.fromkeys(file for one in self.running for file in one.files))
         self._now: list[tuple[str, GroupPart]] = []
-        self._later: list[tuple[str, SlowPart, Running]] = []
+        self._later: list[tuple[str, SlowPart, LivePart]] = []
         for slot in self.slots:
             name, part = slot.spec.name, slot.running.part
             if slot.running.slow:
@@ -130,7 +130,7 @@ class Assembly:
                 self._now.append((name, cast(GroupPart, part)))
         self.waits = bool(self._later)
         """Some parts are slow."""
-        self.told = any(isinstance(part, Told) for _, part, _ in self._later)
+        self.told = any(isinstance(part, ObservesRequests) for _, part, _ in self._later)
         """Some want to know of new requests."""
         self._names = [spec.name for spec in model.active]
         self._weigher = Weigher(model.active)
@@ -151,7 +151,7 @@ class Assembly:
     @property
     def spare(self) -> float:
         """Seconds beyond the limit that a group may need; see `SlowPart`."""
-        return max((spare_of(part) for _, part in self.slow), default=0.0)
+        return max((extra_seconds_of(part) for _, part in self.slow), default=0.0)
 
     def can_replace(self, old: "Assembly") -> bool:
         """Whether all its slow parts can score, and those that are new have shown it."""
@@ -170,12 +170,12 @@ class Assembly:
             self._versions = {versions: found}
         return found
 
-    def look(self, context: GroupContext, recent: Sequence[frozenset[int]] = ()) -> Looked:
+    def look(self, context: GroupContext, recent: Sequence[frozenset[int]] = ()) -> PartInput:
         """What the parts look at."""
         readings = [read(answer) for answer in context.answers]
-        return Looked(context, readings, content_stems(context.query), recent)
+        return PartInput(context, readings, content_stems(context.query), recent)
 
-    async def score(self, looked: Looked) -> tuple[tuple[Score, ...] | Abstention, str]:
+    async def score(self, looked: PartInput) -> tuple[tuple[Score, ...] | Abstention, str]:
         """The scores of a group and the version that made them.
 
         What answers at once comes first, then the others together.
@@ -199,17 +199,17 @@ class Assembly:
             said[name] = answer
         return self._weigh(looked, [said[name] for name in self._names]), version
 
-    def score_now(self, looked: Looked) -> tuple[Score, ...] | Abstention:
+    def score_now(self, looked: PartInput) -> tuple[Score, ...] | Abstention:
         """The scores of a group by a model without slow parts."""
         columns = self._at_once(looked)
         return columns if isinstance(columns, Abstention) else self._weigh(looked, columns)
 
-    def _at_once(self, looked: Looked) -> list[Said] | Abstention:
-        columns: list[Said] = []
+    def _at_once(self, looked: PartInput) -> list[PartValues] | Abstention:
+        columns: list[PartValues] = []
         try:
             for _, part in self._now:
                 columns.append(part.score(looked))
-        except Abstains as why:
+        except PartAbstained as why:
             name = self._now[len(columns)][0]
             return Abstention(name, why.cause, why.traceback, why.file, why.line)
         except Exception as error:  # a part's defect must cost its group's rewards, not more
@@ -219,8 +219,8 @@ class Assembly:
         return columns
 
     async def _ask(
-        self, name: str, part: SlowPart, running: Running, looked: Looked
-    ) -> tuple[Said | Abstention, str]:
+        self, name: str, part: SlowPart, running: LivePart, looked: PartInput
+    ) -> tuple[PartValues | Abstention, str]:
         """What a slow part says, and its version that says it."""
         before = part.health().version
         said = await self._said(name, part, running, looked)
@@ -229,15 +229,15 @@ class Assembly:
         return said, (after or before) if learns else (before or after)
 
     async def _said(
-        self, name: str, part: SlowPart, running: Running, looked: Looked
-    ) -> Said | Abstention:
-        limit = self._seconds + SLACK + spare_of(part)
+        self, name: str, part: SlowPart, running: LivePart, looked: PartInput
+    ) -> PartValues | Abstention:
+        limit = self._seconds + SLACK + extra_seconds_of(part)
         running.busy += 1
         try:
             return await within(limit, part.score(looked))
         except TimeoutError:
             return Abstention(name, f"no answer within {limit:g} s", late=True)
-        except Abstains as why:
+        except PartAbstained as why:
             return Abstention(name, why.cause, why.traceback, why.file, why.line, late=why.late)
         except Exception as error:  # a part's defect must cost its group's rewards, not more
             log.exception("the part %s failed", name)
@@ -247,7 +247,9 @@ class Assembly:
             if not running.busy:
                 running.idle.set()
 
-    def _weigh(self, looked: Looked, columns: list[Said]) -> tuple[Score, ...] | Abstention:
+    def _weigh(
+        self, looked: PartInput, columns: list[PartValues]
+    ) -> tuple[Score, ...] | Abstention:
         indices = [answer.index for answer in looked.context.answers]
         name = "model"
         try:
@@ -274,26 +276,26 @@ def fault_of(part: str, error: Exception) -> Abstention:
 
 
 def _running(
-    spec: PartSpec, model: Model, folder: Path, around: Surroundings, kept: Sequence[Running]
-) -> Running:
+    spec: PartSpec, model: Model, folder: Path, around: PartEnvironment, kept: Sequence[LivePart]
+) -> LivePart:
     given = [spec.name, spec.kind, str(folder), dict(spec.settings)]
     identity = msgspec.json.encode(given, order="deterministic").decode()
     for old in kept:
         if old.identity == _with_files(identity, old.files):
             return old
     part = make(spec, model, folder)
-    if isinstance(part, Placed):
+    if isinstance(part, NeedsEnvironment):
         part.place(around)
     files = tuple(getattr(part, "files", ()))
     slow = inspect.iscoroutinefunction(part.score)
-    return Running(part, _with_files(identity, files), files, slow)
+    return LivePart(part, _with_files(identity, files), files, slow)
 
 
 def _with_files(identity: str, files: tuple[Path, ...]) -> str:
     return identity + repr(stamp(files))
 
 
-def _base(model: Model, slots: Sequence[Slot]) -> str:
+def _base(model: Model, slots: Sequence[WeightedPart]) -> str:
     """Hash of the model's meaning, the code of its parts and the files they have read."""
     total = hashlib.sha256()
     meaning = [
@@ -314,3 +316,21 @@ def _base(model: Model, slots: Sequence[Slot]) -> str:
         except OSError:  # gone since: the watch will see it
             total.update(b"missing")
     return total.hexdigest()
+
+
+@functools.cache
+def _assembly() -> Assembly:
+    return Assembly(default_model(), Path(), PartEnvironment())
+
+
+def score_group(ctx: GroupContext) -> tuple[Score, ...]:
+    """Scores of a group, each reward in [0, 1]; the same answers get the same rewards always.
+
+    Raises:
+        PartAbstained: an answer cannot be read.
+    """
+    assembly = _assembly()
+    found = assembly.score_now(assembly.look(ctx))
+    if isinstance(found, Abstention):
+        raise PartAbstained(found.cause, found.traceback, found.file, found.line)
+    return found

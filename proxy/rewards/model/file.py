@@ -12,7 +12,7 @@ import yaml
 
 from ajet_swarm.common.errors import UsageError
 from proxy.rewards.model.spec import RECENT, Model, PartSpec
-from proxy.rewards.part import KINDS, Kind, Made, SettingsFault
+from proxy.rewards.part import KINDS, AnyPart, PartKind, SettingError
 
 NAME = "rewards.yaml"
 """What the file is called in the home."""
@@ -142,7 +142,7 @@ def parse(text: str, file: Path | None) -> Model:
     return _Reader(str(file or "the built-in rewards")).model(text, file)
 
 
-def make(spec: PartSpec, model: Model, folder: Path) -> Made:
+def make(spec: PartSpec, model: Model, folder: Path) -> AnyPart:
     """The part itself, relative paths starting from `folder`.
 
     Raises:
@@ -150,11 +150,11 @@ def make(spec: PartSpec, model: Model, folder: Path) -> Made:
     """
     try:
         return KINDS[spec.kind].build(spec.name, spec.settings, folder)
-    except SettingsFault as fault:
+    except SettingError as fault:
         raise together(_of_setting(spec, model, one) for one in (fault, *fault.more)) from fault
 
 
-def _of_setting(spec: PartSpec, model: Model, fault: SettingsFault) -> ModelFault:
+def _of_setting(spec: PartSpec, model: Model, fault: SettingError) -> ModelFault:
     field = f"parts.{spec.name}" + (f".{fault.field}" if fault.field else "")
     line = spec.lines.get(fault.field, spec.line)
     near = near_to(fault.field, (*_COMMON, *KINDS[spec.kind].settings))
@@ -269,7 +269,7 @@ class _Reader:
         lines = {field: self._line(at) for field, (at, _) in fields.items() if field in settings}
         return PartSpec(name, kind, settings=settings, line=self._line(key), lines=lines, **common)
 
-    def _kind(self, kind: str, line: int, where: str, said: bool) -> Kind:
+    def _kind(self, kind: str, line: int, where: str, said: bool) -> PartKind:
         if kind not in KINDS:
             near = near_to(kind, KINDS)
             todo = near if said else f"{near} Or give its `kind`.".strip()

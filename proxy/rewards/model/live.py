@@ -27,7 +27,7 @@ def kind_of(source: RewardSource, name: str) -> str:
     return source.kind_of(name) if isinstance(source, ComposedSource) else ""
 
 
-class RewardOrders:
+class RewardCommands:
     """What an operator orders about the parts: written to the file, loaded from there.
 
     Args:

@@ -12,15 +12,14 @@ from typing import Any, cast
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.tasks import Tasks, together
 from core.events import RewardPart
-from proxy.rewards.health import HealthBoard
-from proxy.rewards.model.assembly import Assembly, Running, Stamp, fault_of, stamp
+from proxy.rewards.model.assembly import Assembly, LivePart, Stamp, fault_of, stamp
 from proxy.rewards.model.file import ModelFault, default_model, load
-from proxy.rewards.model.recent import Recent
 from proxy.rewards.model.spec import Model
-from proxy.rewards.part import Looked, SlowPart, Surroundings, Told
+from proxy.rewards.part import ObservesRequests, PartEnvironment, PartInput, SlowPart
 from proxy.rewards.source import (
     Abstention,
     GroupContext,
+    HealthNotifier,
     Listener,
     RequestReport,
     Score,
@@ -36,6 +35,27 @@ SETTLE = 0.04
 """Seconds between two looks that must agree, so that a half-written save is not loaded."""
 
 
+class RecentWinners:
+    """Word trigrams of winners by group, the newest last."""
+
+    def __init__(self) -> None:
+        self._grams: dict[str, frozenset[int]] = {}
+
+    def besides(self, group_id: str) -> list[frozenset[int]]:
+        """Those of all other groups: what is scored again must not resemble itself."""
+        return [one for group, one in self._grams.items() if group != group_id]
+
+    def keep(
+        self, assembly: Assembly, looked: PartInput, found: tuple[Score, ...] | Abstention
+    ) -> None:
+        """Note the winner of a group, where a part of the model looks back."""
+        if assembly.looks_back and not isinstance(found, Abstention):
+            best = max(range(len(found)), key=lambda place: (found[place].reward, -place))
+            self._grams[looked.context.group_id] = looked.readings[best].grams
+            while len(self._grams) > assembly.model.recent:
+                del self._grams[next(iter(self._grams))]
+
+
 class ComposedSource:
     """Scores with the newest model that loads.
 
@@ -46,7 +66,7 @@ class ComposedSource:
     def __init__(
         self,
         file: Path | None = None,
-        around: Surroundings | None = None,
+        around: PartEnvironment | None = None,
         *,
         required: bool = False,
         model: Model | None = None,
@@ -58,7 +78,7 @@ class ComposedSource:
         model: Instead of a file.
         """
         self.file = file
-        self._around = around or Surroundings()
+        self._around = around or PartEnvironment()
         self._required = required
         self._tasks = Tasks("rewards")
         self._watching = False
@@ -70,12 +90,12 @@ class ComposedSource:
         self._fault: Abstention | None = None
         self._seen: Stamp | None = None
         self._removers: list[Callable[[], None]] = []
-        self._recent = Recent()
+        self._recent = RecentWinners()
         self.told = False
         """Whether a part wants to know of new requests."""
         self.spare = 0.0
         """Seconds beyond the limit that a group may need; see `SlowPart`."""
-        self._board = HealthBoard(SourceHealth(False, None, ""))
+        self._board = HealthNotifier(SourceHealth(False, None, ""))
         if file is None:
             folder = Path.cwd() if model is None or model.file is None else model.file.parent
             self._take(Assembly(model or default_model(), folder, self._around))
@@ -160,7 +180,7 @@ class ComposedSource:
         """Tell the parts that want to know, in order; the most candidates anyone asks for win."""
         report = RequestReport(metadata)
         for _, part in self._serving.slow if self._serving else ():
-            if isinstance(part, Told):
+            if isinstance(part, ObservesRequests):
                 one = await part.request(request_id, task_id, query, report.metadata)
                 most = max(filter(None, (report.repeat, one.repeat)), default=None)
                 report = RequestReport(one.metadata, most, report.error or one.error)
@@ -248,7 +268,7 @@ class ComposedSource:
         self._seen = (*seen[:1], *await asyncio.to_thread(stamp, made.files))
         self._take(made)
 
-    def _made(self, file: Path, kept: Sequence[Running]) -> Assembly:
+    def _made(self, file: Path, kept: Sequence[LivePart]) -> Assembly:
         newest = self._coming or self._serving
         loaded = newest is not None and newest.model.file is not None
         if not file.exists() and loaded:
@@ -313,7 +333,7 @@ class ComposedSource:
             if running.slow and id(running) not in used:
                 self._tasks.spawn(self._close_idle(running), "retire")
 
-    async def _close_idle(self, running: Running) -> None:
+    async def _close_idle(self, running: LivePart) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._around.seconds):
                 while running.busy:
@@ -322,7 +342,9 @@ class ComposedSource:
         await _close(running)
 
 
-def _look(name: str, assembly: Assembly, ctx: GroupContext, recent: Recent) -> Looked | Abstention:
+def _look(
+    name: str, assembly: Assembly, ctx: GroupContext, recent: RecentWinners
+) -> PartInput | Abstention:
     try:
         return assembly.look(ctx, recent.besides(ctx.group_id))
     except Exception as error:  # an odd answer must cost its group's rewards, not the proxy
@@ -348,11 +370,11 @@ def _placed(fault: Abstention, newest: Assembly | None, name: str, field: str) -
     return dataclasses.replace(fault, cause=cause, file=str(model.file), line=line)
 
 
-def _running(assembly: Assembly | None) -> list[Running]:
+def _running(assembly: Assembly | None) -> list[LivePart]:
     return assembly.running if assembly else []
 
 
-async def _start(made: Assembly, kept: Sequence[Running]) -> None:
+async def _start(made: Assembly, kept: Sequence[LivePart]) -> None:
     """Start the slow parts that do not run yet; where one of them cannot, none is left running."""
     going = {id(one.part) for one in kept}
     fresh = [one for one in made.running if one.slow and id(one.part) not in going]
@@ -364,7 +386,7 @@ async def _start(made: Assembly, kept: Sequence[Running]) -> None:
         raise
 
 
-async def _close(running: Running) -> None:
+async def _close(running: LivePart) -> None:
     if not running.slow:
         return
     try:

@@ -6,10 +6,9 @@ from typing import Any
 
 import msgspec
 
-from core.events import Part
-from proxy.rewards.model.math import combine
+from core.scoring.advantage import REWARD_LIMIT, RewardError, usable
 from proxy.rewards.part import PartValue
-from proxy.rewards.source import Score
+from proxy.rewards.source import Part, Score
 
 RECENT = 50
 """Winners that parts which look back compare with."""
@@ -161,3 +160,30 @@ def _parts(heads: Sequence[Head], row: Sequence[PartValue | None]) -> list[Part]
 
 def _positive(specs: Iterable[PartSpec]) -> float:
     return float(sum(spec.weight for spec in specs if spec.share is None and spec.weight > 0))
+
+
+LEAST = -REWARD_LIMIT
+
+
+def combine(parts: Iterable[Part]) -> float:
+    """Reward of one answer: product of its gates times the weighted sum of its other parts.
+
+    Raises:
+        RewardError: a part, or the result, is not a usable number; names the part.
+    """
+    gates, total = 1.0, 0.0
+    for part in parts:
+        value, weight = part.value, part.weight
+        if not (LEAST <= value <= REWARD_LIMIT and LEAST <= weight <= REWARD_LIMIT):
+            raise RewardError(
+                f"part {part.name} is {part.value} with weight {part.weight}",
+                todo=f"Parts are finite numbers of at most {REWARD_LIMIT:g}",
+            )
+        if part.gate:
+            gates *= value
+        else:
+            total += weight * value
+    reward = gates * total
+    if not usable(reward):
+        raise RewardError(f"the parts combine to {reward}")
+    return reward

@@ -39,7 +39,7 @@ class _Row(msgspec.Struct, frozen=True, gc=False):
     """Correlation of reward and trait in the group, times the count."""
 
 
-class HackingWatch:
+class HackingMonitor:
     """Takes groups as they are sealed; constant work and memory."""
 
     def __init__(self, window: int = WINDOW) -> None:

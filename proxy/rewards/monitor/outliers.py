@@ -23,7 +23,7 @@ Outlier = tuple[str, int, float, float]
 """Group, candidate, reward, and how many deviations it is off."""
 
 
-class Values:
+class RewardDistribution:
     """How the rewards of the newest groups lie; constant work and memory."""
 
     def __init__(self, window: int = WINDOW) -> None:

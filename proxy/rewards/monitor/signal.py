@@ -14,7 +14,7 @@ LOW = 0.8
 """Below it, the alert is over."""
 
 
-class SignalWatch:
+class SignalMonitor:
     """Counts groups by server and global step; constant work and memory."""
 
     def __init__(self) -> None:

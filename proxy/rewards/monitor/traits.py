@@ -23,7 +23,7 @@ Grams = set[int]
 """Hashes of word trigrams."""
 
 
-class Traits:
+class TraitReader:
     """Reads the traits of answers; knows the winners of the newest groups.
 
     What it keeps is bounded: the word trigrams of at most twice `WINNERS` answers.

@@ -37,7 +37,7 @@ class _Outcome(msgspec.Struct):
     """The rewards took longer than their limit."""
 
 
-class UnscoredWatch:
+class UnscoredMonitor:
     """Raises the alert `unscored` while groups get no automatic rewards, and clears it.
 
     Args:

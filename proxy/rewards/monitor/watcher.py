@@ -12,12 +12,12 @@ from core.events import Event, GroupSealed, Part, RewardsWatched, WatchFigure
 from core.scoring.advantage import is_dead
 from core.state import Group
 from proxy.alerts import clear_alert, show_alert
-from proxy.rewards.model.math import combine
-from proxy.rewards.monitor.hacking import WINDOW, HackingWatch
-from proxy.rewards.monitor.outliers import Values
-from proxy.rewards.monitor.signal import SignalWatch
-from proxy.rewards.monitor.traits import MORE, WORDS, Grams, Traits, lengths
-from proxy.rewards.part import ruled
+from proxy.rewards.model.spec import combine
+from proxy.rewards.monitor.hacking import WINDOW, HackingMonitor
+from proxy.rewards.monitor.outliers import RewardDistribution
+from proxy.rewards.monitor.signal import SignalMonitor
+from proxy.rewards.monitor.traits import MORE, WORDS, Grams, TraitReader, lengths
+from proxy.rewards.part import has_fixed_rule
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ CALM = 50
 """Groups without an outlier after which its alert is over."""
 
 
-class RewardGuard:
+class RewardMonitor:
     """Looks at sealed groups a little later: at every reward, and at texts.
 
     Between two tellings it reads the texts of `LOOKED` groups at most, evenly spread.
@@ -49,10 +49,10 @@ class RewardGuard:
         self._bus = bus
         self._waiting: deque[str] = deque(maxlen=QUEUE)
         self._some = asyncio.Event()
-        self._traits = Traits()
-        self._hacking = HackingWatch()
-        self._values = Values()
-        self._signal = SignalWatch()
+        self._traits = TraitReader()
+        self._hacking = HackingMonitor()
+        self._values = RewardDistribution()
+        self._signal = SignalMonitor()
         self._calm = 0
         self._told: object = None
         self._by_rule: tuple[object, bool] = (None, False)
@@ -134,7 +134,7 @@ class RewardGuard:
         parts = self._bus.state.rewards.parts
         if parts is not self._by_rule[0]:
             kinds = [one.kind for one in parts if one.enabled]
-            self._by_rule = parts, bool(kinds) and all(map(ruled, kinds))
+            self._by_rule = parts, bool(kinds) and all(map(has_fixed_rule, kinds))
         return self._by_rule[1]
 
     # --- telling --------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from proxy.rewards.part import Kind, Looked, PartValue
+from proxy.rewards.part import PartInput, PartKind, PartValue
 from proxy.rewards.parts.asked import asked_by
 
 _BLOCK = PartValue(1.0, "a code block")
@@ -16,7 +16,7 @@ _NONE = PartValue(0.0, "no code, though it is asked for")
 class Code:
     """1 for a code block; does not apply to other queries, nor where tools can be called."""
 
-    def score(self, group: Looked) -> list[PartValue] | None:
+    def score(self, group: PartInput) -> list[PartValue] | None:
         """None where no code is asked for."""
         if group.context.tools or not asked_by(group.context.query).code:
             return None
@@ -35,4 +35,4 @@ def make(name: str, settings: Mapping[str, Any], where: Path) -> Code:
     return Code()
 
 
-KIND = Kind(make, "1 for a code block where the query asks for code")
+KIND = PartKind(make, "1 for a code block where the query asks for code")

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from proxy.rewards.part import Kind, Looked, PartValue, Setting
+from proxy.rewards.part import PartInput, PartKind, PartValue, Setting
 from proxy.rewards.parts.asked import asked_by
 from proxy.rewards.text import Reading
 
@@ -70,7 +70,7 @@ class Diversity:
         self._against, self._by_query = against, by_query
         self.looks_back = against != "group"
 
-    def score(self, group: Looked) -> list[PartValue] | None:
+    def score(self, group: PartInput) -> list[PartValue] | None:
         """One value an answer; with `by_query` None for a question for a fact that no tools are
         offered for: right answers to it are alike, and the one that differs is seldom right.
         """
@@ -92,7 +92,7 @@ def make(name: str, settings: Mapping[str, Any], where: Path) -> Diversity:
 
 _AGAINST = ("group", "recent", "both")
 
-KIND = Kind(
+KIND = PartKind(
     make,
     "1 minus the share of an answer's word trigrams that another has too",
     {

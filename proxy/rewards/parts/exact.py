@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from proxy.rewards.part import Kind, Looked, PartValue, Setting
+from proxy.rewards.part import PartInput, PartKind, PartValue, Setting
 from proxy.rewards.parts.compare import bare, final, goal_of
 
 _SAME = PartValue(1.0, "the same as the reference")
@@ -16,7 +16,7 @@ class Exact:
     def __init__(self, strict: bool = False, marked: bool = True) -> None:
         self._strict, self._marked = strict, marked
 
-    def score(self, group: Looked) -> list[PartValue] | None:
+    def score(self, group: PartInput) -> list[PartValue] | None:
         wanted = group.context.reference
         if wanted is None:
             return None
@@ -37,7 +37,7 @@ def make(name: str, settings: Mapping[str, Any], where: Path) -> Exact:
     return Exact(settings["strict"], settings["marked"])
 
 
-KIND = Kind(
+KIND = PartKind(
     make,
     "1 when the answer is the dataset's reference, else 0",
     {

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from proxy.rewards.part import Kind, Looked, PartValue, Setting
+from proxy.rewards.part import PartInput, PartKind, PartValue, Setting
 
 CUT = 0.5
 """What an answer keeps that was cut off by the length limit."""
@@ -25,7 +25,7 @@ class Finished:
         """The value of one finish reason; those unknown count as an end."""
         return self._known.get(reason) or PartValue(1.0, reason)
 
-    def score(self, group: Looked) -> list[PartValue]:
+    def score(self, group: PartInput) -> list[PartValue]:
         """One value an answer."""
         of = self.of
         return [of(reading.finish_reason) for reading in group.readings]
@@ -35,7 +35,7 @@ def make(name: str, settings: Mapping[str, Any], where: Path) -> Finished:
     return Finished(settings["cut"])
 
 
-KIND = Kind(
+KIND = PartKind(
     make,
     "1 at its end, less when cut off by the length limit, 0 when filtered",
     {"cut": Setting("number", CUT, "what is left of an answer that was cut off", 0, 1)},

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import yaml
 
-from proxy.rewards.part import Kind, Looked, PartValue, Setting, SettingsFault
+from proxy.rewards.part import PartInput, PartKind, PartValue, Setting, SettingError
 from proxy.rewards.parts.patterns import Pattern, bounded, pattern
 from proxy.rewards.parts.schema import compiled
 
@@ -37,7 +37,7 @@ class Format:
         more = f", and {len(faults) - 1} more" if len(faults) > 1 else ""
         return PartValue(value, faults[0] + more)
 
-    def score(self, group: Looked) -> list[PartValue | None]:
+    def score(self, group: PartInput) -> list[PartValue | None]:
         """None for an answer that only calls tools."""
         with bounded() if self.searches else nullcontext():
             return [
@@ -48,7 +48,7 @@ class Format:
 
 def make(name: str, settings: Mapping[str, Any], where: Path) -> Format:
     """Raises:
-    SettingsFault: no rule is given, or an expression or schema is wrong.
+    SettingError: no rule is given, or an expression or schema is wrong.
     """
     flags = 0 if settings["case"] else re.IGNORECASE
     rules: list[Callable[[str], str]] = []
@@ -62,7 +62,7 @@ def make(name: str, settings: Mapping[str, Any], where: Path) -> Format:
     schema: Any = settings["schema"]
     if settings["schema_file"] is not None:
         if schema is not None:
-            raise SettingsFault("schema_file", "`schema` and `schema_file` exclude each other")
+            raise SettingError("schema_file", "`schema` and `schema_file` exclude each other")
         files = (settings["schema_file"],)
         schema = _read(settings["schema_file"])
     if schema is not None:
@@ -70,7 +70,7 @@ def make(name: str, settings: Mapping[str, Any], where: Path) -> Format:
     elif settings["json"]:
         rules.append(_json(lambda value: ""))
     if not rules:
-        raise SettingsFault(
+        raise SettingError(
             "", f"`{name}` has no rule", "Give match, not_match, must, must_not, json or schema"
         )
     part = Format(rules, settings["all"])
@@ -83,11 +83,11 @@ def _read(file: Path) -> Any:
     try:
         return yaml.safe_load(file.read_text(encoding="utf-8"))
     except OSError as error:
-        raise SettingsFault(
+        raise SettingError(
             "schema_file", f"{file} cannot be read: {error.strerror}", "Correct the path"
         ) from error
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        raise SettingsFault("schema_file", f"{file} is no JSON", str(error)[:200]) from error
+        raise SettingError("schema_file", f"{file} is no JSON", str(error)[:200]) from error
 
 
 def _matches(wanted: Pattern, found: bool) -> Callable[[str], str]:
@@ -122,7 +122,7 @@ def _json(check: Callable[[Any], str]) -> Callable[[str], str]:
     return rule
 
 
-KIND = Kind(
+KIND = PartKind(
     make,
     "Share of its rules that the text keeps: expressions, words, JSON, a JSON schema",
     {

@@ -7,13 +7,13 @@ from typing import Any
 from proxy.rewards.hooks.child import HookLimits
 from proxy.rewards.hooks.source import HookSource
 from proxy.rewards.part import (
-    Abstains,
-    Kind,
-    Looked,
+    PartAbstained,
+    PartEnvironment,
+    PartInput,
+    PartKind,
     PartValue,
     Setting,
-    SettingsFault,
-    Surroundings,
+    SettingError,
 )
 from proxy.rewards.source import Listener, RequestReport, SourceHealth
 
@@ -23,13 +23,13 @@ class Hook:
 
     def __init__(self, folder: Path, seconds: float | None, memory_mb: int | None) -> None:
         self._folder, self._seconds, self._memory_mb = folder, seconds, memory_mb
-        self.source = HookSource(folder, self._limits(Surroundings()))
+        self.source = HookSource(folder, self._limits(PartEnvironment()))
 
-    def _limits(self, around: Surroundings) -> HookLimits:
+    def _limits(self, around: PartEnvironment) -> HookLimits:
         memory = around.memory_mb if self._memory_mb is None else self._memory_mb
         return HookLimits(self._seconds or around.seconds, memory_bytes=memory << 20)
 
-    def place(self, around: Surroundings) -> None:
+    def place(self, around: PartEnvironment) -> None:
         """The limits that are not set, and where to log, come from there."""
         log = None if around.home is None else around.home / "logs" / "hooks.log"
         if log is not None:
@@ -60,13 +60,13 @@ class Hook:
         """Run `on_user_submit_new_requests`, where there is one."""
         return await self.source.request(request_id, task_id, query, metadata)
 
-    async def score(self, group: Looked) -> list[PartValue]:
+    async def score(self, group: PartInput) -> list[PartValue]:
         """Raises:
-        Abstains: the hook failed; with its traceback, file and line.
+        PartAbstained: the hook failed; with its traceback, file and line.
         """
         sheet = await self.source.score(group.context)
         if (why := sheet.abstention) is not None:
-            raise Abstains(why.cause, why.traceback, why.file, why.line, why.late)
+            raise PartAbstained(why.cause, why.traceback, why.file, why.line, why.late)
         return [
             PartValue(one.reward, one.parts[0].reason if one.parts else "", one.parts[1:])
             for one in sheet.scores
@@ -75,15 +75,15 @@ class Hook:
 
 def make(name: str, settings: Mapping[str, Any], where: Path) -> Hook:
     """Raises:
-    SettingsFault: there is no such folder.
+    SettingError: there is no such folder.
     """
     folder = settings["folder"]
     if not folder.is_dir():
-        raise SettingsFault("folder", f"there is no folder {folder}", "Give the one with the hooks")
+        raise SettingError("folder", f"there is no folder {folder}", "Give the one with the hooks")
     return Hook(folder, settings["seconds"], settings["memory_mb"])
 
 
-KIND = Kind(
+KIND = PartKind(
     make,
     "A Python function of yours, in a process of its own",
     {

@@ -6,17 +6,17 @@ from typing import Any
 
 from proxy.rewards.judge.part import Judge
 from proxy.rewards.judge.settings import SETTINGS, options
-from proxy.rewards.part import Kind
+from proxy.rewards.part import PartKind
 
 
 def make(name: str, settings: Mapping[str, Any], where: Path) -> Judge:
     """Raises:
-    SettingsFault: a setting cannot work, or the rubric cannot be read.
+    SettingError: a setting cannot work, or the rubric cannot be read.
     """
     return Judge(options(name, settings))
 
 
-KIND = Kind(
+KIND = PartKind(
     make,
     "what a language model says of the answers, by a rubric",
     SETTINGS,

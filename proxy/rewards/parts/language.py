@@ -7,7 +7,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from proxy.rewards.part import Kind, Looked, PartValue, Setting
+from proxy.rewards.part import PartInput, PartKind, PartValue, Setting
 from proxy.rewards.text import ends_of, words_of
 
 _SCRIPTS = {
@@ -84,7 +84,7 @@ class Language:
     def __init__(self, wanted: str = "query") -> None:
         self._wanted = wanted
 
-    def score(self, group: Looked) -> list[PartValue | None] | None:
+    def score(self, group: PartInput) -> list[PartValue | None] | None:
         """None where there is too little text to say, in the query or in an answer."""
         wanted = self._wanted
         if wanted == "query":
@@ -109,7 +109,7 @@ def make(name: str, settings: Mapping[str, Any], where: Path) -> Language:
     return Language(settings["wanted"])
 
 
-KIND = Kind(
+KIND = PartKind(
     make,
     "1 for an answer in the language of the query, or in the one that is named",
     {

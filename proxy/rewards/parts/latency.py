@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from proxy.rewards.part import Kind, Looked, PartValue, Setting, SettingsFault
+from proxy.rewards.part import PartInput, PartKind, PartValue, Setting, SettingError
 
 
 class Latency:
@@ -18,22 +18,22 @@ class Latency:
         value = (self._bad - seconds) / (self._bad - self._good)
         return PartValue(min(1.0, max(0.0, value)), f"{seconds:.1f} s")
 
-    def score(self, group: Looked) -> list[PartValue]:
+    def score(self, group: PartInput) -> list[PartValue]:
         """One value an answer."""
         return [self.of(answer.seconds) for answer in group.context.answers]
 
 
 def make(name: str, settings: Mapping[str, Any], where: Path) -> Latency:
     """Raises:
-    SettingsFault: `bad` is not after `good`.
+    SettingError: `bad` is not after `good`.
     """
     good, bad = settings["good"], settings["bad"]
     if good >= bad:
-        raise SettingsFault("bad", f"`bad` {bad:g} is not above `good` {good:g}")
+        raise SettingError("bad", f"`bad` {bad:g} is not above `good` {good:g}")
     return Latency(good, bad)
 
 
-KIND = Kind(
+KIND = PartKind(
     make,
     "1 for an answer within `good` seconds, 0 from `bad` seconds on",
     {

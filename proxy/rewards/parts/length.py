@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from proxy.rewards.part import Kind, Looked, PartValue, Setting, SettingsFault
+from proxy.rewards.part import PartInput, PartKind, PartValue, Setting, SettingError
 from proxy.rewards.parts.asked import asked_by
 
 IDEAL = 60.0
@@ -54,7 +54,7 @@ class Length:
         value *= 1.0 - ASIDE * aside * aside
         return PartValue(value, f"{words}, {low:.0f} to {high:.0f} fit the query")
 
-    def score(self, group: Looked) -> list[PartValue | None]:
+    def score(self, group: PartInput) -> list[PartValue | None]:
         """None for an answer that calls tools: its text is not what counts."""
         band = None
         if self._by_query:
@@ -66,18 +66,18 @@ class Length:
 
 def make(name: str, settings: Mapping[str, Any], where: Path) -> Length:
     """Raises:
-    SettingsFault: the band is upside down.
+    SettingError: the band is upside down.
     """
     low, high = settings["least"], settings["most"]
     if low is None and high is None:
         low = high = settings["ideal"]
     low, high = (1.0 if low is None else low), (math.inf if high is None else high)
     if low > high:
-        raise SettingsFault("least", f"`least` {low:g} is above `most` {high:g}", "Swap them")
+        raise SettingError("least", f"`least` {low:g} is above `most` {high:g}", "Swap them")
     return Length(low, high, settings["width"], settings["by_query"])
 
 
-KIND = Kind(
+KIND = PartKind(
     make,
     "Words: 1 within the band, falling smoothly outside",
     {

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from proxy.rewards.part import Kind, Looked, PartValue, Setting
+from proxy.rewards.part import PartInput, PartKind, PartValue, Setting
 from proxy.rewards.parts.compare import TOLERANCE, goal_of, number_in, numeric
 
 
@@ -14,7 +14,7 @@ class Numeric:
     def __init__(self, tolerance: float = TOLERANCE, elsewhere: float = 0.0) -> None:
         self._tolerance, self._elsewhere = tolerance, elsewhere
 
-    def score(self, group: Looked) -> list[PartValue] | None:
+    def score(self, group: PartInput) -> list[PartValue] | None:
         wanted = group.context.reference
         goal = None if wanted is None else number_in(goal_of(wanted))
         if goal is None:
@@ -29,7 +29,7 @@ def make(name: str, settings: Mapping[str, Any], where: Path) -> Numeric:
     return Numeric(settings["tolerance"], settings["elsewhere"])
 
 
-KIND = Kind(
+KIND = PartKind(
     make,
     "1 when the answer ends with the number of the dataset's reference",
     {

@@ -14,7 +14,7 @@ from re import _constants as sre  # type: ignore[attr-defined]  # the parsed for
 from re import _parser as parser  # type: ignore[attr-defined]  # the same
 from typing import Any
 
-from proxy.rewards.part import Abstains, SettingsFault
+from proxy.rewards.part import PartAbstained, SettingError
 
 LOOKED_AT = 8_000
 """Characters of a text that are searched: its first and its last half of that."""
@@ -53,7 +53,7 @@ def _ring(number: int, frame: Any) -> None:
     """The match looks for signals now and then; what is raised here ends it."""
     if _Watch.armed:
         _Watch.armed = False
-        raise Abstains(f"its expressions took more than {LONGEST:g} s on one group")
+        raise PartAbstained(f"its expressions took more than {LONGEST:g} s on one group")
 
 
 @contextlib.contextmanager
@@ -61,7 +61,7 @@ def bounded() -> Iterator[None]:
     """Breaks off what takes longer than `LONGEST`; only on the main thread, as signals do.
 
     Raises:
-        Abstains: it took longer.
+        PartAbstained: it took longer.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -82,18 +82,18 @@ def pattern(text: Any, field: str, flags: int = 0) -> Pattern:
     """A checked expression.
 
     Raises:
-        SettingsFault: it is none, or may take exponential time.
+        SettingError: it is none, or may take exponential time.
     """
     if not isinstance(text, str):
-        raise SettingsFault(field, f"`{text!r:.40}` is no regular expression", "Give a text")
+        raise SettingError(field, f"`{text!r:.40}` is no regular expression", "Give a text")
     try:
         tree = parser.parse(text, flags)
     except (re.error, OverflowError, RecursionError) as error:
-        raise SettingsFault(
+        raise SettingError(
             field, f"`{text:.60}` is no regular expression: {error}", "Correct it, or quote it"
         ) from error
     if _endless(tree, False):
-        raise SettingsFault(
+        raise SettingError(
             field,
             f"`{text:.60}` can take for ever on the wrong text",
             "Repeat no repeat and no choice, as (a+)+ does. Possessive ones, a++, are safe",

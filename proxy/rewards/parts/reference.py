@@ -4,7 +4,7 @@ from collections.abc import Container, Mapping
 from pathlib import Path
 from typing import Any
 
-from proxy.rewards.part import Kind, Looked, PartValue, Setting
+from proxy.rewards.part import PartInput, PartKind, PartValue, Setting
 from proxy.rewards.parts.asked import sum_of
 from proxy.rewards.parts.compare import (
     TOLERANCE,
@@ -54,7 +54,7 @@ class Reference:
     def __init__(self, sums: bool = False) -> None:
         self._sums = sums
 
-    def score(self, group: Looked) -> list[PartValue] | None:
+    def score(self, group: PartInput) -> list[PartValue] | None:
         wanted, query = group.context.reference, group.context.query
         if wanted is not None:
             asked = numbers_of(query[:READ_LIMIT])
@@ -75,7 +75,7 @@ def make(name: str, settings: Mapping[str, Any], where: Path) -> Reference:
     return Reference(settings["sums"])
 
 
-KIND = Kind(
+KIND = PartKind(
     make,
     "Agreement with the dataset's reference: text, number, phrase or word F1, in this order",
     {"sums": Setting("flag", False, "a row without one: the value of a query that is a sum")},

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from proxy.rewards.part import Kind, Looked, PartValue, Setting
+from proxy.rewards.part import PartInput, PartKind, PartValue, Setting
 from proxy.rewards.text import Reading, line_of
 
 LEFT = 0.2
@@ -167,7 +167,7 @@ class Refusal:
             return PartValue(self._reasoned, f"{what}, and says {more} words more")
         return PartValue(self._bare, what)
 
-    def score(self, group: Looked) -> list[PartValue]:
+    def score(self, group: PartInput) -> list[PartValue]:
         """One value an answer."""
         return [self.of(reading) for reading in group.readings]
 
@@ -176,7 +176,7 @@ def make(name: str, settings: Mapping[str, Any], where: Path) -> Refusal:
     return Refusal(settings["left"])
 
 
-KIND = Kind(
+KIND = PartKind(
     make,
     "1 for an answer, less for one that declines or does not know, by its first sentence",
     {"left": Setting("number", LEFT, "what is left of an answer that only declines", 0, 1)},

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from proxy.rewards.part import Kind, Looked, PartValue, Setting
+from proxy.rewards.part import PartInput, PartKind, PartValue, Setting
 from proxy.rewards.parts.asked import asked_by
 from proxy.rewards.text import READ_LIMIT, words_of
 
@@ -28,7 +28,7 @@ class Relevance:
     def __init__(self, enough: float = ENOUGH) -> None:
         self._factor = 1.0 / enough
 
-    def score(self, group: Looked) -> list[PartValue | None] | None:
+    def score(self, group: PartInput) -> list[PartValue | None] | None:
         """None for a query without such words or that asks for others, as a translation, and for
         an answer that calls tools.
         """
@@ -70,7 +70,7 @@ def make(name: str, settings: Mapping[str, Any], where: Path) -> Relevance:
     return Relevance(settings["enough"])
 
 
-KIND = Kind(
+KIND = PartKind(
     make,
     "Share of the query's content words that the answer uses",
     {"enough": Setting("number", ENOUGH, "share of them that already gives 1", 0.01, 1)},

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from proxy.rewards.part import Kind, Looked, PartValue, Setting, SettingsFault
+from proxy.rewards.part import PartInput, PartKind, PartValue, Setting, SettingError
 from proxy.rewards.text import Reading, grams_of
 
 CLOSES, SHUT = 0.2, 0.7
@@ -47,22 +47,22 @@ class Repetition:
         reason = f"{repeated:.0%} of the phrases are repeats"
         return PartValue(min(1.0, max(0.0, value)), reason)
 
-    def score(self, group: Looked) -> list[PartValue]:
+    def score(self, group: PartInput) -> list[PartValue]:
         """One value an answer."""
         return [self.of(reading) for reading in group.readings]
 
 
 def make(name: str, settings: Mapping[str, Any], where: Path) -> Repetition:
     """Raises:
-    SettingsFault: the gate would be shut before it closes.
+    SettingError: the gate would be shut before it closes.
     """
     closes, shut = settings["closes"], settings["shut"]
     if closes >= shut:
-        raise SettingsFault("shut", f"`shut` {shut:g} is not above `closes` {closes:g}")
+        raise SettingError("shut", f"`shut` {shut:g} is not above `closes` {closes:g}")
     return Repetition(closes, shut)
 
 
-KIND = Kind(
+KIND = PartKind(
     make,
     "0 for an empty answer or a loop, by the share of repeated 4-grams",
     {

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import unquote
 
-from proxy.rewards.part import SettingsFault
+from proxy.rewards.part import SettingError
 from proxy.rewards.parts.patterns import Pattern, pattern
 
 DEEPEST = 40
@@ -57,7 +57,7 @@ class Scope:
         """A check by the part of the schema that `reference` names; it may be recursive.
 
         Raises:
-            SettingsFault: there is no such part in this schema.
+            SettingError: there is no such part in this schema.
         """
         if reference not in self._checks:
             self._checks[reference] = None
@@ -91,7 +91,7 @@ class Scope:
                 name = step.replace("~1", "/").replace("~0", "~")
                 target = target[int(name)] if isinstance(target, list) else target[name]
         except (KeyError, IndexError, TypeError, ValueError) as error:
-            raise SettingsFault(
+            raise SettingError(
                 self.field,
                 f"`$ref` names {reference:.80}, which is not in this schema",
                 "Only parts of the same schema can be named, as #/$defs/NAME",
@@ -103,7 +103,7 @@ def compiled(schema: Any, field: str) -> Check:
     """What checks a value against `schema`.
 
     Raises:
-        SettingsFault: the schema is none, or has a word that is not known here.
+        SettingError: the schema is none, or has a word that is not known here.
     """
     return _compiled(schema, Scope(schema, field), 0)
 
@@ -112,7 +112,7 @@ def _compiled(schema: Any, scope: Scope, deep: int) -> Check:
     if isinstance(schema, bool):
         return lambda value: "" if schema else "nothing is allowed here"
     if not isinstance(schema, Mapping) or deep > DEEPEST:
-        raise SettingsFault(scope.field, "a JSON schema is a mapping of at most 40 levels")
+        raise SettingError(scope.field, "a JSON schema is a mapping of at most 40 levels")
     checks: list[Check] = []
     for word, given in schema.items():
         if word in _SAID:
@@ -120,13 +120,13 @@ def _compiled(schema: Any, scope: Scope, deep: int) -> Check:
         maker = _MAKERS.get(word)
         if maker is None:
             known = ", ".join(_MAKERS)
-            raise SettingsFault(
+            raise SettingError(
                 scope.field, f"`{word}` of JSON schema is not known", f"Known: {known}"
             )
         try:
             checks.append(maker(given, schema, scope, deep + 1))
         except (TypeError, ValueError, AttributeError) as error:
-            raise SettingsFault(scope.field, f"`{word}` cannot be {given!r:.60}") from error
+            raise SettingError(scope.field, f"`{word}` cannot be {given!r:.60}") from error
 
     def check(value: Any) -> str:
         for one in checks:
@@ -140,7 +140,7 @@ def _compiled(schema: Any, scope: Scope, deep: int) -> Check:
 def _type(given: Any, schema: Any, scope: Scope, deep: int) -> Check:
     names = [given] if isinstance(given, str) else list(given)
     if unknown := [name for name in names if name not in _TYPES]:
-        raise SettingsFault(scope.field, f"there is no type {unknown[0]!r:.40}", ", ".join(_TYPES))
+        raise SettingError(scope.field, f"there is no type {unknown[0]!r:.40}", ", ".join(_TYPES))
     tests = [_TYPES[name] for name in names]
     wanted = " or ".join(names)
     return lambda value: "" if any(test(value) for test in tests) else f"not of type {wanted}"

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from proxy.rewards.part import Kind, Looked, PartValue, Setting
+from proxy.rewards.part import PartInput, PartKind, PartValue, Setting
 
 _MISSING = PartValue(0.0, "no tool was called")
 
@@ -37,7 +37,7 @@ class Tools:
         self._required = required
         self._declared = declared
 
-    def score(self, group: Looked) -> list[PartValue | None] | None:
+    def score(self, group: PartInput) -> list[PartValue | None] | None:
         """None when nothing is called anywhere and nothing need be."""
         context = group.context
         declared = _declared(context.tools) if self._declared else {}
@@ -114,7 +114,7 @@ def make(name: str, settings: Mapping[str, Any], where: Path) -> Tools:
     return Tools(settings["names"], settings["required"], settings["declared"])
 
 
-KIND = Kind(
+KIND = PartKind(
     make,
     "Share of the tool calls that are well-formed",
     {

@@ -16,8 +16,14 @@ from ajet_swarm.common.errors import AjetError
 from core.events import CandidateScore, Part, TrialGroup, TrialSummary
 from core.scoring.advantage import advantages, is_dead, spread
 from core.scoring.agreement import only_top
-from proxy.rewards.asking import ask
-from proxy.rewards.source import Abstention, GroupContext, RewardSource, ScoreSheet, SourceHealth
+from proxy.rewards.source import (
+    Abstention,
+    GroupContext,
+    RewardSource,
+    ScoreSheet,
+    SourceHealth,
+    request_scores,
+)
 
 MOST = 3
 """Groups of a summary that change most."""
@@ -119,7 +125,7 @@ class Tried(msgspec.Struct, frozen=True, kw_only=True):
 async def rescore(source: RewardSource, case: Case, limit: float) -> Tried:
     """Score one case; whatever the source does, the outcome is scores or an abstention."""
     began = time.perf_counter()
-    found = await ask(source, case.context, limit)
+    found = await request_scores(source, case.context, limit)
     return tried(case, found, time.perf_counter() - began)
 
 

@@ -15,8 +15,8 @@ from proxy.rewards.hooks.source import HookSource
 from proxy.rewards.model.file import NAME, ModelFault, default_model, load
 from proxy.rewards.model.source import ComposedSource
 from proxy.rewards.model.spec import Model
-from proxy.rewards.part import KINDS, Surroundings
-from proxy.rewards.select import chosen
+from proxy.rewards.part import KINDS, PartEnvironment
+from proxy.rewards.select import select_source
 from proxy.rewards.source import RewardSource
 from proxy.rewards.trial.replay import ready
 
@@ -75,16 +75,16 @@ def _made(
             model, _ = model_of(home, settings, choice)
         except ModelFault as fault:
             if not Path(fault.file).is_file():
-                return chosen(home, _settings(settings, choice), heard)
+                return select_source(home, _settings(settings, choice), heard)
             if fault.more:
                 raise AjetError(f"the rewards did not load\n{fault}") from None
             where = f"{fault.file}:{fault.line}" if fault.line else fault.file
             raise AjetError(f"the rewards did not load: {fault.cause}", where) from None
         if choice.weights:
             limit = settings.reward_limit
-            around = Surroundings(home.root, limit, settings.rewards.memory_mb, heard)
+            around = PartEnvironment(home.root, limit, settings.rewards.memory_mb, heard)
             return ComposedSource(model=model, around=around)
-    return chosen(home, _settings(settings, choice), heard)
+    return select_source(home, _settings(settings, choice), heard)
 
 
 def reweighed(model: Model, weights: Mapping[str, float]) -> Model:

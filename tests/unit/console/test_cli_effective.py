@@ -15,7 +15,7 @@ from core.settings import Settings, load
 from core.settings.effective import HIDDEN
 from proxy.control.api import Control
 from proxy.control.client import ControlClient
-from proxy.control.dispatch import Orders
+from proxy.control.dispatch import CommandDispatcher
 from tests.support.scripted_swarm import ScriptedSwarm
 from tests.support.seat import World, world
 from tests.support.served import served
@@ -26,7 +26,9 @@ async def proxy_of(home: Home, settings: Settings) -> AsyncIterator[World]:
     """A proxy of `home` that was started with `settings`."""
     async with ScriptedSwarm(state="ROLLING") as swarm, world(home.root, swarm) as made:
         made.seat.settings = settings
-        control = Control(made.seat, Orders(made.seat, made.groups), home.token(), frozenset())
+        control = Control(
+            made.seat, CommandDispatcher(made.seat, made.groups), home.token(), frozenset()
+        )
         async with served(control.app()) as url:
             with Role(home, "proxy") as role:
                 role.publish(url=url)

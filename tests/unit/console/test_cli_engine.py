@@ -21,9 +21,9 @@ from console.cli import main
 from console.cli.engine import direct
 from core.runtime.home import Home, Role
 from proxy.context import ServerSeat
-from proxy.control import jobs
+from proxy.control import job_commands as jobs
 from proxy.control.api import Control
-from proxy.control.dispatch import Orders
+from proxy.control.dispatch import CommandDispatcher
 from proxy.servers.watch import ServerWatch
 from tests.support.scripted_swarm import ScriptedSwarm
 from tests.support.seat import World, world
@@ -65,7 +65,7 @@ async def two(home: Home, state: str = "ROLLING") -> AsyncIterator[Two]:
         made.seat.tasks.spawn(ServerWatch(made.seat, seat).run(), "t")
         await watcher.wait_for(lambda seen: seen.reachable, 60)
         await made.until(lambda: {"s", "t"} <= set(made.state.servers))
-        orders = Orders(made.seat, made.groups)
+        orders = CommandDispatcher(made.seat, made.groups)
         control = Control(made.seat, orders, home.token(), frozenset())
         async with served(control.app()) as url:
             with Role(home, "proxy") as role:

@@ -10,7 +10,7 @@ import pytest
 from console.cli import main
 from core.runtime.home import Home
 from tests.support.sample import NOW, group_events
-from tests.unit.proxy.rewards.test_trial import kept, written
+from tests.unit.proxy.rewards.trial.test_replay import kept, written
 
 ROWS = (
     {"query": "q", "answers": ["Paris is it.", "no"], "rewards": [0.1, 0.9]},

@@ -9,7 +9,7 @@ import pytest
 from ajet_swarm.common.errors import AjetError
 from core.events import CandidateFailed, GroupSealed, ScoringAbstained
 from core.journal.writer import JournalError
-from proxy.rewards.builtin import score_group
+from proxy.rewards.model.assembly import score_group
 from proxy.rewards.source import GroupContext
 from tests.support.scripted_chat import completion
 from tests.support.scripted_swarm import Denied, ScriptedSwarm
@@ -276,7 +276,7 @@ async def _not_a_number(ctx: GroupContext) -> list[float]:
 async def test_a_failing_source_aborts_the_group_and_the_user_is_answered(
     tmp_path: Path, scorer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("proxy.rewards.asking.SLACK", 0.0)
+    monkeypatch.setattr("proxy.rewards.source.SLACK", 0.0)
     async with world(tmp_path, configured=settings(rewards={"time_limit": 0.1})) as w:
         w.source.scorer = scorer
         ticket = await w.ask()

@@ -12,7 +12,7 @@ import core.journal.fsync
 from core.events import GroupSealed, MockStarted
 from proxy.control.api import Control
 from proxy.control.client import ControlClient
-from proxy.control.dispatch import Orders
+from proxy.control.dispatch import CommandDispatcher
 from proxy.control.journal_alerts import follow_journal
 from tests.support.seat import World, world
 from tests.support.served import served
@@ -35,7 +35,7 @@ def lets(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
 
 @contextlib.asynccontextmanager
 async def console(w: World) -> AsyncIterator[ControlClient]:
-    orders = Orders(w.seat, w.groups)
+    orders = CommandDispatcher(w.seat, w.groups)
     async with (
         served(Control(w.seat, orders, "secret", frozenset()).app()) as url,
         ControlClient(url, "secret") as client,

@@ -1,0 +1,363 @@
+"""Orders about jobs: save one, start with one, put a changed one into force."""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final
+
+from ajet_swarm.api.watcher import Seen
+from ajet_swarm.common.errors import AjetError
+from ajet_swarm.protocol.errors import SwarmError
+from ajet_swarm.protocol.job import dump_job
+from ajet_swarm.protocol.job_secrets import hidden_error
+from ajet_swarm.protocol.job_validation import Checked, check_job
+from ajet_swarm.protocol.schemas import EngineState
+from ajet_swarm.protocol.server_job import with_model
+from core.commands import CommandError
+from core.events import AlertCleared, AlertRaised, JobSent
+from proxy.context import Seat, ServerSeat
+from proxy.control.job_info import presets, starts_as_it_was
+from proxy.control.job_operation import JobOperation, OperationCancelled
+from proxy.control.job_store import JobStore
+from proxy.servers.extensions import INFO, has_job, offers
+
+QUIET = 8.0
+"""Seconds a stopped server must stay OFFLINE: a late word of its trainer would end a new start."""
+QUIET_EMBEDDED = 0.3
+"""The embedded engine has no trainer of its own that could speak late."""
+OFF_LIMIT = 60.0
+"""Seconds a stopped server may take to be OFFLINE for good."""
+LOOK_LIMIT = 5.0
+"""Seconds a poll may take that looks before or after an order."""
+BOOT_LIMIT = 1800.0
+"""Seconds a boot is followed; a large model takes minutes to load."""
+
+CHECK, STOP, WAIT, SEND, START, BOOT = (
+    "check the job",
+    "stop the engine",
+    "wait for a stable OFFLINE",
+    "send the job",
+    "start the engine",
+    "boot",
+)
+_OFF: Final = frozenset({EngineState.OFFLINE})
+
+
+class JobCommands:
+    """The orders about jobs of one proxy; at most one work a server."""
+
+    def __init__(
+        self,
+        seat: Seat,
+        find: Callable[[Mapping[str, Any]], ServerSeat],
+        quiet: float | None = None,
+    ) -> None:
+        self.seat = seat
+        self.store = JobStore.beside(seat.journal.path)
+        self.quiet = QUIET if quiet is None else quiet
+        self._find = find
+        self._works: dict[str, JobOperation] = {}
+        self.table: Mapping[str, Callable[[dict[str, Any]], Awaitable[str]]] = {
+            "engine.start": self._start,
+            "engine.job": self._save,
+            "engine.apply": self._apply,
+            "engine.cancel": self._cancel,
+        }
+
+    # --- which job ------------------------------------------------------------------------------
+
+    async def choose(self, server: ServerSeat, args: Mapping[str, Any]) -> tuple[str, str]:
+        """The text of the job that is meant and what to call it.
+
+        In this order: the one in the arguments, the preset they name, the saved one, the default.
+
+        Raises:
+            JobError: it cannot be sent; names the line.
+            AjetError: the saved one cannot be read, or the server does not answer.
+        """
+        if (text := args.get("job")) is not None:
+            whole = await asyncio.to_thread(self.store.restored, server.name, str(text))
+            self._read(whole, "job")
+            return whole, "given"
+        preset = args.get("preset")
+        if not preset and (saved := await asyncio.to_thread(self.store.load, server.name)):
+            self._read(saved[0], str(self.store.path(server.name)))
+            return saved[0], "saved"
+        preset = preset or "default"
+        return dump_job(presets(self.seat, await server.client.is_embedded())[preset]), preset
+
+    async def _keeps_job(self, server: ServerSeat, args: Mapping[str, Any]) -> bool:
+        """Whether a start is to run the job the server has, which another client sent."""
+        if args.get("job") is not None or args.get("preset"):
+            return False
+        saved = await asyncio.to_thread(self.store.load, server.name)
+        if not starts_as_it_was(self.seat, server.name, saved[1] if saved else 0.0):
+            return False
+        return not await server.client.is_embedded() or await has_job(server)
+
+    @staticmethod
+    def _read(text: str, where: str) -> Checked:
+        return check_job(text, where)
+
+    async def _save(self, args: dict[str, Any]) -> str:
+        server = self._find(args)
+        if args.get("job") is None and args.get("preset") is None:
+            raise CommandError("there is no job in it", todo="Give a job, or a preset")
+        text, how = await self.choose(server, args)
+        notices = self._read(text, "job").notices
+        file = await asyncio.to_thread(self.store.save, server.name, text)
+        said = f"{server.name}: the job is saved in {file}; the next start takes it"
+        if how != "given":
+            said = f"{server.name}: the {how} job is saved in {file}"
+        told = [f"line {one.line}: {one.text}" if one.line else one.text for one in notices[:5]]
+        more = [f"and {len(notices) - 5} more"] if len(notices) > 5 else []
+        return "; ".join([said, *told, *more])
+
+    # --- works ----------------------------------------------------------------------------------
+
+    def busy(self, server: ServerSeat) -> JobOperation | None:
+        """What is being done to the engine now."""
+        work = self._works.get(server.name)
+        return work if work is not None and not work.over else None
+
+    def must_be_idle(self, server: ServerSeat) -> None:
+        """Refuse a second order while one is carried out.
+
+        Raises:
+            AjetError: one is.
+        """
+        if (work := self.busy(server)) is not None:
+            raise AjetError(
+                f"`{work.title}` is being done to {server.name}",
+                todo="Wait for it, or cancel it: the `Engine: Cancel` entry, `engine-cancel`",
+            )
+
+    async def _cancel(self, args: dict[str, Any]) -> str:
+        server = self._find(args)
+        work = self.busy(server)
+        if work is None:
+            raise AjetError(f"nothing is being done to {server.name} that could be cancelled")
+        if not work.cancel():
+            raise AjetError(f"`{work.title}` of {server.name} is being cancelled already")
+        return f"{server.name}: `{work.title}` ends at its next safe place"
+
+    async def _start(self, args: dict[str, Any]) -> str:
+        server = self._find(args)
+        self.must_be_idle(server)
+        await must_be_off(server)
+        if await self._keeps_job(server, args):
+            work = self.begin(server, "Start", (START, BOOT))
+            await self._run(server, work, lambda: self._start_as_it_was(server, work))
+            return f"{server.name} is starting with the job it had, which another client sent"
+        text, how = await self._chosen(server, args)
+        await server.client.prepared(text)  # nothing begins with a job that cannot start
+        work = self.begin(server, "Start", (SEND, START, BOOT))
+        await self._run(server, work, lambda: self._send_and_start(server, work, text, how))
+        return f"{server.name} is starting{_WITH.get(how, '')}"
+
+    async def _apply(self, args: dict[str, Any]) -> str:
+        server = self._find(args)
+        self.must_be_idle(server)
+        if server.observes:
+            raise AjetError("there is no engine: in observe mode nothing is trained", server.name)
+        text, how = await self._chosen(server, args)
+        work = self.begin(server, "Apply a job", (CHECK, STOP, WAIT, SEND, START, BOOT))
+        await self._run(server, work, lambda: self._replace(server, work, text, how))
+        return f"{server.name} is starting{_WITH.get(how, '')}: its engine was stopped for it"
+
+    async def _chosen(self, server: ServerSeat, args: Mapping[str, Any]) -> tuple[str, str]:
+        text, how = await self.choose(server, args)
+        if (model := args.get("model")) and not await server.client.is_embedded():
+            text = with_model(text, model)
+        if how == "given":
+            await asyncio.to_thread(self.store.save, server.name, text)
+        return text, how
+
+    def begin(self, server: ServerSeat, title: str, steps: tuple[str, ...]) -> JobOperation:
+        """Begin a work on the engine of a server; the caller ends it."""
+        work = self._works[server.name] = JobOperation(self.seat, server.name, title, steps)
+        return work
+
+    async def _run(
+        self, server: ServerSeat, work: JobOperation, body: Callable[[], Awaitable[None]]
+    ) -> None:
+        """Do it in a task of its own, so that who ordered it may leave; the boot goes on after.
+
+        Raises:
+            AjetError: a step failed or it was cancelled; says what the server is left in.
+        """
+        self.seat.bus.publish(AlertCleared(key=f"start:{server.name}"))
+        begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.seat.tasks.spawn(self._work(server, work, body, begun), f"work:{server.name}")
+        await asyncio.shield(begun)
+
+    async def _work(
+        self,
+        server: ServerSeat,
+        work: JobOperation,
+        body: Callable[[], Awaitable[None]],
+        begun: "asyncio.Future[None]",
+    ) -> None:
+        try:
+            await body()
+        except (AjetError, TimeoutError) as error:
+            failure = await self._left(server, work, error)
+            if not begun.done():
+                begun.set_exception(failure)
+                begun.exception()  # who ordered it may have left
+            return
+        except asyncio.CancelledError:
+            work.end("failed", "the proxy ended meanwhile: look at the engine's state")
+            begun.cancel()
+            raise
+        if not begun.done():
+            begun.set_result(None)
+        await self._boot(server, work)
+
+    # --- the steps ------------------------------------------------------------------------------
+
+    async def _replace(self, server: ServerSeat, work: JobOperation, text: str, how: str) -> None:
+        work.job = text
+        await work.step(CHECK, self._can_take(server, text))
+        if server.watcher.current.is_in(_OFF):
+            work.skip(STOP, "it is OFFLINE")
+        else:
+            await work.step(STOP, server.client.stop_engine())
+            server.watcher.nudge()
+        await work.step(WAIT, self._stable(server), breaks=True)
+        await self._send_and_start(server, work, text, how)
+
+    async def _can_take(self, server: ServerSeat, text: str) -> None:
+        """Before anything is stopped: a server that does not answer takes no job."""
+        seen = await server.watcher.refresh(LOOK_LIMIT)
+        if not seen.reachable:
+            raise AjetError(f"{server.name} does not answer: {seen.error}")
+        await server.client.prepared(text)
+
+    async def _stable(self, server: ServerSeat) -> Seen:
+        own = False
+        with contextlib.suppress(AjetError):
+            own = await offers(server, INFO)
+        quiet = min(self.quiet, QUIET_EMBEDDED) if own else self.quiet
+        return await server.watcher.wait_stable(_OFF, quiet, OFF_LIMIT + quiet, while_up=True)
+
+    async def _send_and_start(
+        self, server: ServerSeat, work: JobOperation, text: str, how: str
+    ) -> None:
+        work.job = text
+        sent = await work.step(SEND, server.client.sync_train_config(text))
+        shown = await asyncio.to_thread(self.store.masked, sent)
+        self.seat.bus.publish(JobSent(server=server.name, yaml=shown, how=how))
+        await work.step(START, server.client.start_engine())
+        server.watcher.nudge()
+
+    async def _start_as_it_was(self, server: ServerSeat, work: JobOperation) -> None:
+        try:
+            await work.step(START, server.client.start_engine())
+        except SwarmError as error:
+            if "No training config" not in error.what:
+                raise
+            raise AjetError(
+                "the server has no job any more: it was restarted",
+                server.name,
+                "Send one: `engine-start --preset default`, or apply a job",
+            ) from error
+        server.watcher.nudge()
+
+    async def _boot(self, server: ServerSeat, work: JobOperation) -> None:
+        try:
+            seen = await work.step(BOOT, self._booted(server), breaks=True)
+        except (AjetError, TimeoutError) as error:
+            await self._left(server, work, error)
+            return
+        step = "" if seen.step is None else f", step {seen.step}"
+        work.end("done", f"{server.name} is {seen.raw.rpartition('.')[2]}{step}")
+
+    async def _booted(self, server: ServerSeat) -> Seen:
+        await server.watcher.refresh(LOOK_LIMIT)
+        seen = await server.watcher.wait_for(
+            lambda one: one.gone or (one.reachable and one.state is not EngineState.BOOTING),
+            BOOT_LIMIT,
+        )
+        if seen.gone:
+            raise AjetError(f"{server.name} does not answer: {seen.error}", todo="See that it runs")
+        if seen.state is EngineState.OFFLINE:
+            raise AjetError(
+                f"the engine went back to OFFLINE{': ' if seen.detail else ''}{seen.detail}",
+                todo="Read the server's log, then start it again",
+            )
+        return seen
+
+    # --- how it ended ---------------------------------------------------------------------------
+
+    async def _left(self, server: ServerSeat, work: JobOperation, error: Exception) -> AjetError:
+        """End a work that did not come to its end; the error for who ordered it."""
+        with contextlib.suppress(TimeoutError):
+            await server.watcher.refresh(LOOK_LIMIT)
+        at = next((one for one in work.steps if one.phase in ("failed", "cancelled")), None)
+        left = left_in(server.watcher.current, work)
+        if isinstance(error, OperationCancelled):
+            last = next((one.title for one in reversed(work.steps) if one.began), "")
+            work.end("cancelled", f"cancelled at `{last}`; {left}")
+            return AjetError(f"`{work.title}` was cancelled at `{last}`; {left}", server.name)
+        if isinstance(error, AjetError):
+            error = hidden_error(error, work.job)
+        why = (error.what if isinstance(error, AjetError) else "it took too long").rstrip(".")
+        step = at.title if at is not None else work.title
+        work.end("failed", f"`{step}` failed: {why}; {left}")
+        off = server.watcher.current.is_in(_OFF)
+        todo = (error.todo if isinstance(error, AjetError) else "") or (_AGAIN if off else _WAY_OUT)
+        self.seat.bus.publish(
+            AlertRaised(
+                key=f"start:{server.name}",
+                cause=f"{server.name} did not start: `{step}` failed: {why}",
+                todo=f"{todo}. When it failed: {left}",
+                level="error",
+            )
+        )
+        return AjetError(f"{server.name}: `{step}` failed: {why}; {left}", todo=todo)
+
+
+def left_in(seen: Seen, work: JobOperation) -> str:
+    """What a server is left in, in words."""
+    state = seen.raw.rpartition(".")[2] or str(seen.state)
+    where = f"the engine is {state}" if seen.reachable else "the server does not answer now"
+    done = {one.title for one in work.steps if one.phase == "done"}
+    if SEND not in done:
+        stopped = STOP in done
+        return f"{where}, with the job it had" + (" and stopped" if stopped else "")
+    if START in done or seen.state is not EngineState.OFFLINE:
+        return f"{where}, with the job that was sent"
+    return f"{where}; the job that was sent is there and waits for a start"
+
+
+_WAY_OUT: Final = "Stop the engine, correct the job, start it again"
+_AGAIN: Final = "Correct the job, start it again"
+
+_WITH: Final = {
+    "given": " with this job",
+    "saved": " with its saved job",
+    "hand": " with the job for rating by hand",
+}
+"""What a start says of its job; nothing of the default."""
+
+
+async def must_be_off(server: ServerSeat) -> None:
+    """See that the engine can be started.
+
+    Raises:
+        AjetError: it is not OFFLINE.
+    """
+    if server.observes:
+        raise AjetError("there is no engine: in observe mode nothing is trained", server.name)
+    try:  # it may have gone down, or fallen silent, just now
+        seen = await server.watcher.refresh(LOOK_LIMIT)
+    except TimeoutError:
+        seen = server.watcher.current
+    if seen.error:
+        raise AjetError(f"{server.name} does not answer: {seen.error}", todo="See that it runs")
+    if seen.state not in (EngineState.OFFLINE, EngineState.CANNOT_CONNECT):
+        raise AjetError(
+            f"the engine of {server.name} is {seen.state}, not OFFLINE",
+            todo="Stop it first, or apply the job, which does that",
+        )

@@ -1,0 +1,191 @@
+"""Orders about what an engine has saved: what is stopped for them, and what is refused."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ajet_swarm.common.errors import AjetError
+from core.commands import COMMANDS, CommandError, validate
+from core.events import AlertRaised, CheckpointsListed
+from proxy.control.dispatch import CommandDispatcher
+from proxy.servers.extensions import LISTED, look, tokens
+from tests.support.kept_swarm import KeptSwarm
+from tests.support.seat import World, world
+
+
+@asynccontextmanager
+async def keeping(home: Path) -> AsyncIterator[tuple[World, KeptSwarm]]:
+    """A proxy on a server that keeps checkpoints."""
+    async with world(home) as made:
+        client = made.server.client
+        kept = KeptSwarm(client.transport, made.swarm)
+        client.transport = kept
+        await client.features(again=True)
+        yield made, kept
+
+
+async def order(made: World, name: str, /, **args: Any) -> str:
+    message, _ = await CommandDispatcher(made.seat, made.groups).execute(name, validate(name, args))
+    return message
+
+
+def listed(made: World) -> list[str] | None:
+    found = made.state.servers["s"].checkpoints
+    return None if found is None else [one.name for one in found]
+
+
+async def test_save_is_told_with_its_step_and_reaches_the_state(tmp_path: Path) -> None:
+    async with keeping(tmp_path) as (made, _):
+        assert await order(made, "engine.save", name=" mine ") == (
+            "s: checkpoint mine saved, step 7"
+        )
+        assert listed(made) == ["mine", "latest", "step-000005", "previous"]
+        assert made.swarm.stops == 0
+
+
+async def test_an_engine_that_rolls_is_stopped_for_a_restore_and_goes_on(tmp_path: Path) -> None:
+    async with keeping(tmp_path) as (made, kept):
+        made.swarm.config = "the job it has"
+        told = await order(made, "engine.restore", name="step-000005")
+        assert told == "s is back at step-000005, step 5; it continues from there"
+        assert made.swarm.stops == 1
+        assert made.swarm.config == "the job it has"
+        assert kept.saved["latest"] == 5
+        await made.swarm.until(lambda: made.swarm.state == "ROLLING")
+
+
+async def test_an_engine_that_is_offline_stays_so(tmp_path: Path) -> None:
+    async with keeping(tmp_path) as (made, _):
+        await order(made, "engine.stop")
+        told = await order(made, "engine.restore", name="base")
+        assert told == "s is back at base, step 0; resume it to continue from there"
+        assert "resume it" in await order(made, "engine.reset")
+        assert (made.swarm.stops, made.swarm.state) == (1, "OFFLINE")
+
+
+@pytest.mark.parametrize(
+    ("name", "words"), [("nothing", "there is no checkpoint"), ("previous", "is damaged")]
+)
+async def test_what_cannot_be_restored_stops_nothing(tmp_path: Path, name: str, words: str) -> None:
+    async with keeping(tmp_path) as (made, kept):
+        kept.damaged.add("previous")
+        with pytest.raises(AjetError, match=words):
+            await order(made, "engine.restore", name=name)
+        assert (made.swarm.stops, kept.asked) == (0, [])
+
+
+async def test_a_refusal_after_the_stop_leaves_the_engine_as_it_was(tmp_path: Path) -> None:
+    async with keeping(tmp_path) as (made, kept):
+        made.swarm.config = "the job it has"
+        kept.refuses = (409, "The checkpoint is damaged: its checksum differs")
+        with pytest.raises(AjetError, match="its checksum differs"):
+            await order(made, "engine.restore", name="step-000005")
+        assert made.swarm.stops == 1
+        await made.swarm.until(lambda: made.swarm.state == "ROLLING")
+
+
+async def test_resume_takes_the_job_there_is_else_the_default(tmp_path: Path) -> None:
+    async with keeping(tmp_path) as (made, kept):
+        made.swarm.config = "the job it has"
+        with pytest.raises(AjetError, match="ROLLING, not OFFLINE"):
+            await order(made, "engine.resume")
+        await order(made, "engine.stop")
+        assert await order(made, "engine.resume") == "s continues"
+        assert made.swarm.config == "the job it has"
+        await order(made, "engine.stop")
+        kept.job = None
+        assert "it had none" in await order(made, "engine.resume")
+        assert "ajet" in str(made.swarm.config)
+
+
+async def test_a_start_that_fails_shows_no_secret_of_the_job(tmp_path: Path) -> None:
+    async with keeping(tmp_path) as (made, kept):
+        await order(made, "engine.stop")
+        job = "ajet: {model: {path: m}, teacher_model: {api_key: hunter2hunter2}}"
+        await order(made, "engine.job", job=job)
+        kept.job, made.swarm.start_error = None, "refused: api_key=hunter2hunter2"
+        with pytest.raises(AjetError, match=r"api_key=\*\*\*") as caught:
+            await order(made, "engine.resume")
+        assert "hunter2" not in f"{caught.value}{made.kinds(AlertRaised)}"
+
+
+async def test_a_start_that_fails_is_an_alert(tmp_path: Path) -> None:
+    async with keeping(tmp_path) as (made, _):
+        await order(made, "engine.stop")
+        made.swarm.config, made.swarm.start_error = "x", "no GPU is free"
+        with pytest.raises(AjetError, match="no GPU is free"):
+            await order(made, "engine.resume")
+        assert [one.key for one in made.kinds(AlertRaised)] == ["start:s"]
+
+
+async def test_prune_says_what_is_gone(tmp_path: Path) -> None:
+    async with keeping(tmp_path) as (made, _):
+        with pytest.raises(CommandError, match="negative"):
+            await order(made, "engine.prune", keep=-1)
+        assert await order(made, "engine.prune", keep="1") == "s: there is nothing to delete"
+        assert await order(made, "engine.prune", keep="0") == "s: deleted step-000005"
+        assert listed(made) == ["latest", "previous"]
+
+
+async def test_a_server_without_checkpoints_says_so(tmp_path: Path) -> None:
+    async with world(tmp_path) as made:
+        for name, args in (
+            ("engine.save", {"name": "x"}),
+            ("engine.restore", {"name": "x"}),
+            ("engine.reset", {}),
+            ("engine.prune", {"keep": 1}),
+            ("engine.resume", {}),
+        ):
+            with pytest.raises(AjetError, match="this server has no checkpoints"):
+                await order(made, name, **args)
+        with pytest.raises(AjetError, match="this server has no token log"):
+            await tokens(made.seat, "e1", "s")
+        assert made.swarm.stops == 0
+        assert listed(made) is None
+        await look(made.seat, made.server)
+        assert not made.kinds(CheckpointsListed)
+
+
+async def test_only_a_list_that_differs_is_news_and_it_is_bounded(tmp_path: Path) -> None:
+    async with keeping(tmp_path) as (made, kept):
+        kept.saved = {f"step-{number:06}": number for number in range(LISTED + 4)}
+        kept._facts = lambda name: {"name": name, "step": kept.saved[name], "at": 5.0}  # type: ignore[method-assign] # the same at each look
+        for _ in range(3):
+            assert len(await look(made.seat, made.server)) == LISTED + 4
+        (event,) = made.kinds(CheckpointsListed)
+        assert (len(event.checkpoints), event.more) == (LISTED, 4)
+        kept.paths = ()
+        await made.server.client.features(again=True)
+        await look(made.seat, made.server)
+        assert listed(made) is None
+
+
+async def test_tokens_are_read_from_the_server_of_the_episode(tmp_path: Path) -> None:
+    async with keeping(tmp_path) as (made, kept):
+        row = {"id": 5, "text": "a", "mask": 1, "logprob": -0.5, "logprob_now": None}
+        kept.tokens["e1"] = {
+            "episode_uuid": "e1",
+            "state": "finished",
+            "task_id": "t",
+            "reward": 0.5,
+            "step": None,
+            "calls": [{"step": 3, "prompt_tokens": 0, "tokens": [row]}],
+        }
+        found = await tokens(made.seat, "e1", "s")
+        assert found.calls[0].tokens[0].logprob == -0.5
+        assert found.calls[0].tokens[0].logprob_now is None
+        with pytest.raises(AjetError, match="has no tokens here"):
+            await tokens(made.seat, "e2", "s")
+        with pytest.raises(AjetError, match="no server `x`"):
+            await tokens(made.seat, "e1", "x")
+        with pytest.raises(AjetError, match="no id of an episode"):
+            await tokens(made.seat, "../prune", "s")
+
+
+def test_what_destroys_something_asks_first() -> None:
+    danger = {name for name, command in COMMANDS.items() if command.danger}
+    assert {"engine.restore", "engine.reset", "engine.prune"} <= danger
+    assert not {"engine.save", "engine.resume"} & danger

@@ -1,0 +1,400 @@
+"""Jobs: saved, started with, put into force; each step told, each failure with what it left."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ajet_swarm.common.errors import AjetError
+from ajet_swarm.protocol.job import (
+    BATCH,
+    KL,
+    LEARNING_RATE,
+    MODEL,
+    TEMPERATURE,
+    dump_job,
+    get,
+    load_job,
+    put,
+)
+from ajet_swarm.protocol.server_job import MODEL_VARIABLE, REQUIRED, server_job
+from core.commands import CommandError, validate
+from core.events import AlertRaised, JobSent, WorkChanged
+from core.state import Operation
+from proxy.control.engine_commands import EngineCommands
+from proxy.control.job_info import sheet
+from tests.support.kept_swarm import KeptSwarm
+from tests.support.seat import World, world
+
+
+@pytest.fixture(autouse=True)
+def remote_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The model that the presets for AgentJet servers name."""
+    monkeypatch.setenv(MODEL_VARIABLE, "remote/model")
+
+
+def job(**values: Any) -> str:
+    """The default job of an AgentJet server with another learning rate, say: `job(lr=1e-4)`."""
+    made = server_job("m")
+    for path, value in ((LEARNING_RATE, values.get("lr")), (BATCH, values.get("batch"))):
+        if value is not None:
+            put(made, path, value)
+    return dump_job(made)
+
+
+@asynccontextmanager
+async def orders(home: Path, **more: Any) -> AsyncIterator[tuple[World, EngineCommands]]:
+    async with world(home, **more) as made:
+        hands = EngineCommands(made.seat)
+        hands.jobs.quiet = 0.15
+        yield made, hands
+
+
+async def give(hands: EngineCommands, name: str, /, **args: Any) -> str:
+    return await hands.table[name](validate(name, args))
+
+
+def work(made: World) -> Operation:
+    found: Operation = made.state.servers["s"].work
+    return found
+
+
+def phases(made: World) -> dict[str, str]:
+    return {one.title: one.phase for one in work(made).steps}
+
+
+async def test_apply_stops_waits_sends_and_starts(tmp_path: Path) -> None:
+    async with orders(tmp_path) as (made, hands):
+        told = await give(hands, "engine.apply", job=job(lr=1e-4))
+        assert told == "s is starting with this job: its engine was stopped for it"
+        assert made.swarm.stops == 1
+        assert get(load_job(str(made.swarm.config)), LEARNING_RATE) == 1e-4
+        await made.until(lambda: work(made).over)
+        assert work(made).phase == "done"
+        assert work(made).said == "s is ROLLING, step 1"
+        assert list(phases(made)) == [
+            "check the job",
+            "stop the engine",
+            "wait for a stable OFFLINE",
+            "send the job",
+            "start the engine",
+            "boot",
+        ]
+        assert set(phases(made).values()) == {"done"}
+        waited = work(made).steps[2]
+        assert waited.ended - waited.began >= 0.149  # Unix seconds are rounded, too
+        (sent,) = made.kinds(JobSent)
+        assert (sent.how, made.state.servers["s"].job.yaml) == ("given", sent.yaml)
+
+
+async def test_each_step_is_told_when_it_begins_and_ends(tmp_path: Path) -> None:
+    async with orders(tmp_path) as (made, hands):
+        await give(hands, "engine.apply", job=job())
+        await made.until(lambda: work(made).over)
+        seen = [(event.steps[1].phase, event.steps[3].phase) for event in made.kinds(WorkChanged)]
+        assert ("doing", "waiting") in seen
+        assert ("done", "doing") in seen
+
+
+async def test_what_is_applied_is_what_the_next_start_takes(tmp_path: Path) -> None:
+    async with orders(tmp_path) as (made, hands):
+        await give(hands, "engine.apply", job=job(lr=2e-4))
+        await made.until(lambda: work(made).over)
+        await give(hands, "engine.stop")
+        assert await give(hands, "engine.start") == "s is starting with its saved job"
+        assert get(load_job(str(made.swarm.config)), LEARNING_RATE) == 2e-4
+
+
+async def test_a_preset_beats_the_saved_job_and_is_not_saved(tmp_path: Path) -> None:
+    async with orders(tmp_path) as (made, hands):
+        said = await give(hands, "engine.job", job=job(batch=7))
+        assert said.startswith("s: the job is saved in ")
+        assert "s.yaml" in said
+        await give(hands, "engine.stop")
+        await give(hands, "engine.start", preset="hand")
+        assert get(load_job(str(made.swarm.config)), BATCH) == 1
+        await made.until(lambda: work(made).over)
+        await give(hands, "engine.stop")
+        await give(hands, "engine.start")
+        assert get(load_job(str(made.swarm.config)), BATCH) == 7
+
+
+async def test_a_bad_job_is_refused_with_its_line_and_nothing_is_stopped(tmp_path: Path) -> None:
+    async with orders(tmp_path) as (made, hands):
+        bad = "ajet:\n  rollout:\n    num_repeat: many\n"
+        for name in ("engine.apply", "engine.job", "engine.start"):
+            with pytest.raises(AjetError) as caught:
+                await give(hands, name, job=bad)
+            assert "num_repeat" in str(caught.value) or "ROLLING" in str(caught.value)
+        with pytest.raises(AjetError) as caught:
+            await give(hands, "engine.apply", job=bad)
+        assert caught.value.where == "job:3"
+        assert made.swarm.stops == 0
+        assert not made.kinds(WorkChanged)
+        with pytest.raises(CommandError, match="no job in it"):
+            await give(hands, "engine.job")
+
+
+async def test_unknown_keys_are_named_and_saved(tmp_path: Path) -> None:
+    async with orders(tmp_path) as (_, hands):
+        said = await give(hands, "engine.job", job="ajet:\n  rollout:\n    num_repeats: 4\n")
+        assert "line 3: unknown key `ajet.rollout.num_repeats`" in said
+        assert "is `ajet.rollout.num_repeat` meant?" in said
+
+
+async def test_a_saved_job_that_was_broken_by_hand_starts_nothing(tmp_path: Path) -> None:
+    async with orders(tmp_path) as (made, hands):
+        await give(hands, "engine.stop")
+        file = hands.jobs.store.path("s")
+        file.parent.mkdir()
+        file.write_text("ajet: [")
+        with pytest.raises(AjetError) as caught:
+            await give(hands, "engine.start")
+        assert caught.value.where.startswith(str(file))
+        assert made.swarm.state == "OFFLINE"
+
+
+async def test_cancelled_while_it_waits_it_says_what_is_left(tmp_path: Path) -> None:
+    async with orders(tmp_path) as (made, hands):
+        hands.jobs.quiet = 30.0
+        asked = made.seat.tasks.spawn(give(hands, "engine.apply", job=job()), "asked")
+        await made.until(lambda: made.state.servers["s"].work is not None)
+        await made.until(lambda: phases(made)["wait for a stable OFFLINE"] == "doing")
+        with pytest.raises(AjetError, match="`Apply a job` is being done to s"):
+            await give(hands, "engine.start")
+        assert "ends at its next safe place" in await give(hands, "engine.cancel")
+        with pytest.raises(AjetError) as caught:
+            await asked
+        assert "cancelled at `wait for a stable OFFLINE`" in caught.value.what
+        assert "the engine is OFFLINE, with the job it had and stopped" in caught.value.what
+        assert (work(made).phase, made.swarm.config) == ("cancelled", None)
+        with pytest.raises(AjetError, match="nothing is being done"):
+            await give(hands, "engine.cancel")
+
+
+async def test_a_stop_that_was_sent_is_waited_for(tmp_path: Path) -> None:
+    async with orders(tmp_path) as (made, hands):
+        made.swarm.stop_seconds = 0.3
+        asked = made.seat.tasks.spawn(give(hands, "engine.apply", job=job()), "asked")
+        await made.until(lambda: made.swarm.stops)
+        await give(hands, "engine.cancel")
+        with pytest.raises(AjetError, match="`stop the engine`; the engine is OFFLINE"):
+            await asked
+        assert made.swarm.state == "OFFLINE"
+
+
+@pytest.mark.parametrize(
+    ("fault", "step", "left"),
+    [
+        ("config", "send the job", "the engine is OFFLINE, with the job it had and stopped"),
+        ("start", "start the engine", "the engine is BOOTING, with the job that was sent"),
+    ],
+)
+async def test_a_step_that_fails_says_what_the_server_is_left_in(
+    tmp_path: Path, fault: str, step: str, left: str
+) -> None:
+    async with orders(tmp_path) as (made, hands):
+        setattr(made.swarm, f"{fault}_error", "no GPU is free")
+        with pytest.raises(AjetError) as caught:
+            await give(hands, "engine.apply", job=job())
+        assert f"`{step}` failed" in caught.value.what
+        assert "no GPU is free" in caught.value.what
+        assert left in caught.value.what
+        assert work(made).phase == "failed"
+        (alert,) = made.kinds(AlertRaised)
+        assert alert.key == "start:s"
+        assert left in alert.todo
+        way_out = "Stop the engine, correct the job, start it again" if fault == "start" else ""
+        assert alert.todo.startswith(way_out or "Correct the job, start it again")
+
+
+@pytest.mark.parametrize("order", ["engine.start", "engine.apply"])
+async def test_an_error_that_quotes_a_secret_of_the_job_shows_none(
+    tmp_path: Path, order: str
+) -> None:
+    async with orders(tmp_path) as (made, hands):
+        if order == "engine.start":
+            await give(hands, "engine.stop")
+        made.swarm.start_error = "the teacher refused api_key=hunter2hunter2"
+        teacher = "{teacher_model: {api_key: hunter2hunter2}}"
+        with pytest.raises(AjetError, match=r"api_key=\*\*\*; the engine is BOOTING") as caught:
+            await give(hands, order, job=f"ajet: {teacher}")
+        assert "hunter2" not in str(caught.value)
+        assert "hunter2" not in str(made.kinds(AlertRaised))
+        assert "hunter2" not in str(made.kinds(WorkChanged))
+
+
+@pytest.mark.parametrize("preset", [None, "default", "hand"])
+async def test_a_preset_for_an_agentjet_server_leaves_training_to_it(
+    tmp_path: Path, preset: str | None
+) -> None:
+    async with orders(tmp_path) as (made, hands):
+        await give(hands, "engine.stop")
+        await give(hands, "engine.start", preset=preset)
+        await made.until(lambda: work(made).over)
+        assert work(made).phase == "done"
+        sent = load_job(str(made.swarm.config))
+        assert {path: get(sent, path) for path in REQUIRED} == dict(REQUIRED)
+        assert get(sent, MODEL) == "remote/model"
+        assert get(sent, BATCH) == (1 if preset == "hand" else None)
+        for path in (LEARNING_RATE, KL, "ajet.trainer_common.ppo_epochs", TEMPERATURE):
+            assert get(sent, path) is None
+        assert made.kinds(JobSent)[-1].yaml == made.swarm.config
+
+
+@pytest.mark.parametrize("name", ["engine.start", "engine.apply"])
+@pytest.mark.parametrize("model", ["tiny", ""])
+async def test_a_job_that_no_agentjet_server_can_train_is_not_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, model: str
+) -> None:
+    monkeypatch.delenv(MODEL_VARIABLE)
+    async with orders(tmp_path) as (made, hands):
+        if name == "engine.start":
+            await give(hands, "engine.stop")
+        stops = made.swarm.stops
+        text = f"ajet: {{model: {{path: {model}}}}}" if model else "ajet: {}"
+        with pytest.raises(AjetError) as caught:
+            await give(hands, name, job=text)
+        assert ("embedded engine" if model else "no model is named") in caught.value.what
+        assert MODEL_VARIABLE in caught.value.todo
+        assert made.swarm.stops == stops
+        assert made.swarm.config is None
+
+
+async def test_a_start_keeps_the_job_that_another_client_sent(tmp_path: Path) -> None:
+    async with orders(tmp_path, watched=True) as (made, hands):
+        await give(hands, "engine.apply", job=job(batch=6))
+        await made.until(lambda: work(made).over)
+        assert made.state.servers["s"].foreign_start == 0
+        await give(hands, "engine.stop")
+        await made.until(lambda: made.state.servers["s"].state == "OFFLINE")
+        theirs = dump_job(server_job("theirs"))
+        await made.server.client.sync_train_config(theirs)  # a script starts it, not the proxy
+        await made.server.client.start_engine()
+        await made.until(lambda: made.state.servers["s"].state == "ROLLING")
+        assert made.state.servers["s"].foreign_start > 0
+        assert (await sheet(made.seat, made.server, hands.jobs.store)).last
+        await give(hands, "engine.stop")
+        await made.until(lambda: made.server.watcher.current.state == "OFFLINE")
+        said = await give(hands, "engine.start")
+        assert said == "s is starting with the job it had, which another client sent"
+        assert get(load_job(str(made.swarm.config)), MODEL) == "theirs"
+        await made.until(lambda: made.state.servers["s"].state == "ROLLING")
+
+        await give(hands, "engine.stop")
+        await made.until(lambda: made.server.watcher.current.state == "OFFLINE")
+        made.swarm.config = None
+        with pytest.raises(AjetError, match="no job any more: it was restarted"):
+            await give(hands, "engine.start")
+        await give(hands, "engine.start", preset="default")
+        assert get(load_job(str(made.swarm.config)), MODEL) == "remote/model"
+        assert made.state.servers["s"].foreign_start == 0
+
+
+async def test_a_server_that_does_not_answer_is_not_stopped(tmp_path: Path) -> None:
+    async with orders(tmp_path) as (made, hands):
+        made.line.cut = True
+        await made.until(lambda: not made.server.watcher.current.reachable)
+        with pytest.raises(AjetError, match="`check the job` failed: s does not answer"):
+            await give(hands, "engine.apply", job=job())
+        assert made.swarm.stops == 0
+
+
+@pytest.mark.parametrize("step", ["wait for a stable OFFLINE", "boot"])
+async def test_an_engine_that_is_gone_is_not_waited_for(
+    step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ajet_swarm.api.watcher.GONE_FOR", 0.5)
+    async with orders(tmp_path) as (made, hands):
+        made.swarm.boot_seconds = 3_000.0
+        hands.jobs.quiet = 45.0 if step != "boot" else 0.15
+        asked = made.seat.tasks.spawn(give(hands, "engine.apply", job=job()), "asked")
+        await made.until(lambda: made.state.servers["s"].work is not None)
+        await made.until(lambda: phases(made)[step] == "doing")
+        state = "BOOTING" if step == "boot" else "OFFLINE"
+        await made.until(lambda: made.server.watcher.current.state == state)
+        began = asyncio.get_running_loop().time()
+        made.line.cut = True
+        await made.until(lambda: work(made).over)
+        assert asyncio.get_running_loop().time() - began < 20
+        assert f"`{step}` failed: " in work(made).said
+        assert "gone: " in work(made).said
+        await asyncio.wait([asked])
+        assert (asked.exception() is None) == (step == "boot")
+
+
+async def test_a_boot_that_falls_back_is_told(tmp_path: Path) -> None:
+    async with orders(tmp_path) as (made, hands):
+        await give(hands, "engine.stop")
+        made.swarm.boot_seconds = 30.0
+        await give(hands, "engine.start")
+        await made.until(lambda: phases(made)["boot"] == "doing")
+        await made.until(lambda: made.server.watcher.current.state == "BOOTING")
+        made.swarm.set_state("OFFLINE")
+        await made.until(lambda: work(made).over)
+        assert "`boot` failed: the engine went back to OFFLINE" in work(made).said
+
+
+async def test_a_stop_ends_a_boot_that_hangs(tmp_path: Path) -> None:
+    async with orders(tmp_path) as (made, hands):
+        await give(hands, "engine.stop")
+        made.swarm.boot_seconds = 30.0
+        await give(hands, "engine.start")
+        await made.until(lambda: phases(made)["boot"] == "doing")
+        assert await give(hands, "engine.stop") == "s is stopped"
+        await made.until(lambda: work(made).over)
+        assert work(made).phase == "cancelled"
+
+
+async def test_the_sheet_says_what_runs_and_how_that_is_known(tmp_path: Path) -> None:
+    async with orders(tmp_path, watched=True) as (made, hands):
+        await made.server.watcher.poll_pool()
+        seen = await sheet(made.seat, made.server, hands.jobs.store)
+        assert (seen.saved, seen.whole) == ("", False)
+        assert "reported by the server" in seen.source
+        assert get(load_job(seen.running), BATCH) == 4
+
+        await give(hands, "engine.apply", job=job(batch=6))
+        await made.until(lambda: work(made).over)
+        made.swarm.batch = 9
+        await made.until(lambda: made.server.watcher.current.state == "ROLLING")
+        await made.server.watcher.poll_pool()
+        seen = await sheet(made.seat, made.server, hands.jobs.store)
+        assert seen.whole
+        assert seen.source == "4 values reported by the server, the rest as last sent from here"
+        assert BATCH in seen.differs
+        assert get(load_job(seen.running), BATCH) == 9
+        assert get(load_job(seen.saved), BATCH) == 6
+
+        await give(hands, "engine.stop")
+        await made.until(lambda: made.server.watcher.current.state == "OFFLINE")
+        seen = await sheet(made.seat, made.server, hands.jobs.store)
+        assert "as last sent from here" in seen.source
+        assert get(load_job(seen.running), BATCH) == 6
+
+
+async def test_an_engine_that_tells_its_job_is_believed(tmp_path: Path) -> None:
+    async with orders(tmp_path) as (made, hands):
+        client = made.server.client
+        kept = KeptSwarm(client.transport, made.swarm)
+        client.transport = kept  # type: ignore[assignment]  # it streams nothing here
+        await client.features(again=True)
+        kept.job = {"batch_size": 3, "save_freq": 20, "max_tokens": None, "hyper": {"lr": 5e-4}}
+        seen = await sheet(made.seat, made.server, hands.jobs.store)
+        assert seen.source == "as the engine has read it"
+        assert get(load_job(seen.running), BATCH) == 3
+        assert get(load_job(seen.running), LEARNING_RATE) == 5e-4
+
+
+async def test_an_episode_is_aborted_whoever_holds_it(tmp_path: Path) -> None:
+    async with orders(tmp_path) as (made, hands):
+        body = {"client_uuid": "other", "episode_type": "train", "discard_episode_timeout": 60}
+        uuid = made.swarm.claim(body)["episode_uuid"]
+        with pytest.raises(AjetError, match="no claimed episode begins with"):
+            await give(hands, "engine.abort_episode", episode="nothing")
+        said = await give(hands, "engine.abort_episode", episode=uuid[:10])
+        assert said == f"s: episode {uuid[:8]} of client other aborted; it is back in the pool"
+        assert not made.swarm.claimed()

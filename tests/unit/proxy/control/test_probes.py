@@ -1,0 +1,125 @@
+"""Prompts that are tried: one eval episode, an answer that is kept, nothing trained."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ajet_swarm.common.errors import AjetError
+from core.commands import validate
+from core.events import GroupOpened, ProxyStarted, TryAnswered, TryAsked
+from core.reducer import reduce
+from core.state import State
+from proxy.control.dispatch import CommandDispatcher
+from tests.support.scripted_swarm import ScriptedSwarm
+from tests.support.seat import World, texts, world
+
+
+async def order(hands: CommandDispatcher, name: str, **args: Any) -> str:
+    message, _ = await hands.execute(name, validate(name, args))
+    return message
+
+
+async def answered(w: World, count: int = 1) -> TryAnswered:
+    await w.until(lambda: len(w.kinds(TryAnswered)) >= count)
+    told: TryAnswered = w.kinds(TryAnswered)[-1]
+    return told
+
+
+async def test_a_try_is_one_eval_episode_and_trains_nothing(tmp_path: Path) -> None:
+    async with world(tmp_path) as w:
+        w.swarm.answer = texts("Paris.", "Paris, of course.")
+        hands = CommandDispatcher(w.seat, w.groups)
+        said = await order(hands, "engine.try", prompt="Capital of France?", try_id="t1")
+        assert "t1" in said
+        told = await answered(w)
+        await w.closed()
+        assert (told.text, told.error, told.finish_reason) == ("Paris.", "", "stop")
+        assert told.step == 1
+        assert told.seconds > 0
+        (claimed,) = w.swarm.claims
+        assert w.swarm.episodes[claimed].type == "eval"
+        assert not w.swarm.reward_log
+        assert not w.swarm.claimed()
+        (opened,) = w.kinds(GroupOpened)
+        assert (opened.episode_type, opened.n) == ("eval", 1)
+        assert opened.body["messages"] == [{"role": "user", "content": "Capital of France?"}]
+        await order(hands, "engine.try", prompt="Capital of France?")
+        await answered(w, 2)
+        await w.closed()
+        first, second = w.state.tries
+        assert (first.text, second.text) == ("Paris.", "Paris, of course.")
+        assert (first.step, first.over, first.group_id) == (1, True, opened.group_id)
+        await w.seat.journal.durable(w.state.seq)
+        kept = [type(one) for one in w.seat.journal.events(0, 500)]
+        assert kept.count(TryAsked) == kept.count(TryAnswered) == 2
+
+
+async def test_a_try_that_is_cancelled_gives_its_episode_back(tmp_path: Path) -> None:
+    async with world(tmp_path) as w:
+        w.swarm.delay = 30.0
+        hands = CommandDispatcher(w.seat, w.groups)
+        await order(hands, "engine.try", prompt="slow", try_id="t1")
+        await w.swarm.until(lambda: w.swarm.chats)
+        assert "cancelled" in await order(hands, "engine.try_stop")
+        told = await answered(w)
+        await w.closed()
+        assert told.error == "cancelled"
+        assert not told.text
+        assert not w.swarm.claimed()
+        with pytest.raises(AjetError, match="no such try"):
+            await order(hands, "engine.try_stop", try_id="t1")
+
+
+async def test_an_answer_that_fails_is_an_error_not_an_empty_answer(tmp_path: Path) -> None:
+    async with world(tmp_path) as w:
+        w.swarm.answer = texts(RuntimeError("no"))
+        await order(CommandDispatcher(w.seat, w.groups), "engine.try", prompt="x", try_id="t1")
+        told = await answered(w)
+        await w.closed()
+        assert told.error
+        assert not told.text
+        assert w.state.tries[0].error == told.error
+
+
+async def test_an_engine_that_is_off_cannot_be_tried(tmp_path: Path) -> None:
+    async with ScriptedSwarm(state="OFFLINE") as swarm, world(tmp_path, swarm) as w:
+        hands = CommandDispatcher(w.seat, w.groups)
+        with pytest.raises(AjetError, match="OFFLINE"):
+            await order(hands, "engine.try", prompt="x")
+        assert not w.kinds(TryAsked)
+        assert not swarm.claims
+        for wrong in ({"prompt": "  "}, {"prompt": "x", "server": "nowhere"}):
+            with pytest.raises(AjetError):
+                await order(hands, "engine.try", **wrong)
+
+
+async def test_the_same_name_twice_is_refused(tmp_path: Path) -> None:
+    async with world(tmp_path) as w:
+        hands = CommandDispatcher(w.seat, w.groups)
+        await order(hands, "engine.try", prompt="x", try_id="t1")
+        with pytest.raises(AjetError, match="already"):
+            await order(hands, "engine.try", prompt="y", try_id="t1")
+        await answered(w)
+        await w.closed()
+
+
+async def test_a_proxy_that_stops_leaves_no_try_open(tmp_path: Path) -> None:
+    async with world(tmp_path) as w:
+        w.swarm.delay = 30.0
+        await order(CommandDispatcher(w.seat, w.groups), "engine.try", prompt="slow", try_id="t1")
+        await w.swarm.until(lambda: w.swarm.chats)
+        async with asyncio.timeout(20):
+            await w.groups.close()
+        assert (await answered(w)).error
+
+
+def test_a_new_run_ends_the_tries_of_the_old_one() -> None:
+    state = State()
+    reduce(state, TryAsked(try_id="t1", group_id="g", prompt="x" * 5000, server="s", seq=1))
+    assert len(state.tries[0].prompt) == 2000
+    started = ProxyStarted(client_uuid="me", pid=1, url="", version="1", servers={}, rewards="")
+    assert "tries" in reduce(state, started)
+    assert state.tries[0].over
+    assert "ended before" in state.tries[0].error

@@ -1,0 +1,236 @@
+"""A proxy that only looks on: what it asks, what it refuses, what it tells."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+
+from ajet_swarm.api.engine import AsyncSwarmClient
+from ajet_swarm.http.transport import HttpTransport
+from ajet_swarm.protocol.schemas import WorkflowOutput
+from core.commands import COMMANDS
+from core.runtime.home import Home
+from core.settings import Settings
+from core.state import State
+from proxy.context import Seat
+from proxy.control.api import Control
+from proxy.control.client import ControlClient, ControlError
+from proxy.control.watch_only import OnlyLooking, ReadOnlyTransport, WatchOnlyCommands, watch_app
+from proxy.main import ProxyOptions, _parts, http_config
+from proxy.servers.slots import look
+from tests.support.scripted_swarm import ScriptedSwarm
+from tests.support.served import served
+
+READS = frozenset(
+    {
+        "/get_engine_status",
+        "/get_current_batch_rollout_pool_information",
+        "/get_episode_buffer",
+        "/openapi.json",
+        "/get_verbose_logs",
+        "/get_server_experiment_dir",
+        "/replay_latest_llm_call",
+    }
+)
+"""All that may arrive at a server that is watched."""
+
+
+@dataclass
+class Watcher:
+    seat: Seat
+    http: httpx.AsyncClient
+    control: ControlClient
+
+    @property
+    def state(self) -> State:
+        return self.seat.bus.state
+
+    async def until(self, test: Callable[[], Any], seconds: float = 60.0) -> None:
+        async with asyncio.timeout(seconds):
+            while not test():
+                await asyncio.sleep(0.01)
+
+
+@contextlib.asynccontextmanager
+async def watching(home: Path, **urls: str) -> AsyncIterator[Watcher]:
+    settings = msgspec.convert({"swarm_url": urls, "proxy": {"watch_only": True}}, Settings)
+    options = ProxyOptions(home=Home.open(home), settings=settings)
+    async with _parts(options, "http://127.0.0.1:0") as (seat, groups):
+        assert groups is None
+        control = Control(seat, WatchOnlyCommands(seat), "token", frozenset())
+        app = watch_app(settings.proxy, control.app())
+        async with (
+            served(app, http_config(settings.proxy, app)) as url,
+            httpx.AsyncClient(base_url=url, timeout=60.0) as http,
+            ControlClient(url, "token") as client,
+        ):
+            yield Watcher(seat, http, client)
+            control.close()
+
+
+async def test_settings_of_a_server_that_does_not_exist_are_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with ScriptedSwarm() as one:
+        given = {"swarm_url": {"gpu": one.url}, "servers": {"gpux": {}, "gpu": {}}}
+        settings = msgspec.convert({**given, "proxy": {"watch_only": True}}, Settings)
+        options = ProxyOptions(home=Home.open(tmp_path), settings=settings)
+        async with _parts(options, "http://127.0.0.1:0"):
+            said = [one for one in caplog.messages if "in the settings" in one]
+    said_of_gpux = "`servers.gpux` in the settings: there is no such server. Known: gpu"
+    assert said == [said_of_gpux]
+
+
+async def claim(swarm: ScriptedSwarm, who: str, count: int = 1) -> list[Any]:
+    """Somebody else at work on that server."""
+    async with HttpTransport() as transport:
+        client = AsyncSwarmClient(swarm.url, transport, who)
+        return [await client.claim() for _ in range(count)]
+
+
+async def test_only_reading_calls_arrive_and_nobody_is_registered(tmp_path: Path) -> None:
+    async with ScriptedSwarm(batch=2, repeat=4) as one, ScriptedSwarm(state="OFFLINE") as two:
+        await claim(one, "trainer-a", 3)
+        before = one.requests["/claim_episode"]
+        async with watching(tmp_path, gpu=one.url, spare=two.url) as w:
+            await w.until(lambda: w.state.servers["gpu"].slots)
+            await w.until(lambda: w.state.servers["spare"].state == "OFFLINE")
+            await w.until(lambda: w.state.servers["gpu"].pool)
+            await w.control.look("gpu")
+            for path in ("/v1/chat/completions", "/v1/responses", "/v1/messages", "/v1/models"):
+                answer = await w.http.post(path, json={"model": "m", "messages": []})
+                assert answer.status_code == 503, path
+                assert "only watches" in answer.json()["error"]["message"]
+            for name in COMMANDS:
+                with contextlib.suppress(ControlError):
+                    await w.control.command(name, {})
+        assert before == one.requests["/claim_episode"] == 3
+        assert set(one.requests) - {"/claim_episode"} <= READS
+        assert set(two.requests) <= READS
+        assert not one.active_clients
+        assert not one.stops
+        assert not two.stops
+        assert not one.aborts
+        assert not one.ends
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/v1", "/v1/chat/completions", "/v1/nothing", "/sessions/s/v1/completions", "/health"],
+)
+@pytest.mark.parametrize("method", ["GET", "POST", "DELETE"])
+async def test_nothing_is_served(tmp_path: Path, method: str, path: str) -> None:
+    async with ScriptedSwarm() as swarm, watching(tmp_path, gpu=swarm.url) as w:
+        answer = await w.http.request(method, path)
+        assert answer.status_code == 503
+        assert "--watch-only" in answer.json()["error"]["message"]
+        assert not swarm.claims
+
+
+async def test_it_tells_clients_and_free_slots(tmp_path: Path) -> None:
+    async with ScriptedSwarm(batch=2, repeat=4) as swarm:
+        await claim(swarm, "trainer-a", 3)
+        await claim(swarm, "trainer-b", 1)
+        async with watching(tmp_path, gpu=swarm.url) as w:
+            server = w.state.servers["gpu"]
+            await w.until(lambda: server.slots is not None)
+            slots = server.slots
+            assert slots is not None
+            assert (slots.free, slots.claimed) == (4, 4)
+            assert [(one.name, one.running) for one in slots.clients] == [
+                ("trainer-a", 3),
+                ("trainer-b", 1),
+            ]
+            assert w.state.watch_only
+            again = await w.control.snapshot()
+            assert again.watch_only
+            assert again.servers["gpu"].slots == slots
+
+
+async def test_a_look_tells_all_that_overwatch_shows_and_more(tmp_path: Path) -> None:
+    async with ScriptedSwarm(batch=2, repeat=2) as swarm:
+        async with HttpTransport() as transport:
+            client = AsyncSwarmClient(swarm.url, transport, "trainer-a")
+            first = await client.claim()
+            second = await client.claim()
+            assert not isinstance(first, str)
+            assert not isinstance(second, str)
+            body = {"messages": [{"role": "user", "content": "hello \x1b[31m"}]}
+            await client.chat(first, body)  # type: ignore[arg-type]  # it was claimed
+            await client.end(first.episode_uuid, "task-7", WorkflowOutput(reward=0.5))  # type: ignore[union-attr]  # it was claimed
+        async with watching(tmp_path, gpu=swarm.url) as w:
+            told = await w.control.look("gpu")
+            assert [one.client for one in told.episodes] == ["trainer-a"]
+            (episode,) = told.episodes
+            assert episode.idle is not None
+            assert episode.limit == 240.0
+            (task,) = told.tasks
+            assert (task.task, task.episodes, task.rewards) == ("task-7", 1, (0.5,))
+            assert told.folder == "/srv/run"
+            assert [line.text for line in told.log] == ["hello"]
+            assert told.clients[0].active
+            assert not told.missing
+            assert "sk-ajet-" not in msgspec.json.encode(told).decode()
+            with pytest.raises(ControlError, match="no server"):
+                await w.control.look("nowhere")
+
+
+async def test_what_a_server_does_not_tell_is_named(tmp_path: Path) -> None:
+    async with ScriptedSwarm() as swarm, watching(tmp_path, gpu=swarm.url) as w:
+        await w.until(lambda: w.state.servers["gpu"].state == "ROLLING")
+        swarm.fail_always("/get_episode_buffer", 500)
+        swarm.fail_always("/get_verbose_logs", 404)
+        told = await look(w.seat, "gpu")
+        assert told.free is None
+        assert told.claimed is None
+        assert len(told.missing) == 1
+        assert told.missing[0].startswith("episodes: ")
+        assert told.folder == "/srv/run"
+
+
+async def test_the_history_of_states_is_kept_over_a_restart(tmp_path: Path) -> None:
+    async with ScriptedSwarm(sync_seconds=None) as swarm:
+        async with watching(tmp_path, gpu=swarm.url) as w:
+            await w.until(lambda: w.state.servers["gpu"].state == "ROLLING")
+            swarm.set_state("WEIGHT_SYNCING")
+            await w.until(lambda: w.state.servers["gpu"].state == "WEIGHT_SYNCING")
+            swarm.set_state("ROLLING", 2)
+            await w.until(lambda: w.state.servers["gpu"].step == 2)
+        async with watching(tmp_path, gpu=swarm.url) as w:
+            spans = [one.state for one in w.state.servers["gpu"].spans]
+            assert spans[:3] == ["ROLLING", "WEIGHT_SYNCING", "ROLLING"]
+
+
+async def test_the_transport_lets_nothing_through_that_changes_something(tmp_path: Path) -> None:
+    async with ScriptedSwarm(method="rollout_until_any_client_agree_sync_weight") as swarm:
+        (claimed,) = await claim(swarm, "other")
+        async with HttpTransport() as transport:
+            client = AsyncSwarmClient(swarm.url, ReadOnlyTransport(transport), "me")
+            assert (await client.status()).state == "ROLLING"
+            assert await client.buffer()
+            orders = (
+                lambda: client.claim(),
+                lambda: client.abort(claimed.episode_uuid),
+                lambda: client.end(claimed.episode_uuid, "t", WorkflowOutput(reward=1.0)),
+                lambda: client.chat(claimed, {"messages": []}),
+                lambda: client.chat_stream(claimed, {"messages": []}, lambda piece: None),
+                lambda: client.start_engine(),
+                lambda: client.stop_engine(),
+                lambda: client.sync_train_config("ajet: {model: {path: m}}"),
+                lambda: client.agree_sync_weight(),
+            )
+            for order in orders:
+                with pytest.raises(OnlyLooking):
+                    await order()
+            assert client.begin_claim() is None
+        assert swarm.requests["/claim_episode"] == 1
+        assert not swarm.aborts
+        assert not swarm.ends
+        assert not swarm.chats
+        assert not swarm.stops

@@ -1,0 +1,175 @@
+"""What-if on a proxy: in the background, changing nothing, applied when asked to."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from ajet_swarm.common.errors import AjetError, UsageError
+from core.commands import validate
+from core.events import GroupSealed, WhatIfChanged
+from proxy.control import what_if
+from proxy.control.dispatch import CommandDispatcher
+from proxy.control.what_if import WhatIfCommands
+from proxy.rewards.model.file import load
+from proxy.rewards.model.live import RewardCommands
+from proxy.rewards.model.source import ComposedSource
+from proxy.rewards.part import PartEnvironment
+from tests.support.scripted_swarm import ScriptedSwarm
+from tests.support.seat import World, texts, world
+
+ANSWERS = texts("Yes.", "It is a longer answer, with rather more words in it than the others.")
+SLOW = "import time\ndef on_compute_relative_reward(results, answers):\n    time.sleep(0.2)\n"
+
+
+class Desk:
+    """A proxy with rewards of a file, and its what-ifs."""
+
+    def __init__(self, w: World, source: ComposedSource) -> None:
+        self.w = w
+        self.source = source
+        self.trials = WhatIfCommands(w.seat, RewardCommands(source))
+
+    async def ask(self, times: int) -> None:
+        for _ in range(times):
+            await self.w.reply(await self.w.ask("say something"))
+            await self.w.closed()
+
+    async def over(self) -> WhatIfChanged:
+        await self.w.until(lambda: self.w.state.what_if is not None and self.w.state.what_if.over)
+        found: WhatIfChanged = self.w.kinds(WhatIfChanged)[-1]
+        return found
+
+
+@pytest.fixture
+async def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Desk]:
+    monkeypatch.setattr(what_if, "TELL", 0.0)
+    file = tmp_path / "rewards.yaml"
+    file.write_text("parts:\n  length: {weight: 0.5}  # short\n  diversity: {weight: 0.5}\n")
+    source = ComposedSource(file, PartEnvironment(tmp_path, 5.0))
+    async with ScriptedSwarm(repeat=2, answer=ANSWERS) as swarm, world(tmp_path, swarm) as w:
+        await source.start()
+        w.seat.rewards = source
+        try:
+            yield Desk(w, source)
+        finally:
+            await w.closed()
+            await source.close()
+
+
+async def test_other_weights_are_tried_and_nothing_is_sent_or_changed(desk: Desk) -> None:
+    await desk.ask(3)
+    before = list(desk.w.swarm.reward_log)
+    rewards = desk.w.kinds(GroupSealed)[-1].rewards
+    version, kept = desk.source.version, desk.source.file
+    assert kept is not None
+    text = kept.read_text()
+    told = await desk.trials.start({"weights": ("length=0", "diversity=1"), "last": 10})
+    assert "nothing is sent" in told
+    done = await desk.over()
+    assert (done.phase, done.done, done.total) == ("done", 3, 3)
+    assert done.summary is not None
+    assert done.summary.compared == 3
+    assert done.summary.version not in ("", version)
+    assert done.summary.mean_after != pytest.approx(done.summary.mean_before)
+    assert desk.w.swarm.reward_log == before
+    assert desk.w.kinds(GroupSealed)[-1].rewards == rewards
+    assert (desk.source.version, kept.read_text()) == (version, text)
+    assert [one.phase for one in desk.w.kinds(WhatIfChanged)][:2] == ["doing", "doing"]
+
+
+async def test_what_was_tried_is_applied_when_asked(desk: Desk) -> None:
+    with pytest.raises(AjetError, match="no what-if to apply"):
+        await desk.trials.apply({})
+    await desk.ask(1)
+    await desk.trials.start({"weights": ("length=0.1",)})
+    await desk.over()
+    version = desk.source.version
+    assert "applied length 0.1" in await desk.trials.apply({})
+    assert desk.source.file is not None
+    part = load(desk.source.file).named("length")
+    assert part is not None
+    assert part.weight == 0.1
+    assert "# short" in desk.source.file.read_text()
+    assert desk.source.version != version
+    assert desk.w.state.what_if.phase == "applied"
+    versions: list[str] = []
+    desk.source.add_listener(lambda health: versions.append(health.version))
+    await desk.trials.apply({"weights": ("diversity=0.2", "length=0.3")})
+    assert versions == [desk.source.version]  # both at once: no version between
+    weights = [one.weight for one in load(desk.source.file).parts]
+    assert weights == [0.3, 0.2]
+
+
+async def test_users_are_answered_meanwhile_and_it_can_be_ended(desk: Desk, tmp_path: Path) -> None:
+    await desk.ask(3)
+    folder = tmp_path / "slow"
+    folder.mkdir()
+    (folder / "on_compute_relative_reward.py").write_text(f"{SLOW}    return [0.1, 0.2]\n")
+    await desk.trials.start({"hooks": str(folder)})
+    await desk.ask(1)
+    assert desk.w.state.what_if.phase == "doing"
+    assert "ended" in await desk.trials.stop({})
+    assert (await desk.over()).phase == "cancelled"
+    with pytest.raises(AjetError, match="no what-if runs"):
+        await desk.trials.stop({})
+    with pytest.raises(AjetError, match="no what-if to apply"):
+        await desk.trials.apply({})
+
+
+async def test_a_new_one_ends_the_one_before(desk: Desk) -> None:
+    await desk.ask(2)
+    await desk.trials.start({"weights": ("length=0.1",)})
+    await desk.trials.start({"weights": ("length=0.9",)})
+    done = await desk.over()
+    await desk.w.until(lambda: desk.w.state.what_if.phase == "done")
+    assert desk.w.state.what_if.weights == (("length", 0.9),)
+    assert done.what in ("length 0.1", "length 0.9")
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        ({"weights": ("lenth=1",)}, "no part `lenth`"),
+        ({"weights": ("length",)}, "is no weight"),
+        ({"weights": ("length=nan",)}, "is no weight"),
+        ({"last": -1}, "-1 groups"),
+        ({"last": 100_000}, "100000 groups"),
+        ({"file": "a", "hooks": "b"}, "a file and a hook folder"),
+    ],
+)
+async def test_what_cannot_be_tried_is_refused_at_once(
+    args: dict[str, object], words: str, desk: Desk
+) -> None:
+    with pytest.raises(UsageError, match=words):
+        await desk.trials.start(args)
+    assert desk.w.state.what_if is None
+
+
+async def test_what_does_not_load_fails_with_file_and_line(desk: Desk, tmp_path: Path) -> None:
+    await desk.ask(1)
+    file = tmp_path / "other.yaml"
+    file.write_text("parts:\n  lenght: {}\n")
+    await desk.trials.start({"file": str(file)})
+    done = await desk.over()
+    assert done.phase == "failed"
+    assert f"{file}:2" in done.cause
+    await desk.trials.start({"file": str(tmp_path / "none.yaml")})
+    await asyncio.sleep(0)
+    await desk.w.until(lambda: "does not exist" in desk.w.state.what_if.cause)
+
+
+async def test_without_groups_there_is_nothing_to_try(desk: Desk) -> None:
+    await desk.trials.start({})
+    done = await desk.over()
+    assert (done.phase, "no groups" in done.cause) == ("failed", True)
+
+
+async def test_the_commands_of_the_registry_come_here(desk: Desk) -> None:
+    await desk.ask(1)
+    orders = CommandDispatcher(desk.w.seat, desk.w.groups)
+    await orders.execute("rewards.whatif", validate("rewards.whatif", {"weights": "length=0"}))
+    await desk.over()
+    told, _ = await orders.execute("rewards.apply", validate("rewards.apply", {}))
+    assert "applied length 0" in told

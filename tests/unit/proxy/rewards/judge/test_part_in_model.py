@@ -1,0 +1,192 @@
+"""A judge as a part of the model of rewards, and the page that describes it."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from core.events import Event, JudgeSpent
+from proxy.rewards.judge.budget import JUDGE_BUDGETS
+from proxy.rewards.judge.settings import MODES, SETTINGS
+from proxy.rewards.model.assembly import Assembly
+from proxy.rewards.model.file import ModelFault, load
+from proxy.rewards.model.source import ComposedSource
+from proxy.rewards.part import PartEnvironment
+from tests.support.scripted_judge import ScriptedJudge, bench
+from tests.unit.proxy.rewards.conftest import Group
+
+
+@pytest.fixture(autouse=True)
+def _own_desk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counts are the process's: those of other tests are none of these."""
+    monkeypatch.setattr(JUDGE_BUDGETS, "_tallies", {})
+
+
+PAGE = (Path(__file__).parents[5] / "docs" / "guide" / "judge.md").read_text()
+
+
+def model(folder: Path, url: str, more: str = "") -> Path:
+    file = folder / "rewards.yaml"
+    file.write_text(
+        f"parts:\n  finished: {{gate: true}}\n"
+        f"  helpful: {{kind: judge, weight: 1, url: '{url}', rubric: rubric.md{more}}}\n"
+    )
+    (folder / "rubric.md").write_text("Be kind.")
+    return file
+
+
+async def test_a_judge_makes_rewards(tmp_path: Path, group: Group) -> None:
+    events: list[Event] = []
+    async with ScriptedJudge() as judge:
+        source = ComposedSource(
+            model(tmp_path, judge.url),
+            PartEnvironment(tmp_path / "home", publish=events.append),
+            required=True,
+        )
+        await source.start()
+        try:
+            sheet = await source.score(group("a q=2", "b q=9"))
+            assert sheet.abstention is None
+            assert [score.reward for score in sheet.scores] == pytest.approx([0.2, 0.9])
+            part = next(one for one in sheet.scores[1].parts if one.name == "helpful")
+            assert part.reason.startswith("9 of 10: because")
+            assert sheet.version
+            judge.forever = "prose"
+            sheet = await source.score(group("a q=2", "c"))
+            assert sheet.scores == ()
+            assert sheet.abstention is not None
+            assert sheet.abstention.part == "helpful"
+            assert "could not be used" in sheet.abstention.cause
+        finally:
+            await source.close()
+    assert (tmp_path / "home" / "judge.db").exists()
+    assert isinstance(events[-1], JudgeSpent)
+    assert (events[-1].judge, events[-1].groups, events[-1].failures) == ("helpful", 2, 1)
+
+
+async def test_a_rubric_that_is_saved_is_used(
+    tmp_path: Path, group: Group, until: Callable[..., Any]
+) -> None:
+    async with ScriptedJudge() as judge:
+        source = ComposedSource(model(tmp_path, judge.url), PartEnvironment(), required=True)
+        await source.start()
+        try:
+            await source.score(group("a", "b"))
+            before = source.version
+            (tmp_path / "rubric.md").write_text("Be brief, and nothing else.")
+            await until(lambda: source.version != before)
+            await source.score(group("a", "b"))
+        finally:
+            await source.close()
+    rubrics = [call["messages"][0]["content"] for call in judge.calls]
+    assert "Be kind." in rubrics[0]
+    assert "Be brief, and nothing else." in rubrics[-1]
+
+
+async def test_a_model_whose_judge_has_no_key_does_not_replace_one_that_works(
+    tmp_path: Path, group: Group, until: Callable[..., Any]
+) -> None:
+    async with ScriptedJudge() as judge:
+        file = model(tmp_path, judge.url)
+        events: list[Any] = []
+        source = ComposedSource(file, PartEnvironment(publish=events.append), required=True)
+        await source.start()
+        try:
+            model(tmp_path, judge.url, ", key_env: NO_SUCH_KEY_IS_SET")
+            await until(lambda: not source.health().ok)
+            error = source.health().error
+            assert error is not None
+            assert "NO_SUCH_KEY_IS_SET is not set" in error.cause
+            assert error.cause.startswith("parts.helpful.key_env: ")
+            assert (error.part, error.file, error.line) == ("helpful", str(file), 3)
+            sheet = await source.score(group("a q=2", "b q=9"))
+            assert [score.reward for score in sheet.scores] == pytest.approx([0.2, 0.9])
+            await until(lambda: "NO_SUCH_KEY" in events[-1].trouble)
+            model(tmp_path, judge.url)  # as it was: the trouble goes with the one that had it
+            await until(lambda: source.health().ok and not events[-1].trouble)
+        finally:
+            await source.close()
+
+
+@pytest.mark.parametrize("wrong", ["dead port", "key refused", "wrong model"])
+async def test_a_judge_that_cannot_work_does_not_replace_rewards_that_do(
+    wrong: str, tmp_path: Path, group: Group, until: Callable[..., Any]
+) -> None:
+    file = tmp_path / "rewards.yaml"
+    file.write_text("parts:\n  length: {}\n")
+    async with ScriptedJudge(key="right" if wrong == "key refused" else "") as judge:
+        url = "http://127.0.0.1:1/v1" if wrong == "dead port" else judge.url
+        source = ComposedSource(file, PartEnvironment(), required=True)
+        await source.start()
+        try:
+            before, seen = source.version, set[str]()
+            source.add_listener(lambda health: seen.add(health.version))
+            model(tmp_path, url, ", model: other" if wrong == "wrong model" else "")
+            await until(lambda: source.health().error is not None)
+            assert [part.name for part in source.parts()] == ["length"]
+            assert (seen, source.health().ok) == ({before}, False)
+            level = "warning" if wrong == "dead port" else "error"
+            assert (source.health().level, source.health().waits) == (level, "helpful")
+            assert source.kind_of("helpful") == "judge"
+            assert (await source.score(group("a", "b"))).scores
+            judge.key = ""
+            model(tmp_path, judge.url, ", breaker_after: 4")  # mended: it takes over
+            await until(lambda: source.health().ok and len(source.parts()) == 2)
+        finally:
+            await source.close()
+
+
+async def test_a_judge_that_cannot_work_serves_where_nothing_does_and_says_so(
+    tmp_path: Path, until: Callable[..., Any]
+) -> None:
+    source = ComposedSource(
+        model(tmp_path, "http://127.0.0.1:1/v1"), PartEnvironment(), required=True
+    )
+    await source.start()
+    try:
+        assert [part.name for part in source.parts()] == ["finished", "helpful"]
+        await until(lambda: source.health().error is not None)
+        text = (tmp_path / "rewards.yaml").read_text().replace("weight: 1", "weight: 2")
+        (tmp_path / "rewards.yaml").write_text(text)
+        await until(lambda: source.parts()[1].weight == 2)
+    finally:
+        await source.close()
+
+
+def test_a_missing_rubric_names_file_line_and_field(tmp_path: Path) -> None:
+    file = model(tmp_path, "http://127.0.0.1:1")
+    (tmp_path / "rubric.md").unlink()
+    with pytest.raises(ModelFault) as fault:
+        Assembly(load(file), tmp_path, PartEnvironment())
+    assert (fault.value.line, fault.value.file) == (3, str(file))
+    assert "rubric" in fault.value.field
+    assert "cannot be read: No such file" in str(fault.value)
+
+
+def test_the_page_has_every_setting_with_its_default() -> None:
+    rows = dict(re.findall(r"^\| `(\w+)` \| (.+?) \| .+ \|$", PAGE.split("## Settings")[1], re.M))
+    assert list(rows) == list(SETTINGS)
+    for name, setting in SETTINGS.items():
+        if setting.default is ...:
+            assert rows[name] == "must be given"
+        elif setting.default is None or setting.default == {}:
+            assert rows[name] == "none"
+        else:
+            shown = str(setting.default).lower() if setting.type == "flag" else setting.default
+            shown = f"{shown:g}" if isinstance(shown, float) else shown
+            assert rows[name] == f"`{shown}`"
+        assert setting.help in PAGE
+
+
+@pytest.mark.parametrize("size", [2, 4])
+@pytest.mark.parametrize("mode", MODES)
+async def test_the_page_has_the_calls_of_each_mode(mode: str, size: int, group: Group) -> None:
+    row = re.search(rf"^\| `{mode}` \| .+? \| (.+?) \|", PAGE, re.M)
+    assert row
+    promised = {"N": size, "1": 1, "N (N - 1)": size * (size - 1)}[row[1]]
+    async with ScriptedJudge() as judge:
+        async with bench(judge.url, mode=mode) as one:
+            await one.score(group(*(f"answer {number}" for number in range(size))))
+        assert len(judge.calls) == promised

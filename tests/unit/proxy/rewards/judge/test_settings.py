@@ -1,0 +1,246 @@
+"""What is wrong with a judge's settings, key or address is said before the first group."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from core.settings import UpstreamSettings
+from proxy.rewards.judge import part as judging
+from proxy.rewards.judge.budget import JudgeBudgets, own_server
+from proxy.rewards.judge.part import Judge
+from proxy.rewards.judge.settings import ApiKey, find_key
+from proxy.rewards.part import SettingError, SlowPart
+from tests.support.scripted_judge import ScriptedJudge, bench, made
+from tests.unit.proxy.rewards.conftest import Group
+
+HOST = "https://judge.example/v1"
+
+
+@pytest.fixture
+async def judge() -> AsyncIterator[ScriptedJudge]:
+    async with ScriptedJudge() as found:
+        yield found
+
+
+def test_it_is_a_slow_part() -> None:
+    part: SlowPart = made(HOST)
+    assert isinstance(part, Judge)
+
+
+@pytest.mark.parametrize(
+    ("given", "field", "words"),
+    [
+        ({"rubric": "missing.md"}, "rubric", "cannot be read: No such file"),
+        ({"rubric": "empty.md"}, "rubric", "is empty"),
+        ({"rubric": "binary.md"}, "rubric", "no UTF-8 text"),
+        ({"rubric": "large.md"}, "rubric", "larger than 64 KiB"),
+        ({"rubric": "."}, "rubric", "cannot be read: Is a directory"),
+        ({"mode": "listwize"}, "mode", "cannot be 'listwize'"),
+        ({"low": 5, "high": 5}, "high", "must be above"),
+        ({"timeout": 0}, "timeout", "cannot be 0"),
+        ({"retries": True}, "retries", "cannot be True"),
+        ({"key_env": "A", "key_file": "k"}, "key_file", "exclude each other"),
+        ({"key": "sk-0123456789abcdef"}, "key", "there is no setting `key`"),
+        ({"extra": {"stream": True}}, "extra", "cannot set stream"),
+        ({"extra": {"at": object()}}, "extra", "is no JSON"),
+        ({"spend_limit": 1}, "spend_limit", "what is spent is not known"),
+        ({"url": "judge.example"}, "url", "no address"),
+        ({"url": "ftp://judge.example"}, "url", "no address"),
+        ({"url": "http://[::1"}, "url", "no address"),
+        ({"url": "https://me:secret@judge.example"}, "url", "no key, password"),
+        ({"url": "https://judge.example/v1?key=secret"}, "url", "no key, password"),
+    ],
+)
+def test_what_cannot_work_is_refused(
+    given: dict[str, Any], field: str, words: str, tmp_path: Path
+) -> None:
+    (tmp_path / "empty.md").write_text(" \n")
+    (tmp_path / "binary.md").write_bytes(b"\xff\xfe\x00")
+    (tmp_path / "large.md").write_text("x" * 70_000)
+    with pytest.raises(SettingError) as fault:
+        made(**{"url": HOST, "where": tmp_path, **given})
+    assert fault.value.field == field
+    assert words in fault.value.what
+    assert "secret" not in str(fault.value)
+
+
+@pytest.mark.parametrize("key", ["sk-0123456789abcdef", "0123456789abcdef" * 3, "a b", "1ABC"])
+def test_a_key_in_place_of_a_variable_is_refused_and_not_repeated(key: str) -> None:
+    with pytest.raises(SettingError) as fault:
+        made(HOST, key_env=key)
+    assert key not in str(fault.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "base"),
+    [
+        ("https://judge.example", "https://judge.example/v1"),
+        ("https://judge.example/", "https://judge.example/v1"),
+        ("https://judge.example/api/v1/", "https://judge.example/api/v1"),
+        ("http://127.0.0.1:8000/v1/chat/completions", "http://127.0.0.1:8000/v1"),
+    ],
+)
+def test_addresses_as_people_give_them(url: str, base: str) -> None:
+    assert made(url).options.url == base
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "sk-xxx", "sk-xxxxxxxxxxxxxxxx", "xxx", "your-key", "YOUR_API_KEY", "your api key",
+        "<key>", "<your key here>", "changeme", "change-me", "placeholder", "api_key", "sk-...",
+        "OPENAI_API_KEY", "$OPENAI_API_KEY", "${KEY}", "sk-your-key-here", "insert-key-here",
+        "replace_me", "TODO", "***", "...", "put-your-key-here", "sk-test",
+    ],
+)  # fmt: skip
+def test_placeholders(key: str) -> None:
+    found = find_key("KEY", None, {"KEY": f" {key}\n"})
+    assert "placeholder" in found.fault
+    assert found.value == ""
+    assert key not in found.fault.replace("placeholder", "")
+
+
+@pytest.mark.parametrize(
+    "key", ["EMPTY", "none", "sk-proj-4fXyourK2m9", "abc", "gsk_9a8b7c6d5e4f", "sk-or-v1-93af"]
+)
+def test_keys_that_may_be_real(key: str) -> None:
+    assert find_key("KEY", None, {"KEY": key}) == ApiKey(key)
+
+
+def test_missing_keys(tmp_path: Path) -> None:
+    assert "variable KEY is not set" in find_key("KEY", None, {}).fault
+    assert "variable KEY is not set" in find_key("KEY", None, {"KEY": "  "}).fault
+    file = tmp_path / "key"
+    assert "cannot be read" in find_key(None, file).fault
+    file.write_text("\n")
+    assert "is empty" in find_key(None, file).fault
+    file.write_text("one two")
+    assert "spaces" in find_key(None, file).fault
+    file.write_text("real-0123\n")
+    assert find_key(None, file).value == "real-0123"
+    assert find_key(None, None) == ApiKey()
+
+
+async def test_a_missing_key_is_said_at_start_and_nothing_is_asked(
+    judge: ScriptedJudge, group: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("JUDGE_KEY", raising=False)
+    async with bench(judge.url, start=True, key_env="JUDGE_KEY") as one:
+        health = one.part.health()
+        assert not health.ok
+        assert health.version == ""
+        assert health.error is not None
+        assert health.error.part == "helpful"
+        assert "variable JUDGE_KEY is not set" in health.error.cause
+        assert "variable JUDGE_KEY is not set" in await one.cause(group("a", "b"))
+    assert (judge.calls, judge.listed) == ([], 0)
+
+
+async def test_the_key_is_sent_and_a_wrong_one_is_said_at_start(
+    group: Group, monkeypatch: pytest.MonkeyPatch, until: Callable[..., Any], tmp_path: Path
+) -> None:
+    monkeypatch.setenv("JUDGE_KEY", "right-0123")
+    async with ScriptedJudge(key="right-0123") as judge:
+        async with bench(judge.url, start=True, key_env="JUDGE_KEY") as one:
+            assert await one.values(group("a q=1", "b q=2")) == [0.1, 0.2]
+            assert one.part.health().ok
+        (tmp_path / "key").write_text("wrong-4567")
+        async with bench(judge.url, start=True, key_file=str(tmp_path / "key")) as one:
+            await until(lambda: not one.part.health().ok)
+            error = one.part.health().error
+            assert error is not None
+            assert "401" in error.cause
+            assert "See that the key is right" in error.cause
+            assert "wrong-4567" not in error.cause
+            assert one.part.files == (tmp_path / "key",)
+        async with bench(judge.url, start=True) as one:
+            await until(lambda: not one.part.health().ok)
+            assert "key_env" in str(one.part.health().error)
+
+
+async def test_an_endpoint_that_is_not_there_is_said_and_found_again(
+    group: Group, until: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(judging, "LOOK_EVERY", 0.05)
+    async with ScriptedJudge() as judge:
+        url, port = judge.url, judge.port
+    async with bench(url, start=True) as one:
+        await until(lambda: not one.part.health().ok)
+        assert "no answer from" in str(one.part.health().error)
+        assert one.spent.trouble
+        back = ScriptedJudge()
+        back.port = port
+        async with back:
+            await until(lambda: one.part.health().ok)
+            assert one.spent.trouble == ""
+            assert await one.values(group("a q=1")) == [0.1]
+
+
+@pytest.mark.parametrize("models", [["other"], None])
+async def test_a_model_that_is_not_there_is_said_at_start(
+    models: list[str] | None, judge: ScriptedJudge, until: Callable[..., Any]
+) -> None:
+    judge.models = models
+    judge.forever = 404
+    async with bench(judge.url, start=True, model="typo") as one:
+        await until(lambda: not one.part.health().ok)
+        assert "404" in str(one.part.health().error)
+        assert "url and model are right" in str(one.part.health().error)
+
+
+async def test_a_model_that_is_not_listed_may_be_there(judge: ScriptedJudge) -> None:
+    judge.models = None
+    async with bench(judge.url, model="unlisted") as one:
+        found = await one.part.probe()
+    assert (found.ok, found.model, found.said) == (True, "unlisted", f"unlisted at {judge.url}")
+    assert len(judge.calls) == 1
+
+
+async def test_a_dry_look_costs_nothing_where_the_model_is_listed(judge: ScriptedJudge) -> None:
+    async with bench(judge.url) as one:
+        found = await one.part.probe()
+        assert (found.ok, found.model) == (True, "judge-1")
+    assert (judge.calls, judge.listed) == ([], 1)
+    judge.models = []
+    async with bench(judge.url) as one:
+        found = await one.part.probe()
+    assert (found.ok, found.todo) == (False, "Name one with `model`")
+
+
+async def test_the_policys_own_server(judge: ScriptedJudge, group: Group) -> None:
+    desk = JudgeBudgets()
+    async with bench("own", desk=desk, start=True) as one:
+        assert "observe mode" in str(one.part.health().error)
+        assert "observe mode" in await one.cause(group("a"))
+    judge.key = "own-0123"
+    desk.own = own_server(UpstreamSettings(url=f"{judge.url}/", key="own-0123", model="judge-1"))
+    async with bench("own", desk=desk, start=True) as one:
+        assert await one.values(group("a q=4")) == [0.4]
+
+
+def test_there_may_be_no_own_server() -> None:
+    assert own_server(UpstreamSettings()) is None
+
+
+async def test_the_version_names_rubric_and_model(judge: ScriptedJudge, tmp_path: Path) -> None:
+    rubric = tmp_path / "rubric.md"
+    versions = set()
+    for text in ("short is good", "long is good"):
+        rubric.write_text(text)
+        for model in ("judge-1", "judge-2"):
+            versions.add(made(judge.url, rubric=str(rubric), model=model).health().version)
+    assert len(versions) == 4
+    assert made(judge.url).health() == made(judge.url).health()
+
+
+async def test_health_is_told_to_listeners(judge: ScriptedJudge) -> None:
+    told: list[bool] = []
+    async with bench(judge.url, model="m", key_env="NO_SUCH_KEY") as one:
+        remove = one.part.add_listener(lambda health: told.append(health.ok))
+        await one.part.start()
+        await asyncio.sleep(0)
+        remove()
+    assert told == [False]

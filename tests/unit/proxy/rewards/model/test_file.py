@@ -1,0 +1,365 @@
+"""The file of the rewards: what it means, how it is wrong, and how it is changed."""
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from ajet_swarm.common.errors import AjetError
+from proxy.rewards.model.edit import change, edited
+from proxy.rewards.model.file import DEFAULT_TEXT, ModelFault, default_model, load, make, parse
+from proxy.rewards.model.source import ComposedSource
+from proxy.rewards.model.spec import Model, NothingApplies, PartSpec, Weigher
+from proxy.rewards.part import KINDS, PartValue
+from proxy.rewards.source import Score
+
+PLAIN = """\
+# mine
+parts:
+  length: {weight: 0.3, ideal: 80}   # not too long
+  # the form
+  form:
+    kind: format
+    must_not:
+      - As an AI
+    gate: true
+  relevance:
+recent: 20
+"""
+
+
+def test_the_built_in_model_weighs_as_its_text_says() -> None:
+    model = default_model()
+    assert [one.name for one in model.parts if one.gate] == [
+        "degeneration",
+        "finished",
+        "refusal",
+    ]
+    reference = model.named("reference")
+    assert reference is not None
+    assert (reference.kind, reference.share, reference.line) == ("reference", 0.8, 8)
+    assert reference.settings == {"sums": True}
+    length = model.named("length")
+    assert length is not None
+    assert (length.weight, dict(length.settings)) == (0.4, {"by_query": True})
+
+
+def test_a_file_in_both_styles() -> None:
+    model = parse(PLAIN, None)
+    assert [(one.name, one.kind, one.weight, one.gate) for one in model.parts] == [
+        ("length", "length", 0.3, False),
+        ("form", "format", 1.0, True),
+        ("relevance", "relevance", 1.0, False),
+    ]
+    assert model.recent == 20
+    assert [one.line for one in model.parts] == [3, 5, 10]
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "field", "said"),
+    [
+        ("", 0, "", "empty"),
+        ("parts", 1, "", "lines"),
+        ("parts: [1]", 1, "parts", "lines"),
+        ("recent: 5", 1, "parts", "no parts"),
+        ("prats:\n  length:", 1, "prats", "Did you mean `parts`?"),
+        ("parts:\n  lenght: {weight: 1}", 2, "parts.lenght", "Did you mean `length`?"),
+        ("parts:\n  a:\n    kind: formt", 3, "parts.a.kind", "Did you mean `format`?"),
+        ("parts:\n  length:\n    wieght: 1", 3, "parts.length.wieght", "Did you mean `weight`?"),
+        ("parts:\n  length:\n    weight: heavy", 3, "parts.length.weight", "a number"),
+        ("parts:\n  length: {weight: .nan}", 2, "parts.length.weight", "a number"),
+        ("parts:\n  length: {weight: 1e400}", 2, "parts.length.weight", "a number"),
+        ("parts:\n  length: {weight: true}", 2, "parts.length.weight", "a number"),
+        ("parts:\n  length: {share: 2}", 2, "parts.length.share", "0 to 1"),
+        ("parts:\n  length: {share: 0.5, weight: 1}", 2, "parts.length.share", "or a share"),
+        ("parts:\n  length: {gate: 1}", 2, "parts.length.gate", "true or false"),
+        ("parts:\n  length: {enabled: maybe}", 2, "parts.length.enabled", "true or false"),
+        ("parts:\n  length: 0.5", 2, "parts.length", "lines"),
+        ("parts:\n  length:\n  length:", 3, "parts.length", "twice"),
+        ("parts:\n  length: {gate: true}", 2, "parts", "no part that is on has a weight"),
+        ("parts:\n  length: {enabled: false}", 2, "parts", "no part that is on has a weight"),
+        ("parts:\n  length: {weight: 0}", 2, "parts", "no part that is on has a weight"),
+        ("parts:\n  'a b': {kind: length}", 2, "parts.a b", "no name"),
+        ("parts:\n  length:\nrecent: -1", 3, "recent", "0 to 1000"),
+        ("parts:\n  length:\nrecent: 1.5", 3, "recent", "whole"),
+        ("parts:\n  length: {\n", 3, "", "not YAML"),
+        ("parts:\n\tlength:", 2, "", "not YAML"),
+        ("parts: &a\n  length: {ideal: *a}", 2, "parts.length.ideal", "no text"),
+        ("parts:\n  format: {schema: !!python/object:os.system x}", 2, "parts.format.schema", ""),
+        ("parts:\n  format: {must: 2020-01-01}", 2, "parts.format.must", "no text"),
+        ("\x00", 0, "", "not YAML"),
+    ],
+)
+def test_a_fault_names_its_place(text: str, line: int, field: str, said: str) -> None:
+    with pytest.raises(ModelFault) as caught:
+        parse(text, Path("/x/rewards.yaml"))
+    fault = caught.value
+    assert (fault.line, fault.field) == (line, field)
+    assert said in str(fault)
+    assert str(fault).startswith("/x/rewards.yaml")
+
+
+def test_all_faults_are_told_at_once_each_with_its_place(tmp_path: Path) -> None:
+    file = tmp_path / "rewards.yaml"
+    file.write_text(
+        "prats: 1\n"
+        "parts:\n"
+        "  lenght: {weight: 1}\n"
+        "  form:\n"
+        "    kind: format\n"
+        "    weight: heavy\n"
+        "    mats: x\n"
+        "    json: perhaps\n"
+        "  length: {ideal: -5, width: x, gate: 1}\n"
+        "  fine: {kind: relevance}\n"
+        "recent: -1\n"
+    )
+    with pytest.raises(ModelFault) as caught:
+        load(file)
+    places = [
+        (1, "prats"),
+        (3, "parts.lenght"),
+        (6, "parts.form.weight"),
+        (7, "parts.form.mats"),
+        (8, "parts.form.json"),
+        (9, "parts.length.gate"),
+        (9, "parts.length.ideal"),
+        (9, "parts.length.width"),
+        (11, "recent"),
+    ]
+    assert [(one.line, one.field) for one in caught.value.all] == places
+    said = str(caught.value).splitlines()
+    assert [text.split(": ")[:2] for text in said] == [
+        [f"{file}:{line}", field] for line, field in places
+    ]
+    assert caught.value.cause.startswith("9 faults: prats: there is no setting")
+    assert " | line 8: parts.form.json: " in caught.value.cause
+    assert caught.value.cause.endswith(" | 1 more")
+
+
+async def test_faults_of_settings_are_told_at_once_too(tmp_path: Path) -> None:
+    file = tmp_path / "rewards.yaml"
+    file.write_text(
+        "parts:\n"
+        "  form:\n"
+        "    kind: format\n"
+        "    json: perhaps\n"
+        "    schema_file: missing.json\n"
+        "  length: {ideal: -5, width: x}\n"
+        "  fine: {kind: relevance}\n"
+    )
+    source = ComposedSource(file)
+    await source.start()
+    error = source.health().error
+    await source.close()
+    assert error is not None
+    assert (error.file, error.line) == (str(file), 4)
+    assert error.cause.startswith("3 faults: parts.form.json: `json` cannot be 'perhaps'")
+    assert "line 6: parts.length.ideal: " in error.cause
+    assert "line 6: parts.length.width: " in error.cause
+
+
+def test_an_alias_bomb_is_no_setting() -> None:
+    lines = ["x0: &x0 [a, a, a, a, a, a, a, a, a]"]
+    lines += [f"x{n}: &x{n} [{', '.join([f'*x{n - 1}'] * 9)}]" for n in range(1, 9)]
+    inner = "\n".join(f"      {line}" for line in lines)
+    with pytest.raises(ModelFault, match=r"no text|no setting"):
+        parse(f"parts:\n  format:\n    schema:\n{inner}\n", None)
+
+
+def test_a_part_that_is_wrong_names_the_line_of_its_setting(tmp_path: Path) -> None:
+    file = tmp_path / "rewards.yaml"
+    file.write_text("parts:\n  length:\n    weight: 1\n    ideal: -5\n")
+    model = load(file)
+    with pytest.raises(ModelFault) as caught:
+        make(model.parts[0], model, tmp_path)
+    assert (caught.value.line, caught.value.field) == (4, "parts.length.ideal")
+
+
+@pytest.mark.parametrize(
+    ("data", "said"), [(b"\xff\xfe\x00", "UTF-8"), (b"#" * (2 << 20), "larger")]
+)
+def test_files_that_are_none(tmp_path: Path, data: bytes, said: str) -> None:
+    file = tmp_path / "rewards.yaml"
+    file.write_bytes(data)
+    with pytest.raises(ModelFault, match=said):
+        load(file)
+    with pytest.raises(ModelFault, match="cannot be read"):
+        load(tmp_path / "missing.yaml")
+
+
+# --- weighing -----------------------------------------------------------------------------------
+
+
+def weigh(specs: list[PartSpec], *said: float | None) -> Score:
+    columns = [None if one is None else [PartValue(one, "r")] for one in said]
+    return Weigher(specs).scores([0], columns)[0]
+
+
+def test_weights_that_do_not_apply_are_shared() -> None:
+    specs = [PartSpec("a", "length", 1.0), PartSpec("b", "length", 3.0), PartSpec("c", "length", 4)]
+    assert weigh(specs, 1.0, 1.0, 1.0).reward == 8.0
+    score = weigh(specs, 1.0, 0.0, None)
+    assert score.reward == pytest.approx(2.0)
+    assert [part.weight for part in score.parts] == pytest.approx([2.0, 6.0])
+
+
+def test_shares_come_first_and_punishment_stays() -> None:
+    specs = [
+        PartSpec("s", "reference", share=0.6),
+        PartSpec("t", "tools", share=0.5),
+        PartSpec("a", "length", 2.0),
+        PartSpec("p", "latency", -1.0),
+    ]
+    assert [one.weight for one in weigh(specs, 1, 1, 1, 1).parts] == pytest.approx(
+        [1.2, 0.4, 0.4, -0.2]
+    )
+    assert [one.weight for one in weigh(specs, None, None, 1, 1).parts] == [2.0, -1.0]
+    assert weigh(specs[:2], 1.0, 1.0).reward == pytest.approx(1.0)
+    assert weigh(specs[:2], None, 0.5).reward == pytest.approx(0.5)
+
+
+def test_gates_multiply_and_weightless_parts_show() -> None:
+    specs = [
+        PartSpec("g", "finished", gate=True),
+        PartSpec("a", "length", 1.0),
+        PartSpec("z", "latency", 0.0),
+    ]
+    score = weigh(specs, 0.5, 0.8, 0.9)
+    assert score.reward == pytest.approx(0.4)
+    assert [(one.name, one.weight) for one in score.parts] == [("g", 1), ("a", 1), ("z", 0)]
+
+
+@pytest.mark.parametrize("said", [(1.0, None, 0.5), (None, None, None), (None, None, 0.3)])
+def test_without_a_weight_that_applies_there_is_no_reward(said: tuple[float | None, ...]) -> None:
+    specs = [
+        PartSpec("g", "finished", gate=True),
+        PartSpec("a", "length", 1.0),
+        PartSpec("z", "latency", 0.0),
+    ]
+    with pytest.raises(NothingApplies, match="answer 1"):
+        weigh(specs, *said)
+
+
+# --- changing -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("part", "field", "value", "line"),
+    [
+        ("length", "weight", 0.5, "  length: {weight: 0.5, ideal: 80}   # not too long"),
+        ("length", "gate", True, "  length: {gate: true, weight: 0.3, ideal: 80}   # not too long"),
+        ("form", "gate", False, "    gate: false"),
+        ("form", "weight", 2.0, "    weight: 2"),
+        ("relevance", "enabled", False, "  relevance: {enabled: false}"),
+    ],
+)
+def test_a_change_leaves_all_else(
+    tmp_path: Path, part: str, field: str, value: float | bool, line: str
+) -> None:
+    file = tmp_path / "rewards.yaml"
+    file.write_text(PLAIN)
+    file.chmod(0o640)
+    model = change(file, [(part, field, value)])
+    assert load(file) == model
+    assert getattr(model.named(part), field) == value
+    before, after = PLAIN.splitlines(), file.read_text().splitlines()
+    assert line in after
+    assert len(set(before) - set(after)) <= 1
+    assert file.stat().st_mode & 0o777 == 0o640
+    assert os.listdir(tmp_path) == ["rewards.yaml"]
+
+
+def test_windows_line_ends_and_quotes_survive() -> None:
+    text = 'parts:\r\n  form:\r\n    kind: "format"\r\n    must: ["a # b"]\r\n'
+    changed = edited(text, "form", "weight", 0.25)
+    assert changed == text.replace('    kind: "f', '    weight: 0.25\r\n    kind: "f')
+
+
+def test_without_a_file_it_is_made_of_the_built_in_model(tmp_path: Path) -> None:
+    file = tmp_path / "rewards.yaml"
+    change(file, [("reference", "weight", 0.7)])
+    assert file.read_text() == DEFAULT_TEXT.replace("share: 0.8", "share: 0.7")
+
+
+@pytest.mark.parametrize(
+    ("part", "field", "value"),
+    [("nobody", "weight", 1.0), ("reference", "weight", 3.0), ("length", "weight", 1e99)],
+)
+def test_a_change_that_cannot_be_writes_nothing(
+    tmp_path: Path, part: str, field: str, value: float
+) -> None:
+    file = tmp_path / "rewards.yaml"
+    with pytest.raises(AjetError):
+        change(file, [(part, field, value)])
+    assert not file.exists()
+
+
+def test_several_changes_are_one_save_or_none(tmp_path: Path) -> None:
+    file = tmp_path / "rewards.yaml"
+    with pytest.raises(AjetError, match="nobody"):
+        change(file, [("length", "weight", 0.5), ("nobody", "weight", 1.0)])
+    assert not file.exists()
+    model = change(file, [("length", "weight", 0.0), ("relevance", "weight", 0.9)])
+    assert load(file) == model
+    weights = {one.name: one.weight for one in model.parts}
+    assert (weights["length"], weights["relevance"]) == (0.0, 0.9)
+
+
+def test_swapped_weights_need_no_order(tmp_path: Path) -> None:
+    """Each step alone would leave no weight at all; together they do not."""
+    file = tmp_path / "rewards.yaml"
+    file.write_text("parts:\n  length: {weight: 1}\n  relevance: {weight: 0}\n")
+    model = change(file, [("length", "weight", 0), ("relevance", "weight", 1)])
+    assert [one.weight for one in model.parts] == [0, 1]
+
+
+def test_the_last_weight_is_not_switched_off(tmp_path: Path) -> None:
+    file = tmp_path / "rewards.yaml"
+    file.write_text("parts:\n  length:\n")
+    with pytest.raises(ModelFault, match="no part that is on"):
+        change(file, [("length", "enabled", False)])
+    assert file.read_text() == "parts:\n  length:\n"
+
+
+def test_an_alias_is_not_changed_behind_its_back(tmp_path: Path) -> None:
+    file = tmp_path / "rewards.yaml"
+    text = "parts:\n  a: &x {kind: length}\n  b: *x\n"
+    file.write_text(text)
+    with pytest.raises(AjetError, match="alias"):
+        change(file, [("a", "weight", 0.5)])
+    assert file.read_text() == text
+
+
+def test_a_model_knows_its_parts() -> None:
+    model = Model((PartSpec("a", "length"), PartSpec("b", "latency", enabled=False)))
+    assert [one.name for one in model.active] == ["a"]
+    assert model.named("c") is None
+
+
+# --- the guide ----------------------------------------------------------------------------------
+
+GUIDE = (Path(__file__).parents[5] / "docs" / "guide" / "rewards.md").read_text()
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_the_guide_knows_every_kind_and_setting(name: str) -> None:
+    kind = KINDS[name]
+    gate = "yes" if kind.gate else ""
+    assert f"| `{name}` | {kind.help} | {gate} |" in GUIDE
+    if name == "judge":  # it has a guide of its own
+        return
+    told = re.findall(rf"^\| `{name}` \| `(\w+)` \|.*\| (.+) \|$", GUIDE, re.MULTILINE)
+    assert told == [(field, setting.help) for field, setting in kind.settings.items()]
+
+
+def test_the_guide_knows_no_other_kind() -> None:
+    table = GUIDE.partition("## Kinds\n")[2].partition("\n### ")[0]
+    assert re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE) == list(KINDS)
+
+
+def test_the_guides_file_is_one(tmp_path: Path) -> None:
+    text = GUIDE.partition("```yaml\n")[2].partition("```")[0]
+    model = parse(text, tmp_path / "rewards.yaml")
+    assert [one.kind for one in model.parts][-3:] == ["judge", "hook", "reference"]

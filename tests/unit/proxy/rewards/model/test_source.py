@@ -1,0 +1,420 @@
+"""The source made of parts: slow ones, reload, versions, health, orders."""
+
+import asyncio
+import sys
+import types
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from ajet_swarm.common.errors import AjetError, UsageError
+from proxy.rewards import part as part_module
+from proxy.rewards.model.edit import write
+from proxy.rewards.model.file import ModelFault, parse
+from proxy.rewards.model.live import RewardCommands, parts_of
+from proxy.rewards.model.source import ComposedSource
+from proxy.rewards.part import (
+    KINDS,
+    PartAbstained,
+    PartEnvironment,
+    PartInput,
+    PartKind,
+    PartValue,
+    Setting,
+)
+from proxy.rewards.source import Abstention, SourceHealth
+
+Until = Callable[..., Awaitable[float]]
+TEXT = "parts:\n  length: {weight: 1}\n"
+
+
+class Slow:
+    """A slow part whose answers the test gives."""
+
+    made: ClassVar[list["Slow"]] = []
+
+    def __init__(self, settings: Any) -> None:
+        self.settings = settings
+        self.state = SourceHealth(True, None, "s1")
+        self.listeners: list[Any] = []
+        self.started = self.closed = self.asked = 0
+        self.learns_version = False
+        self.go = asyncio.Event()
+        self.go.set()
+        Slow.made.append(self)
+
+    async def score(self, group: PartInput) -> Sequence[PartValue]:
+        self.asked += 1
+        await self.go.wait()
+        match self.settings["say"]:
+            case "abstain":
+                raise PartAbstained("not today", "Traceback: x", "f.py", 3)
+            case "raise":
+                raise ValueError("broken")
+            case "short":
+                return [PartValue(1.0)]
+            case "text":
+                return [PartValue("1")] * len(group.readings)  # type: ignore[arg-type]  # bad
+            case "nan":
+                return [PartValue(float("nan"))] * len(group.readings)
+            case "prose":
+                return "ten" * 10  # type: ignore[return-value]  # bad
+        return [PartValue(0.5, "slow") for _ in group.readings]
+
+    async def start(self) -> None:
+        self.started += 1
+
+    async def close(self) -> None:
+        self.closed += 1
+
+    def health(self) -> SourceHealth:
+        return self.state
+
+    def add_listener(self, listener: Any) -> Callable[[], None]:
+        self.listeners.append(listener)
+        return lambda: self.listeners.remove(listener)
+
+    def turn(self, ok: bool, version: str) -> None:
+        self.state = SourceHealth(ok, None if ok else Abstention("slow", "unwell"), version)
+        for listener in tuple(self.listeners):
+            listener(self.state)
+
+
+def _make(name: str, settings: Any, where: Path) -> Slow:
+    return Slow(settings)
+
+
+SLOW = PartKind(_make, "A test's", {"say": Setting("text", "half", "what it says")}, slow=True)
+
+
+@pytest.fixture(autouse=True)
+def slow_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another package's kind, by its entry point."""
+    module = types.ModuleType("a_package_with_parts")
+    module.__dict__.update(SLOW=SLOW, WRONG="no kind")
+    monkeypatch.setitem(sys.modules, "a_package_with_parts", module)
+    points = [
+        EntryPoint("slow", "a_package_with_parts:SLOW", part_module.ENTRY_POINTS),
+        EntryPoint("wrong", "a_package_with_parts:WRONG", part_module.ENTRY_POINTS),
+        EntryPoint("gone", "a_package_that_is_gone:KIND", part_module.ENTRY_POINTS),
+        EntryPoint("length", "a_package_with_parts:SLOW", part_module.ENTRY_POINTS),
+    ]
+    monkeypatch.setattr(part_module, "KINDS", KINDS)
+    monkeypatch.setattr(KINDS, "_others", {one.name: one for one in points})
+    monkeypatch.setattr(KINDS, "_known", {})
+    Slow.made.clear()
+
+
+@pytest.fixture
+async def opened(tmp_path: Path) -> AsyncIterator[Callable[..., Awaitable[ComposedSource]]]:
+    sources = []
+
+    async def open_(text: str | None, seconds: float = 20.0, **more: Any) -> ComposedSource:
+        file = tmp_path / "rewards.yaml"
+        if text is not None:
+            file.write_text(text)
+        source = ComposedSource(file, PartEnvironment(tmp_path, seconds), **more)
+        sources.append(source)
+        await source.start()
+        return source
+
+    yield open_
+    for source in sources:
+        await source.close()
+
+
+def save(source: ComposedSource, text: str) -> None:
+    assert source.file is not None
+    write(source.file, text)
+
+
+def names(source: ComposedSource) -> list[str]:
+    return [one.name for one in source.parts()]
+
+
+async def test_without_a_file_the_built_in_model_serves(opened: Any, group: Any) -> None:
+    source = await opened(None)
+    assert source.name == "builtin"
+    assert source.version == ComposedSource().version
+    sheet = await source.score(group("Paris is the capital", "no"))
+    assert sheet.abstention is None
+    assert len(sheet.scores) == 2
+
+
+async def test_a_save_is_loaded_within_half_a_second(opened: Any, until: Until) -> None:
+    source = await opened(None)
+    before = source.version
+    told: list[SourceHealth] = []
+    source.add_listener(told.append)
+    save(source, TEXT)
+    assert await until(lambda: source.version != before) < 0.6
+    assert names(source) == ["length"]
+    assert source.name == str(source.file)
+    assert told == [SourceHealth(True, None, source.version)]
+
+
+async def test_a_broken_save_leaves_the_old_model(opened: Any, until: Until, group: Any) -> None:
+    source = await opened(TEXT)
+    version = source.version
+    save(source, "parts:\n  length: {weight: 1}\n  lenth: {}\n")
+    assert await until(lambda: not source.health().ok) < 0.6
+    error = source.health().error
+    assert error is not None
+    assert (error.file, error.line) == (str(source.file), 3)
+    assert "Did you mean `length`?" in error.cause
+    assert source.health().version == source.version == version
+    assert (await source.score(group("a", "b c"))).version == version
+    save(source, TEXT + "# mended\n")
+    await until(lambda: source.health().ok)
+    assert source.version == version
+
+
+async def test_a_broken_file_at_start_abstains(opened: Any, group: Any, until: Until) -> None:
+    source = await opened("parts: 3\n", required=True)
+    sheet = await source.score(group("a", "b"))
+    assert (sheet.scores, sheet.version, source.version) == ((), "", "")
+    assert sheet.abstention is not None
+    assert (sheet.abstention.line, sheet.abstention.file) == (1, str(source.file))
+    save(source, TEXT)
+    await until(lambda: source.health().ok)
+    assert (await source.score(group("a", "b"))).abstention is None
+
+
+async def test_a_required_file_that_vanishes_leaves_the_old_model(
+    opened: Any, until: Until
+) -> None:
+    source = await opened(TEXT, required=True)
+    source.file.unlink()
+    await until(lambda: not source.health().ok)
+    assert names(source) == ["length"]
+
+
+async def test_a_file_that_vanishes_leaves_the_last_good_model_and_says_so(
+    opened: Any, until: Until
+) -> None:
+    source = await opened(TEXT)
+    source.file.unlink()
+    await until(lambda: not source.health().ok)
+    error = source.health().error
+    assert error is not None
+    assert "the file is gone" in error.cause
+    assert (names(source), source.name) == (["length"], str(source.file))
+    save(source, TEXT.replace("length", "relevance"))
+    await until(lambda: source.health().ok)
+    assert names(source) == ["relevance"]
+
+
+async def test_versions_follow_meaning(opened: Any, tmp_path: Path, until: Until) -> None:
+    (tmp_path / "s.json").write_text('{"type": "array"}')
+    form = TEXT + "  form: {kind: format, schema_file: s.json}\n"
+    source = await opened(form)
+    versions = [source.version]
+    save(source, "# a word\n" + form)
+    await source.reload()
+    assert source.version == versions[0]
+    for text in (form.replace("1}", "2}"), form.replace("length:", "relevance:")):
+        save(source, text)
+        await source.reload()
+        versions.append(source.version)
+    (tmp_path / "s.json").write_text('{"type": "object"}')
+    assert await until(lambda: source.version != versions[-1]) < 0.6
+    versions.append(source.version)
+    assert len(set(versions)) == 4
+
+
+async def test_slow_parts_answer_beside_the_others(opened: Any, group: Any) -> None:
+    source = await opened(TEXT.replace("length", "slow") + "  length: {}\n  two: {kind: slow}\n")
+    sheet = await source.score(group("a b c", "b"))
+    assert [one.name for one in sheet.scores[0].parts] == ["slow", "length", "two"]
+    assert sheet.scores[0].parts[0].value == 0.5
+
+
+@pytest.mark.parametrize(
+    ("say", "cause"),
+    [
+        ("abstain", "not today"),
+        ("raise", "ValueError: broken"),
+        ("short", "1 values for 2 answers"),
+        ("text", "TypeError"),
+        ("nan", "part slow is nan"),
+        ("prose", "30 values"),
+    ],
+)
+async def test_a_part_that_fails_abstains(opened: Any, group: Any, say: str, cause: str) -> None:
+    source = await opened(f"parts:\n  slow: {{say: {say}}}\n  length: {{}}\n")
+    sheet = await source.score(group("a", "b"))
+    assert sheet.scores == ()
+    assert sheet.abstention is not None
+    assert cause in sheet.abstention.cause
+    if say == "abstain":
+        assert sheet.abstention == Abstention("slow", "not today", "Traceback: x", "f.py", 3)
+    if say == "raise":
+        assert sheet.abstention.file == __file__
+        assert "Traceback" in sheet.abstention.traceback
+
+
+@pytest.mark.parametrize(
+    ("learns", "before", "meanwhile", "counts"),
+    [
+        (True, "s1", "s2", "s2"),
+        (True, "s1", "", "s1"),
+        (False, "s1", "s2", "s1"),
+        (False, "", "s2", "s2"),
+    ],
+    ids=["learnt", "lost", "renewed", "first"],
+)
+async def test_a_sheet_has_the_version_that_made_it(
+    opened: Any, group: Any, learns: bool, before: str, meanwhile: str, counts: str
+) -> None:
+    source = await opened("parts:\n  slow: {}\n")
+    part = Slow.made[0]
+    part.learns_version = learns
+    expected = {}
+    for one in ("s1", "s2"):
+        part.turn(True, one)
+        expected[one] = source.version
+    part.turn(True, before)
+    part.go.clear()
+    async with asyncio.TaskGroup() as tasks:
+        scored = tasks.create_task(source.score(group("a", "b")))
+        while not part.asked:
+            await asyncio.sleep(0)
+        part.turn(bool(meanwhile), meanwhile)
+        part.go.set()
+    assert expected["s1"] != expected["s2"]
+    assert scored.result().version == expected[counts]
+
+
+async def test_a_part_that_hangs_is_cut_off(opened: Any, group: Any) -> None:
+    source = await opened("parts:\n  slow: {}\n", seconds=-0.9)
+    Slow.made[0].go.clear()
+    sheet = await source.score(group("a", "b"))
+    assert sheet.abstention is not None
+    assert "no answer within" in sheet.abstention.cause
+
+
+async def test_another_weight_keeps_the_running_part(opened: Any) -> None:
+    source = await opened("parts:\n  slow: {weight: 1}\n")
+    version = source.version
+    save(source, "parts:\n  slow: {weight: 2}\n")
+    await source.reload()
+    assert source.version != version
+    assert [(one.started, one.closed) for one in Slow.made] == [(1, 0)]
+
+
+async def test_a_part_that_is_gone_is_closed_when_idle(
+    opened: Any, group: Any, until: Until
+) -> None:
+    source = await opened("parts:\n  slow: {}\n")
+    slow = Slow.made[0]
+    slow.go.clear()
+    async with asyncio.TaskGroup() as tasks:
+        scoring = tasks.create_task(source.score(group("a", "b")))
+        await asyncio.sleep(0)
+        save(source, TEXT)
+        await source.reload()
+        assert slow.closed == 0
+        slow.go.set()
+    assert scoring.result().abstention is None
+    await until(lambda: slow.closed == 1)
+    assert not slow.listeners
+
+
+async def test_the_old_model_goes_on_until_the_new_ones_parts_are_ready(
+    opened: Any, monkeypatch: pytest.MonkeyPatch, until: Until
+) -> None:
+    source = await opened(TEXT)
+    version = source.version
+    start = Slow.start
+
+    async def unwell(self: Slow) -> None:
+        await start(self)
+        self.turn(False, "")
+
+    monkeypatch.setattr(Slow, "start", unwell)
+    save(source, "parts:\n  slow: {}\n")
+    await source.reload()
+    assert (names(source), source.version) == (["length"], version)
+    health = source.health()
+    assert (health.ok, health.version) == (False, version)
+    assert health.error is not None
+    Slow.made[0].turn(True, "s2")
+    assert names(source) == ["slow"]
+    assert source.health().ok
+    Slow.made[0].turn(False, "s2")  # a newer save of its own is broken
+    assert source.health().version == source.version != ""
+
+
+async def test_kinds_of_other_packages(opened: Any) -> None:
+    assert list(KINDS)[-3:] == ["slow", "wrong", "gone"]
+    assert KINDS["length"].make is not _make
+    with pytest.raises(UsageError, match="is a str"):
+        KINDS["wrong"]
+    with pytest.raises(ModelFault, match="does not load: ModuleNotFoundError") as caught:
+        parse("parts:\n  gone: {}\n", None)
+    assert caught.value.line == 2
+
+
+async def test_history_is_of_other_groups(opened: Any, group: Any) -> None:
+    source = await opened("parts:\n  diversity: {against: recent}\n  length: {}\nrecent: 1\n")
+    first = group("one two three four five", "no")
+
+    async def share(ctx: Any) -> float:
+        sheet = await source.score(ctx)
+        return float(sheet.scores[0].parts[0].value)
+
+    assert await share(first) == 1.0
+    assert await share(first) == 1.0  # scored again
+    other = type(first)("g2", "r", "t", "q", [], {}, None, first.answers)
+    assert await share(other) == 0.0
+    assert await share(other) == 1.0  # one winner is kept, its own
+
+
+async def test_orders_write_the_file_and_are_in_force(opened: Any, group: Any) -> None:
+    source = await opened(None)
+    orders = RewardCommands(source).table
+    before = source.version
+    told = await orders["rewards.weight"]({"part": "length", "weight": 0.9})
+    assert "length has weight 0.9" in told
+    assert source.version in told
+    assert source.version != before
+    await orders["rewards.gate"]({"part": "relevance", "on": True})
+    await orders["rewards.enable"]({"part": "diversity", "on": False})
+    parts = {one.name: one for one in parts_of(source)}
+    assert (parts["length"].weight, parts["relevance"].gate) == (0.9, True)
+    assert not parts["diversity"].enabled
+    scored = (await source.score(group("Paris is the capital of France", "no"))).scores[0]
+    assert "diversity" not in [one.name for one in scored.parts]
+    assert "# A share is taken first" in source.file.read_text()
+    with pytest.raises(AjetError, match="no part `nobody`"):
+        await orders["rewards.weight"]({"part": "nobody", "weight": 1})
+
+
+async def test_a_hook_folder_is_a_part(opened: Any, hooks: Any, group: Any) -> None:
+    hooks.reward(
+        """
+        async def on_compute_relative_reward(valid_results, all_answers):
+            for one in all_answers:
+                one["words"] = len(one["content"].split())
+            return [0.25, 0.75]
+        """
+    )
+    source = await opened(f"parts:\n  mine: {{kind: hook, folder: {hooks.path}}}\n  length: {{}}\n")
+    sheet = await source.score(group("one two", "three"))
+    assert sheet.abstention is None
+    parts = sheet.scores[0].parts
+    assert [(one.name, one.value) for one in parts[:2]] == [("mine", 0.25), ("words", 2.0)]
+    assert parts[1].weight == 0
+    hooks.reward("raise ValueError('later')")
+    version = source.version
+    assert source.health().ok
+    async with asyncio.timeout(60):
+        while source.health().ok:
+            await asyncio.sleep(0.01)
+    error = source.health().error
+    assert error is not None
+    assert "later" in error.cause
+    assert source.version == version

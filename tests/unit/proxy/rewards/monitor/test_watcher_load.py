@@ -1,0 +1,74 @@
+"""The watch over the rewards under a load that never ends: it tells all the same."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from ajet_swarm.common.tasks import Tasks
+from core.bus import Bus
+from core.events import Event, GroupSealed, RewardsWatched
+from core.journal.writer import Journal
+from core.state import Candidate, Group, State
+from proxy.rewards.monitor import watcher
+from proxy.rewards.monitor.watcher import RewardMonitor
+
+REWARDS = (0.1, 0.9)
+
+
+class Busy(RewardMonitor):
+    """While it reads one group, the next one is sealed."""
+
+    def __init__(self, bus: Bus) -> None:
+        super().__init__(bus)
+        self.bus = bus
+        self.read = 0
+
+    def take(self, group: Group, texts: bool = True) -> None:
+        super().take(group, texts)
+        self.read += texts
+        self.bus.publish(GroupSealed(group_id=group.group_id, rewards=(), best=0, source="auto"))
+
+
+async def test_it_tells_while_groups_keep_coming(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watcher, "EVERY", 0.01)
+    monkeypatch.setattr(watcher, "LOOKED", 5)
+    state, names = State(), [f"g{number}" for number in range(12)]
+    for name in names:
+        state.groups[name] = Group(
+            group_id=name,
+            request_id="r",
+            server="s",
+            task_id="t",
+            n=2,
+            query="q",
+            opened_at=1.0,
+            sealed_at=2.0,
+            candidates=[
+                Candidate(index=index, text=f"{name} {index}", reward=reward, phase="ended")
+                for index, reward in enumerate(REWARDS)
+            ],
+        )
+    journal = Journal(tmp_path / "j.db")
+    bus = Bus(journal, "run", state)
+    guard = Busy(bus)
+    told = asyncio.Event()
+    read_then: list[int] = []
+
+    def heard(event: Event, _: frozenset[str]) -> None:
+        read_then.append(guard.read)
+        told.set()
+
+    bus.listen(heard, RewardsWatched)
+    try:
+        async with asyncio.timeout(20), Tasks("watch") as tasks:
+            tasks.spawn(guard.run(), "watch")
+            await told.wait()
+            first = guard.read
+            while guard.read == first:  # what came meanwhile is read in its turn
+                await asyncio.sleep(0.005)
+    finally:
+        journal.close()
+    assert read_then[0] <= 5

@@ -1,0 +1,291 @@
+"""Format, exact, numeric: the parts that look for something certain."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proxy.rewards.part import KINDS, PartAbstained, SettingError
+from proxy.rewards.parts.patterns import LOOKED_AT, pattern
+from proxy.rewards.parts.schema import compiled
+from tests.support.stopwatch import slowness
+from tests.unit.proxy.rewards.parts.test_text_parts import look, made, values
+
+PERSON = {
+    "type": "object",
+    "required": ["name"],
+    "properties": {
+        "name": {"type": "string", "minLength": 1, "pattern": "^[A-Z]"},
+        "age": {"type": "integer", "minimum": 0, "maximum": 150},
+        "tags": {"type": "array", "items": {"enum": ["a", "b"]}, "maxItems": 2},
+    },
+    "additionalProperties": False,
+}
+
+
+def test_rules_are_counted(group: Any) -> None:
+    part = made("format", must=["please"], must_not=["As an AI"], match=[r"^\d+\."])
+    texts = ("1. Please do", "as an ai, please", "nothing")
+    assert values(part, look(group(*texts))) == pytest.approx([1.0, 1 / 3, 1 / 3])
+
+
+def test_all_or_nothing_and_case(group: Any) -> None:
+    part = made("format", must=["Please"], must_not=["AI"], case=True, all=True)
+    assert values(part, look(group("Please", "please", "Please, AI"))) == [1.0, 0.0, 0.0]
+
+
+def test_an_answer_that_only_calls_tools_has_no_form(group: Any) -> None:
+    calls = {"content": None, "tool_calls": [{"function": {"name": "f", "arguments": "{}"}}]}
+    assert values(made("format", must=["x"]), look(group(calls, "x"))) == [None, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("text", "good"),
+    [
+        ('{"name": "Ada"}', True),
+        ('```json\n{"name": "Ada", "age": 36}\n```', True),
+        ('{"name": "Ada", "tags": ["a", "b"]}', True),
+        ('{"name": ""}', False),
+        ('{"name": "ada"}', False),
+        ('{"age": 3}', False),
+        ('{"name": "Ada", "age": true}', False),
+        ('{"name": "Ada", "age": 1e999}', False),
+        ('{"name": "Ada", "age": 36.5}', False),
+        ('{"name": "Ada", "tags": ["c"]}', False),
+        ('{"name": "Ada", "more": 1}', False),
+        ("[]", False),
+        ("Ada", False),
+        ("[" * 5_000, False),
+    ],
+)
+def test_json_that_keeps_a_schema(group: Any, text: str, good: bool) -> None:
+    assert values(made("format", schema=PERSON), look(group(text))) == [float(good)]
+
+
+def test_a_schema_from_a_file(group: Any, tmp_path: Path) -> None:
+    (tmp_path / "s.json").write_text('{"type": "array", "minItems": 1}')
+    part: Any = KINDS["format"].build("f", {"schema_file": "s.json"}, tmp_path)
+    assert part.files == (tmp_path / "s.json",)
+    assert values(part, look(group("[1]", "[]"))) == [1.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("schema", "good", "bad"),
+    [
+        ({"anyOf": [{"type": "null"}, {"const": 1}]}, [None, 1], [2, True]),
+        ({"prefixItems": [{"type": "string"}], "items": False}, [["a"], []], [["a", 1], [1]]),
+        ({"propertyNames": {"enum": ["a", "b"]}}, [{"a": 1}, 3], [{"c": 1}]),
+        (
+            {"patternProperties": {"^n_": {"type": "null"}}, "additionalProperties": False},
+            [{"n_a": None}],
+            [{"n_a": 1}, {"other": None}],
+        ),
+        ({"multipleOf": 0.1}, [0.3, 7, "a"], [0.25]),
+        ({"oneOf": [{"minimum": 1}, {"maximum": 5}]}, [0, 9], [3]),
+        ({"allOf": [{"minimum": 1}, {"exclusiveMaximum": 5}]}, [1, 4], [0, 5]),
+        ({"not": {"type": "string"}}, [1], ["x"]),
+        ({"uniqueItems": True}, [[1, 2]], [[1, 1]]),
+        ({"type": ["string", "null"]}, ["x", None], [1]),
+        (False, [], [1, None]),
+        (True, [1], []),
+    ],
+)
+def test_words_of_a_schema(schema: Any, good: list[Any], bad: list[Any]) -> None:
+    check = compiled(schema, "schema")
+    assert [check(one) for one in good] == [""] * len(good)
+    assert all(check(one) for one in bad)
+
+
+PYDANTIC: dict[str, Any] = {
+    "$defs": {
+        "Circle": {
+            "properties": {
+                "kind": {"const": "circle", "title": "Kind", "type": "string"},
+                "at": {
+                    "maxItems": 2,
+                    "minItems": 2,
+                    "prefixItems": [{"type": "number"}, {"type": "number"}],
+                    "title": "At",
+                    "type": "array",
+                },
+            },
+            "required": ["kind", "at"],
+            "title": "Circle",
+            "type": "object",
+        },
+        "Group": {
+            "properties": {
+                "kind": {"const": "group", "title": "Kind", "type": "string"},
+                "shapes": {
+                    "items": {
+                        "discriminator": {
+                            "mapping": {"circle": "#/$defs/Circle", "group": "#/$defs/Group"},
+                            "propertyName": "kind",
+                        },
+                        "oneOf": [{"$ref": "#/$defs/Circle"}, {"$ref": "#/$defs/Group"}],
+                    },
+                    "title": "Shapes",
+                    "type": "array",
+                },
+            },
+            "required": ["kind", "shapes"],
+            "title": "Group",
+            "type": "object",
+        },
+    },
+    "$ref": "#/$defs/Group",
+}
+"""What Pydantic 2 writes of two classes, one of which holds itself."""
+CIRCLE = {"kind": "circle", "at": [1, 2.5]}
+
+
+@pytest.mark.parametrize(
+    ("value", "fault"),
+    [
+        ({"kind": "group", "shapes": [CIRCLE]}, ""),
+        ({"kind": "group", "shapes": [CIRCLE, {"kind": "group", "shapes": [CIRCLE]}]}, ""),
+        ({"kind": "group", "shapes": [{"kind": "circle", "at": [1, "2"]}]}, "item 2: not of type"),
+        ({"kind": "group", "shapes": [{"kind": "circle", "at": [1]}]}, "items: fewer than 2"),
+        ({"kind": "group", "shapes": [{"kind": "group", "shapes": [7]}]}, "item 1: "),
+        (CIRCLE, "kind: not the value"),
+    ],
+)
+def test_a_schema_as_pydantic_writes_it(value: Any, fault: str) -> None:
+    check = compiled(PYDANTIC, "schema")
+    for _ in range(2):  # what is kept of one check does not reach the next
+        found = check(value)
+        assert fault in found if fault else found == ""
+
+
+def test_a_recursive_union_on_a_deep_value_takes_no_exponential_time() -> None:
+    tree: Any = {
+        "$defs": {
+            "L": {"properties": {"x": {"$ref": "#/$defs/T"}}, "required": ["l"]},
+            "R": {"properties": {"x": {"$ref": "#/$defs/T"}}, "required": ["r"]},
+            "T": {"anyOf": [{"$ref": "#/$defs/L"}, {"$ref": "#/$defs/R"}]},
+        },
+        "$ref": "#/$defs/T",
+    }
+    value: Any = {"l": 1}
+    for _ in range(60):
+        value = {"x": value}
+    began = time.process_time()
+    assert compiled(tree, "schema")(value)
+    assert time.process_time() - began < 2.0
+
+
+def test_a_reference_that_goes_nowhere_is_refused() -> None:
+    for reference in ("#/$defs/Gone", "https://example.org/s.json", "#/$defs/a/0", 7):
+        with pytest.raises(SettingError, match=r"\$ref"):
+            compiled({"$defs": {"a": {}}, "$ref": reference}, "schema")
+    assert compiled({"$ref": "#"}, "schema")(1) == "# refers to itself"
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "text"},
+        {"$ref": "#/definitions/x"},
+        {"properties": {"a": {"tpye": "string"}}},
+        {"minimum": "low"},
+        {"items": 3},
+        {"anyOf": 3},
+        {"pattern": "("},
+    ],
+)
+def test_a_schema_that_is_none_is_refused(schema: Any) -> None:
+    with pytest.raises(SettingError):
+        compiled(schema, "schema")
+
+
+@pytest.mark.parametrize(
+    "text", ["(a+)+b", "(a|aa)+b", "(.*)*x", "((a{0,})b?)*", r"(\w+\s?)+$", "("]
+)
+def test_an_expression_that_could_take_for_ever_is_refused(text: str) -> None:
+    with pytest.raises(SettingError):
+        pattern(text, "match")
+
+
+@pytest.mark.parametrize(
+    "text", [r"\d+", "^Answer: .*$", "(foo|bar) baz", r"(?:ab)+", "a++b", "[A-Z][a-z]*", r"x{1,3}"]
+)
+def test_ordinary_expressions_are_quick_on_anything(text: str) -> None:
+    found = pattern(text, "match")
+    started = time.process_time()
+    for hostile in ("a" * 100_000, "ab" * 50_000, "Answer: " * 20_000):
+        found.found(hostile)
+    assert time.process_time() - started < 1.0 * slowness()
+
+
+def test_both_ends_of_a_long_text_are_searched() -> None:
+    filler = "x" * (LOOKED_AT * 2)
+    found = pattern("needle", "match").found
+    assert found(filler + "needle")
+    assert found("needle" + filler)
+
+
+def test_what_takes_too_long_is_broken_off(group: Any) -> None:
+    part = made("format", match=["a.*b.*c.*d.*e"])
+    looked = look(group("abcd" * 4_000))
+    started = time.process_time()
+    with pytest.raises(PartAbstained, match="took more than"):
+        part.score(looked)
+    assert time.process_time() - started < 5 * slowness()
+    assert values(part, look(group("a b c d e"))) == [1.0]
+
+
+@pytest.mark.parametrize(
+    ("settings", "field"),
+    [
+        ({}, ""),
+        ({"match": ["("]}, "match"),
+        ({"match": [3]}, "match"),
+        ({"schema": "x"}, "schema"),
+        ({"schema": {"type": "text"}}, "schema"),
+        ({"schema_file": "missing.json"}, "schema_file"),
+        ({"schema": {}, "schema_file": "x"}, "schema_file"),
+        ({"must": {"a": 1}}, "must"),
+    ],
+)
+def test_bad_settings_name_their_field(
+    tmp_path: Path, settings: dict[str, Any], field: str
+) -> None:
+    with pytest.raises(SettingError) as caught:
+        KINDS["format"].build("f", settings, tmp_path)
+    assert caught.value.field == field
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted", "settings", "value"),
+    [
+        ("Paris.", "paris", {}, 1.0),
+        ("It is Paris", "paris", {}, 0.0),
+        ("so \\boxed{Paris}", "Paris", {}, 1.0),
+        ("so \\boxed{Paris}", "Paris", {"marked": False}, 0.0),
+        ("paris", "Paris", {"strict": True}, 0.0),
+        (" Paris\n", "Paris", {"strict": True}, 1.0),
+        ("Paris", "steps\n#### Paris", {}, 1.0),
+    ],
+)
+def test_exact(group: Any, text: str, wanted: str, settings: dict[str, Any], value: float) -> None:
+    part = made("exact", **settings)
+    assert values(part, look(group(text, reference=wanted))) == [value]
+    assert part.score(look(group(text))) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "settings", "value"),
+    [
+        ("so it is 42", {}, 1.0),
+        ("42 is it, or 43", {}, 0.0),
+        ("42 is it, or 43", {"elsewhere": 0.25}, 0.25),
+        ("about 42.3", {"tolerance": 0.01}, 1.0),
+        ("1e999", {}, 0.0),
+        ("none", {}, 0.0),
+    ],
+)
+def test_numeric(group: Any, text: str, settings: dict[str, Any], value: float) -> None:
+    part = made("numeric", **settings)
+    assert values(part, look(group(text, reference="42"))) == [value]
+    assert part.score(look(group(text, reference="Paris"))) is None

@@ -1,0 +1,172 @@
+"""Length, relevance, diversity, repetition, language, latency, tools: what each says of what."""
+
+import math
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from proxy.rewards.part import KINDS, GroupPart, PartInput, SettingError
+from proxy.rewards.parts.language import shares
+from proxy.rewards.source import Answer, GroupContext
+from proxy.rewards.text import content_stems, read
+
+HOSTILE = (
+    "",
+    " \n\t",
+    "\x00\x1b[31m",
+    "\ud800 lone",
+    "[bold]x[/bold]",
+    "🤖" * 500,
+    "a" * 200_000,
+    "word " * 40_000,
+    "哈" * 5_000,
+    '{"a": ' * 2_000,
+    "give me 10",
+)
+CALL = {"id": "1", "type": "function", "function": {"name": "find", "arguments": "{}"}}
+
+
+def look(ctx: GroupContext, recent: tuple[frozenset[int], ...] = ()) -> PartInput:
+    return PartInput(ctx, [read(one) for one in ctx.answers], content_stems(ctx.query), recent)
+
+
+def made(kind: str, **settings: Any) -> GroupPart:
+    return cast(GroupPart, KINDS[kind].build(kind, settings, Path()))
+
+
+def values(part: GroupPart, looked: PartInput) -> list[float | None]:
+    said = part.score(looked)
+    assert said is not None
+    return [None if one is None else one.value for one in said]
+
+
+PLAIN = [
+    ("length", {}),
+    ("length", {"least": 10, "most": 50}),
+    ("relevance", {}),
+    ("diversity", {"against": "both"}),
+    ("repetition", {}),
+    ("finished", {}),
+    ("reference", {}),
+    ("exact", {}),
+    ("numeric", {}),
+    ("language", {}),
+    ("language", {"wanted": "de"}),
+    ("latency", {}),
+    ("tools", {"required": True, "declared": True}),
+    ("format", {"must": ["x"], "match": [r"\d+"], "json": True}),
+]
+
+
+@pytest.mark.parametrize(("kind", "settings"), PLAIN)
+def test_hostile_text_gets_a_value_with_a_reason_or_none(
+    group: Any, kind: str, settings: dict[str, Any]
+) -> None:
+    part = made(kind, **settings)
+    for reference in (None, "42", "Paris"):
+        said = part.score(look(group(*HOSTILE, reference=reference))) or []
+        for one in said:
+            assert one is None or (0.0 <= one.value <= 1.0 and one.reason)
+
+
+def test_a_band_of_lengths(group: Any) -> None:
+    texts = ["w " * count for count in (1, 5, 10, 30, 50, 100, 500)]
+    found = values(made("length", least=10, most=50), look(group(*texts)))
+    assert found[2:5] == [1.0, 1.0, 1.0]
+    assert found[:3] == sorted(map(float, found[:3]))  # type: ignore[arg-type]
+    assert found[1] == pytest.approx(found[5])  # half the least, twice the most
+
+
+def test_an_open_band_has_one_side(group: Any) -> None:
+    assert values(made("length", most=5), look(group("a", "a b c d e", "a " * 50)))[:2] == [1, 1]
+    assert values(made("length", least=5), look(group("a " * 500, "a")))[0] == 1.0
+
+
+def test_latency_falls_from_good_to_bad(group: Any) -> None:
+    ctx = group(*"abcd")
+    answers = tuple(
+        Answer(one.index, one.message, "stop", "e", seconds, {})
+        for one, seconds in zip(ctx.answers, (0.5, 2.0, 6.0, 99.0), strict=True)
+    )
+    late = GroupContext("g", "r", "t", "q", [], {}, None, answers)
+    assert values(made("latency", good=2, bad=10), look(late)) == [1.0, 1.0, 0.5, 0.0]
+
+
+def test_history_is_what_winners_said(group: Any) -> None:
+    looked = look(group("the cat sat on the mat", "a dog ran in the park today"))
+    past = looked.readings[0].grams
+    again = PartInput(looked.context, looked.readings, looked.stems, (past,))
+    assert values(made("diversity", against="recent"), again) == [0.0, 1.0]
+    assert values(made("diversity", against="group"), again) == [1.0, 1.0]
+    assert values(made("diversity", against="both"), again) == [0.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("text", "language"),
+    [
+        ("The capital of France is a city that has many museums", "en"),
+        ("Die Hauptstadt von Frankreich ist eine Stadt mit vielen Museen", "de"),
+        ("La capitale de la France est une ville avec des musées", "fr"),
+        ("La capital de España es una ciudad con muchos museos y los parques", "es"),
+        ("La città è una delle più belle, che non si può dire di tutte", "it"),
+        ("巴黎是法国的首都", "zh"),
+        ("パリはフランスの首都です", "ja"),
+        ("Париж столица Франции", "ru"),
+        ("파리는 프랑스의 수도입니다", "ko"),
+    ],
+)
+def test_languages(text: str, language: str) -> None:
+    assert next(iter(shares(text))) == language
+
+
+def test_language_of_the_query_is_wanted(group: Any) -> None:
+    english, german = "It is the city that you want to see", "Das ist die Stadt, die ich mag"
+    looked = look(group(english, german, "42", query="What is the capital of France?"))
+    one, two, three = values(made("language"), looked)
+    assert (one, three) == (1.0, None)
+    assert two is not None
+    assert two < 0.5
+    assert made("language").score(look(group(english, query="42?"))) is None
+
+
+def test_tools_that_are_not_offered(group: Any) -> None:
+    other = {**CALL, "function": {"name": "fetch", "arguments": "{}"}}
+    ctx = group(
+        {"content": None, "tool_calls": [CALL]}, {"content": "", "tool_calls": [other]}, "x"
+    )
+    offered = GroupContext(
+        ctx.group_id, "r", "t", "q", [], {}, None, ctx.answers,
+        [{"type": "function", "function": {"name": "find"}}, "junk", {"function": 3}],
+    )  # fmt: skip
+    assert values(made("tools", declared=True), look(offered)) == [1.0, 0.0, None]
+    assert values(made("tools", names=["fetch"]), look(ctx)) == [0.0, 1.0, None]
+    assert values(made("tools", required=True), look(ctx)) == [1.0, 1.0, 0.0]
+    assert made("tools").score(look(group("a", "b"))) is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "field"),
+    [
+        ("length", {"ideal": 0}, "ideal"),
+        ("length", {"ideal": "sixty"}, "ideal"),
+        ("length", {"ideal": True}, "ideal"),
+        ("length", {"ideal": math.nan}, "ideal"),
+        ("length", {"idael": 60}, "idael"),
+        ("length", {"least": 50, "most": 10}, "least"),
+        ("relevance", {"enough": 0}, "enough"),
+        ("diversity", {"against": "all"}, "against"),
+        ("repetition", {"closes": 0.7, "shut": 0.2}, "shut"),
+        ("finished", {"cut": 2}, "cut"),
+        ("language", {"wanted": "klingon"}, "wanted"),
+        ("latency", {"good": 9, "bad": 3}, "bad"),
+        ("tools", {"names": [1]}, "names"),
+        ("hook", {}, "folder"),
+        ("hook", {"folder": "nowhere"}, "folder"),
+    ],
+)
+def test_bad_settings_name_their_field(kind: str, settings: dict[str, Any], field: str) -> None:
+    with pytest.raises(SettingError) as caught:
+        KINDS[kind].build("mine", settings, Path("/nowhere"))
+    assert caught.value.field == field
+    assert caught.value.what

@@ -1,0 +1,61 @@
+"""Which rewards the settings ask for."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ajet_swarm.common.errors import AjetError
+from core.runtime.home import Home
+from core.settings import Settings, load
+from proxy.rewards.hooks.source import HookSource
+from proxy.rewards.model.live import RewardCommands, parts_of
+from proxy.rewards.model.source import ComposedSource
+from proxy.rewards.select import display_name, select_source
+
+
+def wanted(**flags: Any) -> Settings:
+    named: Mapping[str, Any] = {key.replace("__", "."): value for key, value in flags.items()}
+    return load(None, {}, named)
+
+
+async def test_without_a_word_it_is_the_homes_file_or_the_built_in_model(tmp_path: Path) -> None:
+    home = Home.open(tmp_path)
+    source = select_source(home, wanted())
+    assert isinstance(source, ComposedSource)
+    assert source.file == home.root / "rewards.yaml"
+    await source.start()
+    assert display_name(wanted(), source) == "builtin"
+    await source.close()
+
+
+async def test_a_hook_folder_alone_is_the_whole_reward(tmp_path: Path) -> None:
+    settings = wanted(rewards__hooks=str(tmp_path), rewards__memory_mb=64, rewards__time_limit=7)
+    source = select_source(Home.open(tmp_path / "home"), settings)
+    assert isinstance(source, HookSource)
+    assert (source._limits.call_seconds, source._limits.memory_bytes) == (7, 64 << 20)
+    assert [one.kind for one in parts_of(source)] == ["hook"]
+    assert display_name(settings, source) == str(tmp_path)
+    with pytest.raises(AjetError, match="a hook folder alone"):
+        await RewardCommands(source).table["rewards.weight"]({"part": "hook", "weight": 1})
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ({"rewards__file": "/nowhere/rewards.yaml"}, "does not exist"),
+        ({"rewards__hooks": "/nowhere"}, "does not exist"),
+        ({"rewards__hooks": "/nowhere", "rewards__file": "/nowhere"}, "and a file"),
+    ],
+)
+def test_what_is_not_there_is_said(tmp_path: Path, flags: dict[str, str], said: str) -> None:
+    with pytest.raises(AjetError, match=said):
+        select_source(Home.open(tmp_path), wanted(**flags))
+
+
+def test_who_only_watches_scores_nothing(tmp_path: Path) -> None:
+    settings = wanted(proxy__watch_only=True, rewards__file="/nowhere")
+    source = select_source(Home.open(tmp_path), settings)
+    assert isinstance(source, ComposedSource)
+    assert source.file is None

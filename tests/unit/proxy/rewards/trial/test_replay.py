@@ -1,0 +1,331 @@
+"""Groups re-scored: from a journal, from a file, beside what was sent for them."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from ajet_swarm.common.errors import AjetError, UsageError
+from console.cli.rewards.test import summary_lines
+from console.models import reward_whatif
+from core.events import Event, GroupOpened
+from core.journal.writer import Journal
+from core.runtime.home import Home
+from core.settings import Settings
+from proxy.dataset_rows import Row
+from proxy.dataset_rows import kept as kept_of
+from proxy.rewards.model.file import default_model
+from proxy.rewards.model.source import ComposedSource
+from proxy.rewards.source import GroupContext, ScoreSheet
+from proxy.rewards.trial.cases import cases_in, cases_of, found_id, newest
+from proxy.rewards.trial.replay import Case, Tried, rescore, summary_of, trial
+from proxy.rewards.trial.source import Choice, bench, reweighed
+from tests.support.sample import NOW, group_events, stamp
+from tests.support.seat import Source
+from tests.unit.proxy.rewards.conftest import Group, HookFolder
+
+
+def kept(path: Path, *groups: list[Event]) -> Journal:
+    journal = Journal(path)
+    for number, event in enumerate((one for group in groups for one in group), 1):
+        journal.append(stamp(event, number))
+    journal.close()
+    return journal
+
+
+def rewards_of(**by_group: list[float]) -> Source:
+    """A source that knows what it gives each group."""
+    source = Source()
+
+    async def scorer(ctx: GroupContext) -> list[float]:
+        return by_group[ctx.group_id]
+
+    source.scorer = scorer
+    return source
+
+
+def case(group_id: str, before: list[float], source: str = "auto") -> Case:
+    made = Group()(*["x"] * len(before))
+    context = GroupContext(group_id, "r", "t", f"query {group_id}", [], {}, None, made.answers)
+    return Case(context, dict(enumerate(before)), source=source)
+
+
+# --- comparing ----------------------------------------------------------------------------------
+
+
+async def test_flips_and_dead_groups_gained_and_lost_are_told_apart() -> None:
+    cases = [
+        case("same", [0.1, 0.9]),
+        case("flip", [0.1, 0.9]),
+        case("died", [0.1, 0.9]),
+        case("lives", [0.5, 0.5]),
+        case("hand", [1.0, 0.0], source="human"),
+        case("tie", [0.5, 0.5, 0.1]),
+    ]
+    source = rewards_of(
+        same=[0.2, 0.8],
+        flip=[0.9, 0.1],
+        died=[0.3, 0.3],
+        lives=[0.2, 0.4],
+        hand=[0.9, 0.2],
+        tie=[0.1, 0.5, 0.1],
+    )
+    results = await trial(source, cases, 5.0)
+    found = summary_of(results, "v2")
+    assert [one.group_id for one in results] == [one.context.group_id for one in cases]
+    assert (found.groups, found.compared, found.flips) == (6, 6, 1)
+    assert (found.died, found.revived) == (1, 1)
+    assert (found.dead_before, found.dead_after) == (1, 1)
+    assert (found.by_hand, found.by_hand_kept) == (1, 1)
+    assert found.most[0].group_id == "flip"
+    assert (found.most[0].winner_before, found.most[0].winner_after) == (1, 0)
+    assert found.most[0].change == pytest.approx(2.0)
+    assert "same" not in [one.group_id for one in found.most]
+    assert found.mean_before == pytest.approx((1 + 1 + 1 + 1 + 1 + 1.1) / 13)
+
+
+async def test_rewards_beyond_the_scale_and_groups_that_had_none_are_counted() -> None:
+    none = Case(case("none", [0.0, 0.0]).context)
+    cases = [none, case("far", [0.1, 0.9]), case("below", [0.1, 0.9])]
+    source = rewards_of(none=[0.2, 1.0], far=[0.2, 1.5], below=[-0.5, 0.0])
+    found = summary_of(await trial(source, cases, 5.0), "v2")
+    assert (found.gained, found.outside, found.compared) == (1, 2, 2)
+    said = list(summary_lines(found))
+    assert "1 group had no reward and now has one" in said
+    assert "rewards leave 0 to 1 in 2 of 3 groups" in said
+    shown = "".join(text for text, _ in reward_whatif.summary_lines(found)[-1])
+    assert shown == "! rewards leave 0 to 1 in 2 groups   1 group had no reward and now would"
+
+
+async def test_what_a_source_does_is_scores_or_an_abstention() -> None:
+    source = Source()
+    source.abstains = "no key"
+    told = await rescore(source, case("g", [0.1, 0.2]), 5.0)
+    assert (told.abstained, told.part, told.after) == ("no key", "judge", ())
+    assert not told.compared
+    source.abstains = ""
+
+    async def breaks(ctx: GroupContext) -> list[float]:
+        raise ValueError("odd")
+
+    source.scorer = breaks
+    assert (await rescore(source, case("g", [0.1, 0.2]), 5.0)).abstained == "ValueError: odd"
+
+    async def not_numbers(ctx: GroupContext) -> list[float]:
+        return [float("nan"), 1.0]
+
+    source.scorer = not_numbers
+    assert "reward 0 is nan" in (await rescore(source, case("g", [0.1, 0.2]), 5.0)).abstained
+
+    class Short(Source):
+        async def score(self, ctx: GroupContext) -> ScoreSheet:
+            sheet = await super().score(ctx)
+            return ScoreSheet(sheet.scores[1:], None, "v", 0.0)
+
+    assert "1 rewards for 2" in (await rescore(Short(), case("g", [0.1, 0.2]), 5.0)).abstained
+    found = summary_of([told], "v")
+    assert (found.abstained, found.abstentions) == (1, (("no key", 1),))
+
+
+async def test_other_work_goes_on_between_two_groups() -> None:
+    turns = 0
+
+    async def other() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    work = asyncio.get_running_loop().create_task(other())
+    try:
+        cases = [case(f"g{number}", [0.1, 0.2]) for number in range(50)]
+        await trial(rewards_of(**{f"g{n}": [0.1, 0.2] for n in range(50)}), cases, 5.0)
+    finally:
+        work.cancel()
+    assert turns >= 50
+
+
+# --- the journal --------------------------------------------------------------------------------
+
+
+async def test_groups_of_the_journal_come_with_what_was_sent(tmp_path: Path) -> None:
+    rewards = [0.2, 0.8, 0.4, 0.1]
+    groups = [
+        group_events(number, rewards=rewards, at=NOW - 500 + number) for number in range(1, 8)
+    ]
+    journal = kept(tmp_path / "j.db", *groups)
+    ids = newest(journal, 3)
+    assert ids == ["g0005", "g0006", "g0007"]
+    found = cases_of(journal, ids)
+    assert len(found) == 3
+    one = found[0]
+    assert [one.before[index] for index in range(4)] == rewards
+    assert one.source == "auto"
+    assert one.version
+    assert [answer.index for answer in one.context.answers] == [0, 1, 2, 3]
+    message = one.context.answers[0].completion["choices"][0]["message"]
+    assert message["role"] == "assistant"
+    assert one.context.query
+    assert found_id(journal, "g0003") == "g0003"
+    with pytest.raises(AjetError, match="several groups begin"):
+        found_id(journal, "g")
+    with pytest.raises(AjetError, match="no group begins with `x%`"):
+        found_id(journal, "x%")  # no pattern of the data base
+
+
+def opened(reference: str | None, **fields: Any) -> list[Event]:
+    """A stored group of a row."""
+    group = group_events(1, rewards=[0.1, 0.9], at=NOW, row_id="row 7")
+    row = Row(row_id="row 7", query="q", task_id="t7", reference=reference, **fields)
+    return [
+        msgspec.structs.replace(one, **kept_of(row)) if isinstance(one, GroupOpened) else one
+        for one in group
+    ]
+
+
+def test_a_stored_group_has_the_reference_and_metadata_of_its_row(tmp_path: Path) -> None:
+    journal = kept(tmp_path / "j.db", opened("42", metadata={"level": 3, "of": ["a"]}))
+    (found,) = cases_of(journal, ["g0001"])
+    assert found.context.reference == "42"
+    assert found.context.metadata["level"] == 3
+    assert found.context.metadata["of"] == ["a"]
+    assert found.context.metadata["dataset_task_id"] == "t7"
+    assert found.note == ""
+
+
+async def test_what_of_a_row_is_not_in_the_journal_is_said(tmp_path: Path) -> None:
+    large = opened("x" * (65 << 10), metadata={"text": "y" * (17 << 10)})
+    (found,) = cases_of(kept(tmp_path / "large.db", large), ["g0001"])
+    assert found.context.reference is None
+    assert "text" not in found.context.metadata
+    assert found.note == "too large for the journal and left out: reference and metadata of its row"
+    older = group_events(1, rewards=[0.1, 0.9], at=NOW, row_id="row 7")
+    (found,) = cases_of(kept(tmp_path / "older.db", older), ["g0001"])
+    assert "an older version" in found.note
+    summary = summary_of(await trial(rewards_of(g0001=[0.3, 0.4]), [found], 5.0), "v")
+    assert any(f"differs from then 1: {found.note}" in line for line in summary_lines(summary))
+    plain = group_events(1, rewards=[0.1, 0.9], at=NOW)
+    assert cases_of(kept(tmp_path / "plain.db", plain), ["g0001"])[0].note == ""
+
+
+async def test_the_same_rewards_come_out_as_they_were(tmp_path: Path) -> None:
+    """Scored anew by what scored it before, nothing is otherwise."""
+    texts = Group()("Paris is the capital of France.", "I do not know.", "Paris, of course.")
+    source = ComposedSource()
+    sheet = await source.score(texts)
+    before = {one.index: one.reward for one in sheet.scores}
+    told = await rescore(source, Case(texts, before), 5.0)
+    assert told.rewards == before
+    found = summary_of([told], "")
+    assert (found.flips, found.died, found.revived, found.most) == (0, 0, 0, ())
+
+
+# --- a file -------------------------------------------------------------------------------------
+
+
+def written(path: Path, *rows: Any) -> Path:
+    lines = [row if isinstance(row, str) else json.dumps(row) for row in rows]
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def test_lines_of_a_file_are_groups(tmp_path: Path) -> None:
+    file = written(
+        tmp_path / "f.jsonl",
+        {"query": "q", "answers": ["a", {"content": "b", "finish_reason": "length"}]},
+        "",
+        {
+            "messages": [{"role": "user", "content": "hi"}],
+            "answers": ["a"],
+            "reference": 42,
+            "rewards": [0.5],
+            "id": "mine",
+        },
+    )
+    bad: list[UsageError] = []
+    one, two = cases_in(file, bad)
+    assert not bad
+    assert one.context.group_id == "f.jsonl:1"
+    assert [answer.message["content"] for answer in one.context.answers] == ["a", "b"]
+    assert one.context.answers[1].finish_reason == "length"
+    assert one.before == {}
+    assert (two.context.query, two.context.reference) == ("hi", "42")
+    assert (two.context.group_id, two.before) == ("mine", {0: 0.5})
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ("not json", "no JSON"),
+        ("[1]", "an object"),
+        ({"querry": "q", "answers": ["a"]}, "Is it `querry`?"),
+        ({"query": "q", "answer": "a"}, "Is it `answer`?"),
+        ({"query": "q", "answers": []}, "answers"),
+        ({"query": "q", "answers": [3]}, "answer 1 is neither"),
+        ({"query": "q", "answers": ["a"], "rewards": [1, 2]}, "rewards are 1 numbers"),
+        ({"query": "q", "answers": ["a"], "rewards": ["x"]}, "rewards are 1 numbers"),
+    ],
+)
+def test_a_bad_line_is_named_and_left_out(row: Any, words: str, tmp_path: Path) -> None:
+    good = {"query": "q", "answers": ["a"]}
+    file = written(tmp_path / "f.jsonl", good, row, good)
+    bad: list[UsageError] = []
+    assert len(list(cases_in(file, bad))) == 2
+    assert len(bad) == 1
+    assert words in str(bad[0])
+    assert f"{file}:2" in str(bad[0])
+    with pytest.raises(UsageError, match=r"f\.jsonl:1"):
+        list(cases_in(written(file, row), []))
+
+
+def test_no_file_and_an_empty_one(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="cannot be read"):
+        list(cases_in(tmp_path / "none.jsonl", []))
+    with pytest.raises(UsageError, match="the file is empty"):
+        list(cases_in(written(tmp_path / "f.jsonl"), []))
+
+
+# --- what scores --------------------------------------------------------------------------------
+
+
+def test_weights_make_another_model() -> None:
+    model = reweighed(default_model(), {"length": 0.9, "reference": 0.5})
+    length, reference = model.named("length"), model.named("reference")
+    assert length is not None
+    assert reference is not None
+    assert (length.weight, reference.share) == (0.9, 0.5)
+    with pytest.raises(UsageError, match="no part `lenth`"):
+        reweighed(default_model(), {"lenth": 1})
+    with pytest.raises(UsageError, match="not between 0 and 1"):
+        reweighed(default_model(), {"reference": 2})
+
+
+async def test_a_source_of_ones_own_is_made_ready_and_closed(
+    tmp_path: Path, hooks: HookFolder, group: Group
+) -> None:
+    home, settings = Home.open(tmp_path / "home"), Settings()
+    async with bench(home, settings, Choice()) as one:
+        plain = one.version
+    async with bench(home, settings, Choice(weights={"length": 0.9})) as one:
+        assert one.version not in ("", plain)
+    hooks.reward("def on_compute_relative_reward(results, answers): return [1.0, 2.0]")
+    async with bench(home, settings, Choice(hooks=str(hooks.path))) as one:
+        found: list[Tried] = await trial(one.source, [Case(group("a", "b"))], 5.0, at_once=4)
+        assert found[0].rewards == {0: 1.0, 1: 2.0}
+    hooks.reward("def on_compute_relative_reward(results, answers: return")
+    with pytest.raises(AjetError, match=r"SyntaxError") as broken:
+        async with bench(home, settings, Choice(hooks=str(hooks.path))):
+            raise AssertionError("it must not be ready")
+    assert broken.value.where.endswith("on_compute_relative_reward.py:1")
+    file = tmp_path / "r.yaml"
+    file.write_text("parts:\n  lenght: {}\n")
+    with pytest.raises(AjetError, match="lenght") as wrong:
+        async with bench(home, settings, Choice(file=str(file))):
+            raise AssertionError("it must not be ready")
+    assert wrong.value.where == f"{file}:2"
+    with pytest.raises(UsageError, match="there are no weights"):
+        async with bench(home, settings, Choice(hooks=str(hooks.path), weights={"a": 1.0})):
+            raise AssertionError("it must not be ready")
