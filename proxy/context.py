@@ -14,14 +14,14 @@ from core.journal.prune import Pruner
 from core.journal.writer import Journal
 from core.settings import Settings
 from proxy.dataset_rows import Rows
-from proxy.http.errors import BUSY, Offline, Refusal, busy
+from proxy.http.errors import BUSY, ApiError, EngineOffline, overloaded
 from proxy.rewards.source import RewardSource
 
 _OFF = frozenset({EngineState.OFFLINE})
 
 
 @dataclass(slots=True)
-class ServerSeat:
+class ServerHandle:
     """One swarm server, as the proxy holds it."""
 
     name: str
@@ -32,7 +32,7 @@ class ServerSeat:
     observes: bool = False
     """An upstream in observe mode: nothing is trained there."""
 
-    def busy(self, asked: str, retry_after: int, message: str = BUSY) -> Refusal:
+    def overloaded(self, asked: str, retry_after: int, message: str = BUSY) -> ApiError:
         """A 503 of this server; it names the server when the request did.
 
         Of an engine that is off or cannot be reached it says that, and not `message`.
@@ -48,20 +48,20 @@ class ServerSeat:
             engine = f"Server {self.name}"
             message = f"{engine} is {seen.shown.value}. {message}"
         if seen.is_in(_OFF):
-            return Offline(engine)
+            return EngineOffline(engine)
         if seen.down:
             message = f"{engine} cannot be reached. Please try again later."
-        return busy(retry_after, message)
+        return overloaded(retry_after, message)
 
 
 @dataclass(slots=True)
-class Seat:
+class ProxyContext:
     """The proxy's shared parts. All of them belong to one event loop."""
 
     settings: Settings
     journal: Journal
     bus: Bus
-    servers: dict[str, ServerSeat]
+    servers: dict[str, ServerHandle]
     """By name, the default one first."""
     rewards: RewardSource
     rows: Rows
@@ -72,6 +72,6 @@ class Seat:
     clock: Callable[[], float] = field(default=time.time)
     """Unix seconds; all clocks shown to people."""
 
-    def server_of(self, model: str) -> ServerSeat:
+    def server_of(self, model: str) -> ServerHandle:
         """The server that a request's model names, in whatever state it is; else the first."""
         return self.servers.get(model) or next(iter(self.servers.values()))

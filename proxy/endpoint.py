@@ -9,21 +9,24 @@ from collections.abc import Mapping
 from starlette.applications import Starlette
 
 from proxy.admission.registry import Groups
-from proxy.api.handler import Desk
-from proxy.api.info import Facts
-from proxy.context import Seat
+from proxy.api.handler import RequestHandler
+from proxy.api.info import InfoRoutes
+from proxy.context import ProxyContext
 from proxy.dialects.chat.completions import COMPLETIONS
 from proxy.dialects.chat.request import chat_dialect
 from proxy.dialects.messages.request import MESSAGES
 from proxy.dialects.responses.request import RESPONSES
 from proxy.http.asgi import App, Receive, Scope, Send, send_json
 from proxy.http.openapi import document
-from proxy.http.router import FrontDoor
+from proxy.http.router import Router
 
 
 def create_app(
-    seat: Seat, groups: Groups, control: App | None = None, desk: Desk | None = None
-) -> FrontDoor:
+    seat: ProxyContext,
+    groups: Groups,
+    control: App | None = None,
+    desk: RequestHandler | None = None,
+) -> Router:
     """The application.
 
     Args:
@@ -32,13 +35,15 @@ def create_app(
         control: The control API.
         desk: Where requests are answered; one of its own when left out.
     """
-    table = _table(seat, groups, desk or Desk(seat, groups))
-    return FrontDoor(table, control or Starlette(), seat.settings.proxy)
+    table = _table(seat, groups, desk or RequestHandler(seat, groups))
+    return Router(table, control or Starlette(), seat.settings.proxy)
 
 
-def _table(seat: Seat, groups: Groups, desk: Desk) -> dict[str, Mapping[str, App]]:
+def _table(
+    seat: ProxyContext, groups: Groups, desk: RequestHandler
+) -> dict[str, Mapping[str, App]]:
     chat = chat_dialect(seat.settings.proxy.reasoning_field)
-    facts = Facts(seat, groups, desk.meter, desk.gauge)
+    facts = InfoRoutes(seat, groups, desk.meter, desk.gauge)
     return {
         "/v1/chat/completions": {"POST": desk.endpoint(chat)},
         "/v1/completions": {"POST": desk.endpoint(COMPLETIONS)},

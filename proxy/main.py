@@ -44,8 +44,8 @@ from core.settings import ProxySettings, Settings
 from core.version import version
 from proxy.admission.registry import Groups
 from proxy.alerts import clear_alert, expire_alerts, show_alert
-from proxy.api.handler import Desk
-from proxy.context import Seat, ServerSeat
+from proxy.api.handler import RequestHandler
+from proxy.context import ProxyContext, ServerHandle
 from proxy.control.api import Control
 from proxy.control.dispatch import CommandDispatcher
 from proxy.control.journal_alerts import follow_journal
@@ -53,14 +53,14 @@ from proxy.control.watch_only import ReadOnlyTransport, WatchOnlyCommands, watch
 from proxy.dataset_rows import Rows
 from proxy.endpoint import create_app
 from proxy.groups.handover import mode_at_start, note_waited, tell_waited, unrated
-from proxy.http.router import FrontDoor
-from proxy.http.tls_listener import Server
+from proxy.http.router import Router
+from proxy.http.tls_listener import HttpServer
 from proxy.rewards.model.live import kind_of, parts_of
 from proxy.rewards.monitor.unscored import UnscoredMonitor
 from proxy.rewards.monitor.watcher import RewardMonitor
 from proxy.rewards.select import display_name, select_source
 from proxy.rewards.source import Abstention, SourceHealth
-from proxy.servers.observe_mode import seat_of as observing
+from proxy.servers.observe_mode import handle_of as observing
 from proxy.servers.watch import ServerWatch
 
 log = logging.getLogger(__name__)
@@ -125,13 +125,13 @@ async def _serve(options: ProxyOptions, role: Role, sock: socket.socket) -> int:
         hosts = frozenset({settings.host, socket.gethostname()})
         orders = WatchOnlyCommands(seat) if groups is None else CommandDispatcher(seat, groups)
         control = Control(seat, orders, options.home.token(), hosts)
-        desk = None if groups is None else Desk(seat, groups)
+        desk = None if groups is None else RequestHandler(seat, groups)
         if groups is None:
             app = watch_app(settings, control.app())
         else:
             app = create_app(seat, groups, control.app(), desk)
         config = http_config(settings, app)
-        server = Server(config, settings.header_timeout, settings.max_connections)
+        server = HttpServer(config, settings.header_timeout, settings.max_connections)
         stop = asyncio.Event()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -183,7 +183,7 @@ async def _publish_later(publish: Callable[[], object]) -> None:
             return
 
 
-def http_config(settings: ProxySettings, app: FrontDoor) -> uvicorn.Config:
+def http_config(settings: ProxySettings, app: Router) -> uvicorn.Config:
     """How the application is served."""
     try:
         from proxy.http.protocol import bounded
@@ -215,7 +215,9 @@ async def _first(stop: asyncio.Event, serving: asyncio.Task[None]) -> None:
 
 
 @contextlib.asynccontextmanager
-async def _parts(options: ProxyOptions, url: str) -> AsyncIterator[tuple[Seat, Groups | None]]:
+async def _parts(
+    options: ProxyOptions, url: str
+) -> AsyncIterator[tuple[ProxyContext, Groups | None]]:
     home, settings = options.home, options.settings
     if unknown := settings.unknown_servers():
         log.warning("%s", unknown)
@@ -232,7 +234,7 @@ async def _parts(options: ProxyOptions, url: str) -> AsyncIterator[tuple[Seat, G
                 name: _server(home, settings, bus, name, target, transport, client_uuid)
                 for name, target in settings.servers().items()
             }
-            seat = Seat(
+            seat = ProxyContext(
                 settings=settings,
                 journal=journal,
                 bus=bus,
@@ -252,7 +254,9 @@ async def _parts(options: ProxyOptions, url: str) -> AsyncIterator[tuple[Seat, G
 
 
 @contextlib.asynccontextmanager
-async def _running(seat: Seat, home: Home, url: str, notice: str) -> AsyncIterator[Groups | None]:
+async def _running(
+    seat: ProxyContext, home: Home, url: str, notice: str
+) -> AsyncIterator[Groups | None]:
     """Everything at work until the context is left; no groups where servers are only watched."""
     follow_journal(seat)
     seat.tasks.spawn(expire_alerts(seat.bus), "alerts")
@@ -298,7 +302,7 @@ async def _running(seat: Seat, home: Home, url: str, notice: str) -> AsyncIterat
         await _farewell(seat)
 
 
-async def _announce(seat: Seat, url: str, notice: str) -> None:
+async def _announce(seat: ProxyContext, url: str, notice: str) -> None:
     started = seat.bus.publish(
         ProxyStarted(
             client_uuid=seat.client_uuid,
@@ -328,7 +332,7 @@ async def _announce(seat: Seat, url: str, notice: str) -> None:
         show_alert(seat.bus, "journal_file", notice, level="error")
 
 
-async def _farewell(seat: Seat) -> None:
+async def _farewell(seat: ProxyContext) -> None:
     await together(*(server.desk.close() for server in seat.servers.values()))
     await seat.rewards.close()
     seat.bus.publish(ProxyStopped(reason="asked to"))
@@ -343,7 +347,7 @@ def _server(
     target: str,
     transport: HttpTransport,
     client_uuid: str,
-) -> ServerSeat:
+) -> ServerHandle:
     if settings.upstream.url:
         return observing(settings, name, transport, client_uuid, lambda: _held(bus, name))
     url = target
@@ -356,7 +360,7 @@ def _server(
     )
     watcher = Watcher(client)
     desk = GroupClaimer(client, watcher, known=lambda: _held(bus, name))
-    return ServerSeat(name=name, url=url, client=client, watcher=watcher, desk=desk)
+    return ServerHandle(name=name, url=url, client=client, watcher=watcher, desk=desk)
 
 
 def _expected(settings: Settings) -> str:
@@ -384,7 +388,7 @@ def _held(bus: Bus, server: str) -> set[str]:
     }
 
 
-def _rewards_changed(seat: Seat, health: SourceHealth) -> None:
+def _rewards_changed(seat: ProxyContext, health: SourceHealth) -> None:
     """Tell state, operator and log when the rewards loaded, or would not."""
     error, key = health.error, ""
     judging = error is not None and kind_of(seat.rewards, error.part) == "judge"
@@ -423,7 +427,7 @@ def _rewards_changed(seat: Seat, health: SourceHealth) -> None:
     )
 
 
-def _note_missing_rewards(seat: Seat, before: str) -> None:
+def _note_missing_rewards(seat: ProxyContext, before: str) -> None:
     """Raise an alert when the built-in rewards replace a file or folder that no longer exists.
 
     Args:

@@ -30,10 +30,10 @@ from core.events import (
 )
 from core.ids import hex_id
 from core.reducer.common import Dirty
-from proxy.admission.admit import Admission, Placed
+from proxy.admission.admit import Admission, AdmittedRequest
 from proxy.admission.models import check_model, check_vision, model_names
 from proxy.alerts import show_alert
-from proxy.context import Seat, ServerSeat
+from proxy.context import ProxyContext, ServerHandle
 from proxy.dataset_rows import Row, kept
 from proxy.dialects.images import image_words
 from proxy.dialects.request import ChatRequest
@@ -41,17 +41,17 @@ from proxy.groups.capacity import most_choices, too_many_choices
 from proxy.groups.lifecycle import Lifecycle
 from proxy.groups.recovery import Recovery
 from proxy.groups.rerun import rescoring
-from proxy.groups.run import Run, Stop, Ticket
+from proxy.groups.run import AnswerWaiter, GroupRun, StopReason
 from proxy.http.client_timeout import client_timeout
-from proxy.http.errors import NotNow, Refusal, Stopping, busy
+from proxy.http.errors import ApiError, NotNow, ProxyStopping, overloaded
 from proxy.servers.observe_mode import window
-from proxy.servers.server_facts import Sense, is_down, refused_cause
+from proxy.servers.server_facts import ServerFacts, is_down, refused_cause
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class Timeouts:
     """Times, in seconds, that are nobody's setting."""
 
     leave_grace: float = 0.4
@@ -74,11 +74,11 @@ class Groups:
         limits: For tests.
     """
 
-    def __init__(self, seat: Seat, limits: Limits | None = None) -> None:
+    def __init__(self, seat: ProxyContext, limits: Timeouts | None = None) -> None:
         self.seat = seat
-        self.runs: dict[str, Run] = {}
+        self.runs: dict[str, GroupRun] = {}
         """Groups that live, by id."""
-        self.limits = limits or Limits()
+        self.limits = limits or Timeouts()
         self.draining = False
         self._closing = False
         observes = bool(seat.settings.upstream.url)
@@ -88,9 +88,9 @@ class Groups:
         self._behind = Tasks("groups-background")
         self._console_left = 0.0
         self._removers: list[Callable[[], None]] = []
-        self.senses: dict[str, Sense] = {}
+        self.senses: dict[str, ServerFacts] = {}
         for name, server in seat.servers.items():
-            self.senses[name] = Sense(server, self._behind)
+            self.senses[name] = ServerFacts(server, self._behind)
             self._removers.append(server.watcher.add_listener(partial(self._engine_changed, name)))
         self._lifecycle = Lifecycle(
             self._rescue,
@@ -149,7 +149,7 @@ class Groups:
         """
         await self._recovery.run(self.limits.recover)
 
-    def open_run(self, group_id: str, done: str) -> Run:
+    def open_run(self, group_id: str, done: str) -> GroupRun:
         """Return an open group that can still change.
 
         Args:
@@ -169,7 +169,7 @@ class Groups:
 
     # --- admission -----------------------------------------------------------------------------
 
-    async def submit(self, request: ChatRequest) -> Ticket:
+    async def submit(self, request: ChatRequest) -> AnswerWaiter:
         """Admit a request, or join the one that it repeats; never waits.
 
         Raises:
@@ -178,12 +178,12 @@ class Groups:
         """
         try:
             return self._admission.again(request) or self._admit(request)
-        except Refusal as refusal:
+        except ApiError as refusal:
             self._admission.refused(request)
             self._refused(request, refusal)
             raise
 
-    def _refused(self, request: ChatRequest, refusal: Refusal) -> None:
+    def _refused(self, request: ChatRequest, refusal: ApiError) -> None:
         """Leave a trace: the operator must see that users are turned away."""
         server = self.seat.server_of(request.model)
         seen = server.watcher.current
@@ -204,16 +204,16 @@ class Groups:
                 log.warning("%s", cause)
             show_alert(bus, key, cause, "5 opens Engine: `s` starts it", level="error")
 
-    def _admit(self, request: ChatRequest) -> Ticket:
+    def _admit(self, request: ChatRequest) -> AnswerWaiter:
         names = self.models()
         check_model(self.seat.settings, request.model, names)
         if self.draining:
-            raise Stopping
+            raise ProxyStopping
         server = self.seat.server_of(request.model)
         if is_down(server.watcher.current):
             raise server.busy(request.model, 10)
         most = self.seat.settings.proxy.queue_limit
-        gives_way: Run | None = None
+        gives_way: GroupRun | None = None
         if len(self.runs) >= most and self.waiting >= most:
             lane = self._admission.lane(request)
             gives_way = _crowding(self.runs.values(), lane, request.idle)
@@ -235,7 +235,7 @@ class Groups:
         run.task = self._tasks.spawn(self._live(run), run.group_id)
         return ticket
 
-    def _open(self, placed: Placed, row: Row | None, server: ServerSeat) -> Run:
+    def _open(self, placed: AdmittedRequest, row: Row | None, server: ServerHandle) -> GroupRun:
         request = placed.request
         shown = request.shown
         group_id = hex_id(6)
@@ -243,7 +243,7 @@ class Groups:
             self.seat.rows.take(row.row_id)
         sense = self.senses[server.name]
         repeats = max(sense.known_repeats, self.seat.settings.proxy.repeats)
-        run = Run(
+        run = GroupRun(
             seat=self.seat,
             sense=sense,
             group_id=group_id,
@@ -285,7 +285,7 @@ class Groups:
         run.n = max(self.seat.settings.proxy.repeats, 1) if request.train else 1
         return run
 
-    async def _live(self, run: Run) -> None:
+    async def _live(self, run: GroupRun) -> None:
         alarm: asyncio.TimerHandle | None = None
         if patience := self.seat.settings.proxy.queue_timeout:
             loop = asyncio.get_running_loop()
@@ -303,23 +303,23 @@ class Groups:
 
     # --- leaving -------------------------------------------------------------------------------
 
-    def _alone(self, run: Run) -> None:
+    def _alone(self, run: GroupRun) -> None:
         """Nobody waits for the answer any more."""
         asyncio.get_running_loop().call_later(self.limits.leave_grace, self._still_alone, run)
 
-    def _still_alone(self, run: Run) -> None:
+    def _still_alone(self, run: GroupRun) -> None:
         if run.tickets:
             return
         if run.reply is None:
-            self.stop(run, Stop("client left", "ABORTED", busy(1)))
+            self.stop(run, StopReason("client left", "ABORTED", overloaded(1)))
         elif run.reply.index is None:
-            self.stop(run, Stop("no answer in time", "ABORTED", busy(2)))
+            self.stop(run, StopReason("no answer in time", "ABORTED", overloaded(2)))
 
-    def _still_queued(self, run: Run) -> None:
+    def _still_queued(self, run: GroupRun) -> None:
         if run.phase in ("QUEUED", "CLAIMING"):
-            self.stop(run, Stop("no episodes in time", "ABORTED", run.busy(2)))
+            self.stop(run, StopReason("no episodes in time", "ABORTED", run.busy(2)))
 
-    def stop(self, run: Run, stop: Stop) -> bool:
+    def stop(self, run: GroupRun, stop: StopReason) -> bool:
         """End a run before its time; False when it is too late for that."""
         if run.sealed or run.closing or run.stop is not None or run.task is None:
             return False
@@ -353,9 +353,11 @@ class Groups:
             return
         for run in self._of(name):
             if run.phase in ("QUEUED", "CLAIMING"):
-                self.stop(run, Stop(f"the server is {seen.shown.value}", "FAILED", run.busy(10)))
+                self.stop(
+                    run, StopReason(f"the server is {seen.shown.value}", "FAILED", run.busy(10))
+                )
 
-    def _of(self, name: str) -> list[Run]:
+    def _of(self, name: str) -> list[GroupRun]:
         return [run for run in self.runs.values() if run.sense.server.name == name]
 
     def _on_event(self, event: Event, dirty: Dirty) -> None:
@@ -396,7 +398,7 @@ class Groups:
         self.draining = self._closing = True
         self._admission.close()
         self._wake_all()
-        gone = Stop("the proxy stopped", "ABORTED", Stopping())
+        gone = StopReason("the proxy stopped", "ABORTED", ProxyStopping())
         for run in tuple(self.runs.values()):
             if run.phase not in ("AWAITING_RATING", "SUBMITTING"):
                 self.stop(run, gone)
@@ -427,12 +429,12 @@ def find_id(group_id: str, ids: Iterable[str]) -> str:
     raise NotNow(f"there is no group {group_id}", todo=hint)
 
 
-def _waits(run: Run) -> bool:
+def _waits(run: GroupRun) -> bool:
     """Whether it waits for its episodes, and goes on to."""
     return run.phase in ("QUEUED", "CLAIMING") and run.stop is None
 
 
-def _crowding(runs: Iterable[Run], lane: Lane, idle: bool) -> Run:
+def _crowding(runs: Iterable[GroupRun], lane: Lane, idle: bool) -> GroupRun:
     """The waiting run that gives way to a request of `lane`.
 
     Where its sender has its share, a request of an idle connection takes the place of the one in
@@ -448,21 +450,21 @@ def _crowding(runs: Iterable[Run], lane: Lane, idle: bool) -> Run:
     own = [run for one, run in waiting if one == lane]
     own = own or [run for one, run in waiting if one[:-1] == lane[:-1]]
     if not idle or len(own) < 3:
-        raise busy(2)
+        raise overloaded(2)
     return own[len(own) // 2]
 
 
-def _give_way(run: Run) -> None:
+def _give_way(run: GroupRun) -> None:
     """End a run that waits, so that another one may.
 
     Its task may not have begun: cancelled before that, it would never clean up.
     """
     assert run.task is not None
-    run.stop = Stop("gave way to another sender", "ABORTED", run.busy(2))
+    run.stop = StopReason("gave way to another sender", "ABORTED", run.busy(2))
     asyncio.get_running_loop().call_soon(run.task.cancel)
 
 
-def _kind(request: ChatRequest, server: ServerSeat) -> str:
+def _kind(request: ChatRequest, server: ServerHandle) -> str:
     if not request.train:
         return "eval"
     return "observe" if server.observes else "train"

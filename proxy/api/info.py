@@ -16,10 +16,10 @@ from core.version import version
 from proxy.admission.models import check_model, model_card, model_list, no_model
 from proxy.admission.registry import Groups
 from proxy.api.context_window import ask, count, see
-from proxy.api.metrics import Meter
+from proxy.api.metrics import RequestMetrics
 from proxy.api.prometheus import CONTENT_TYPE
-from proxy.api.prompt_tokens import Mark, TokenGauge, marks_of
-from proxy.context import Seat
+from proxy.api.prompt_tokens import PromptPrefix, TokenEstimator, prefixes_of
+from proxy.context import ProxyContext
 from proxy.dialects.messages.request import count_body, read_count, refusal_body
 from proxy.dialects.request import ChatRequest
 from proxy.dialects.tokenize import check_tokenizing, model_of, refused
@@ -29,22 +29,22 @@ from proxy.http.asgi import (
     Receive,
     Scope,
     Send,
-    apart,
     headers_of,
+    parse_body,
     read_body,
     send_bytes,
     send_json,
     send_refusal,
 )
 from proxy.http.body_budget import BODY_BYTES
-from proxy.http.errors import Refusal
+from proxy.http.errors import ApiError
 
 log = logging.getLogger(__name__)
 
 _encode = msgspec.json.Encoder().encode
 
 
-class Facts:
+class InfoRoutes:
     """Answers for one proxy.
 
     Args:
@@ -54,7 +54,9 @@ class Facts:
         gauge: What `count_tokens` tells.
     """
 
-    def __init__(self, seat: Seat, groups: Groups, meter: Meter, gauge: TokenGauge) -> None:
+    def __init__(
+        self, seat: ProxyContext, groups: Groups, meter: RequestMetrics, gauge: TokenEstimator
+    ) -> None:
         self._seat = seat
         self._groups = groups
         self._meter = meter
@@ -105,7 +107,7 @@ class Facts:
     async def response(self, scope: Scope, receive: Receive, send: Send) -> None:
         """A stored response, of which there are none: 404, as vLLM with its store off."""
         name = scope["path"].split("/")[3]
-        refusal = Refusal(
+        refusal = ApiError(
             404,
             None,
             f"Response with id '{name}' not found.",
@@ -121,7 +123,7 @@ class Facts:
         headers = headers_of(scope)
         try:
             data = await read_body(headers, receive, self._largest, scope.get(BODY_BYTES))
-            request, marks = await apart(data, partial(_read_count, data, headers))
+            request, marks = await parse_body(data, partial(_read_count, data, headers))
             check_model(self._seat.settings, request.model, self._groups.models())
             tokens = None
             if not self._gauge.knows(request, marks):
@@ -131,7 +133,7 @@ class Facts:
             body = count_body(tokens)
         except ClientLeft:
             return
-        except Refusal as refusal:
+        except ApiError as refusal:
             await send_refusal(send, refusal, refusal_body(refusal))
             return
         await send_json(send, 200, body)
@@ -146,19 +148,19 @@ class Facts:
             headers = headers_of(scope)
             try:
                 data = await read_body(headers, receive, self._largest, scope.get(BODY_BYTES))
-                model = await apart(data, partial(model_of, data))
+                model = await parse_body(data, partial(model_of, data))
                 server = self._seat.server_of(model)
                 see(server, model)
                 there = path in await server.client.features()
                 if there:
                     kind = headers.get("content-type", "")
-                    await apart(data, partial(check_tokenizing, path, data, kind))
+                    await parse_body(data, partial(check_tokenizing, path, data, kind))
                 status, body = await ask(server, path, data)
                 if there and status >= 400 and (no := refused(status, body)) is not None:
                     raise no
             except ClientLeft:
                 return
-            except Refusal as refusal:
+            except ApiError as refusal:
                 await send_refusal(send, refusal, refusal.body())
                 return
             except SwarmError as error:
@@ -171,6 +173,6 @@ class Facts:
         return passed
 
 
-def _read_count(data: bytes, headers: Mapping[str, str]) -> tuple[ChatRequest, list[Mark]]:
+def _read_count(data: bytes, headers: Mapping[str, str]) -> tuple[ChatRequest, list[PromptPrefix]]:
     request = read_count(data, headers, "")
-    return request, marks_of(request)
+    return request, prefixes_of(request)

@@ -7,7 +7,7 @@ from ajet_swarm.api.outcomes import ChatAnswer, answer_of
 from proxy.admission.registry import Groups
 from proxy.dialects.request import ChatRequest
 from proxy.dialects.validation import bad_value
-from proxy.groups.waiter import Reply, Ticket
+from proxy.groups.waiter import AnswerWaiter, FinalAnswer
 
 _MISSING = answer_of(
     200, b"", {"choices": [{"message": {"content": None}, "finish_reason": "abort"}]}
@@ -16,8 +16,8 @@ _MISSING = answer_of(
 places: a choice that ends without a word, as a stream tells it."""
 
 
-class Several:
-    """The tickets of all prompts as one; made to be read as a `Ticket` is.
+class MultiPromptWaiter:
+    """The tickets of all prompts as one; made to be read as a `AnswerWaiter` is.
 
     Args:
         tickets: One for each prompt, in their order.
@@ -27,11 +27,11 @@ class Several:
     live = False
     """Nothing is told before all of it is there."""
 
-    def __init__(self, tickets: Sequence[Ticket], each: int) -> None:
+    def __init__(self, tickets: Sequence[AnswerWaiter], each: int) -> None:
         self.tickets = tuple(tickets)
         self.keepalives = 0
         self._each = each
-        self._replies: list[Reply] = []
+        self._replies: list[FinalAnswer] = []
         self._left = False
 
     @property
@@ -49,21 +49,21 @@ class Several:
         for ticket in self.tickets:
             ticket.hurry()
 
-    async def next(self, seconds: float) -> Reply | None:
-        """All answers as one reply; the first refusal instead; None as of a `Ticket`."""
+    async def next(self, seconds: float) -> FinalAnswer | None:
+        """All answers as one reply; the first refusal instead; None as of a `AnswerWaiter`."""
         loop = asyncio.get_running_loop()
         until = loop.time() + seconds
         for ticket in self.tickets[len(self._replies) :]:
             news = await ticket.next(max(0.0, until - loop.time()))
-            if not isinstance(news, Reply):
+            if not isinstance(news, FinalAnswer):
                 return None
             if not news.answers:
                 return news
             self._replies.append(news)
         answers = (answer for reply in self._replies for answer in self._filled(reply))
-        return Reply(None, tuple(answers), "several")
+        return FinalAnswer(None, tuple(answers), "several")
 
-    def _filled(self, reply: Reply) -> list[ChatAnswer]:
+    def _filled(self, reply: FinalAnswer) -> list[ChatAnswer]:
         answers = list(reply.answers[: self._each])
         return answers + [_MISSING] * (self._each - len(answers))
 
@@ -84,7 +84,9 @@ class Several:
             ticket.delivered()
 
 
-async def admit(groups: Groups, request: ChatRequest, stream_budget: float, most: int) -> Several:
+async def submit_parts(
+    groups: Groups, request: ChatRequest, stream_budget: float, most: int
+) -> MultiPromptWaiter:
     """Submit all parts of a request, or none: those before one that is refused are given up.
 
     Args:
@@ -99,7 +101,7 @@ async def admit(groups: Groups, request: ChatRequest, stream_budget: float, most
     if len(request.parts) > most:
         text = f"At most {most} prompts for each request are supported, got {len(request.parts)}."
         raise bad_value(text, "prompt")
-    tickets: list[Ticket] = []
+    tickets: list[AnswerWaiter] = []
     try:
         for part in request.parts:
             ticket = await groups.submit(part)
@@ -110,4 +112,4 @@ async def admit(groups: Groups, request: ChatRequest, stream_budget: float, most
         for ticket in tickets:
             ticket.leave()
         raise
-    return Several(tickets, request.n)
+    return MultiPromptWaiter(tickets, request.n)

@@ -28,14 +28,14 @@ from core.events import (
 from core.journal.history import read_page
 from core.journal.writer import JournalError
 from core.settings.effective import EffectiveSettings, shown_settings
-from proxy.context import Seat
+from proxy.context import ProxyContext
 from proxy.control.dispatch import CommandReply
 from proxy.control.job_info import sheet
 from proxy.control.job_store import JobStore
 from proxy.dataset_rows import Row
-from proxy.http.body_budget import BODY_BYTES, BodyBytes
+from proxy.http.body_budget import BODY_BYTES, BodyReservation
 from proxy.servers.extensions import tokens
-from proxy.servers.slots import look
+from proxy.servers.slots import read_details
 
 PING_EVERY = 5.0
 REPLAY_CAP = 20_000
@@ -97,7 +97,7 @@ class Control:
     """Answers for one proxy."""
 
     def __init__(
-        self, seat: Seat, orders: CommandHandler, token: str, hosts: frozenset[str]
+        self, seat: ProxyContext, orders: CommandHandler, token: str, hosts: frozenset[str]
     ) -> None:
         self.seat = seat
         self.orders = orders
@@ -196,7 +196,7 @@ class Control:
         return _json(await tokens(self.seat, request.path_params["episode_uuid"], server))
 
     async def _look(self, request: Request) -> Response:
-        return _json(await look(self.seat, request.path_params["server"]))
+        return _json(await read_details(self.seat, request.path_params["server"]))
 
     async def _job(self, request: Request) -> Response:
         server = self.seat.servers.get(request.path_params["server"])
@@ -339,7 +339,7 @@ class Control:
 
 async def _body(request: Request) -> Any:
     data = bytearray()
-    room: BodyBytes | None = request.scope.get(BODY_BYTES)
+    room: BodyReservation | None = request.scope.get(BODY_BYTES)
     async for chunk in request.stream():
         if room is not None and not room.add(len(chunk)):
             raise _Refused(503, "too many request bodies are in memory", "Try again in a moment")

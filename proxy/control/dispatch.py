@@ -11,7 +11,7 @@ from core.events import MockPaused, MockResumed, MockStopping
 from core.state import Mock
 from proxy.admission.registry import Groups
 from proxy.alerts import dismiss_alert
-from proxy.context import Seat
+from proxy.context import ProxyContext
 from proxy.control.engine_commands import EngineCommands
 from proxy.control.group_commands import GroupCommands
 from proxy.control.journal_commands import JournalCommands
@@ -50,7 +50,7 @@ class CommandDispatcher:
     """One proxy's hands."""
 
     def __init__(
-        self, seat: Seat, groups: Groups, group_commands: GroupCommands | None = None
+        self, seat: ProxyContext, groups: Groups, group_commands: GroupCommands | None = None
     ) -> None:
         self.seat = seat
         self.groups = groups

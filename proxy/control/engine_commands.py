@@ -11,18 +11,18 @@ from ajet_swarm.protocol.job_secrets import hidden_error
 from ajet_swarm.protocol.schemas import EngineState
 from core.commands import CommandError
 from core.events import AlertCleared, AlertRaised, JobSent
-from proxy.context import Seat, ServerSeat
+from proxy.context import ProxyContext, ServerHandle
 from proxy.control.job_commands import START, JobCommands, must_be_off
 from proxy.servers.extensions import (
     CHECKPOINTS,
     PRUNE,
     RESET,
     RESTORE,
-    Done,
+    CheckpointResult,
     ask,
     has_job,
-    look,
     offers,
+    refresh_checkpoints,
 )
 
 log = logging.getLogger(__name__)
@@ -36,7 +36,7 @@ BASE = "base"
 class EngineCommands:
     """Orders for the swarm servers of one proxy."""
 
-    def __init__(self, seat: Seat) -> None:
+    def __init__(self, seat: ProxyContext) -> None:
         self.seat = seat
         self.jobs = JobCommands(seat, self.server)
         self.table: Mapping[str, Callable[[dict[str, Any]], Awaitable[str]]] = {
@@ -50,7 +50,7 @@ class EngineCommands:
             "engine.abort_episode": self._abort_episode,
         }
 
-    def server(self, args: Mapping[str, Any]) -> ServerSeat:
+    def server(self, args: Mapping[str, Any]) -> ServerHandle:
         servers = self.seat.servers
         """The server that is named, else the first.
 
@@ -64,7 +64,7 @@ class EngineCommands:
 
     # --- start and stop -------------------------------------------------------------------------
 
-    async def _start(self, server: ServerSeat, job: str = "", how: str = "") -> None:
+    async def _start(self, server: ServerHandle, job: str = "", how: str = "") -> None:
         """Start with `job`, or with the one the server has."""
         self.seat.bus.publish(AlertCleared(key=f"start:{server.name}"))
         work = self.jobs.begin(server, "Resume", (START,))
@@ -135,7 +135,7 @@ class EngineCommands:
 
     # --- what is saved --------------------------------------------------------------------------
 
-    async def _keeping(self, args: Mapping[str, Any]) -> ServerSeat:
+    async def _keeping(self, args: Mapping[str, Any]) -> ServerHandle:
         """The server, when it keeps checkpoints.
 
         Raises:
@@ -153,14 +153,14 @@ class EngineCommands:
     async def _save(self, args: dict[str, Any]) -> str:
         server = await self._keeping(args)
         name = args["name"].strip()
-        told = await ask(server, Done, CHECKPOINTS, {"name": name})
-        await look(self.seat, server)
+        told = await ask(server, CheckpointResult, CHECKPOINTS, {"name": name})
+        await refresh_checkpoints(self.seat, server)
         return f"{server.name}: checkpoint {name} saved, step {told.step}"
 
     async def _restore(self, args: dict[str, Any]) -> str:
         server = await self._keeping(args)
         name = args["name"].strip()
-        found = {one.name: one for one in await look(self.seat, server)}
+        found = {one.name: one for one in await refresh_checkpoints(self.seat, server)}
         if name != BASE and name not in found:
             raise AjetError(
                 f"there is no checkpoint `{name:.80}`",
@@ -181,31 +181,31 @@ class EngineCommands:
         server = await self._keeping(args)
         if args["keep"] < 0:
             raise CommandError("a negative number cannot be kept", todo="Give 0 or more")
-        told = await ask(server, Done, PRUNE, {"keep": args["keep"]})
-        await look(self.seat, server)
+        told = await ask(server, CheckpointResult, PRUNE, {"keep": args["keep"]})
+        await refresh_checkpoints(self.seat, server)
         if not told.deleted:
             return f"{server.name}: there is nothing to delete"
         return f"{server.name}: deleted {', '.join(told.deleted)}"
 
     async def _while_off(
-        self, server: ServerSeat, path: str, body: Mapping[str, Any]
-    ) -> tuple[Done, str]:
+        self, server: ServerHandle, path: str, body: Mapping[str, Any]
+    ) -> tuple[CheckpointResult, str]:
         """Ask what wants the policy closed; an engine that ran is stopped first and resumed."""
         self.jobs.must_be_idle(server)
         ran = await self._halted(server)
         try:
-            done = await ask(server, Done, path, body)
+            done = await ask(server, CheckpointResult, path, body)
         except AjetError:
             if ran:  # nothing has changed, so it goes on as it was
                 await self._start(server)
             raise
-        await look(self.seat, server)
+        await refresh_checkpoints(self.seat, server)
         if not ran:
             return done, "resume it to continue from there"
         await self._start(server)
         return done, "it continues from there"
 
-    async def _halted(self, server: ServerSeat) -> bool:
+    async def _halted(self, server: ServerHandle) -> bool:
         """Stop the engine when it runs; returns whether it did."""
         try:
             seen = await server.watcher.refresh(STOP_LIMIT)

@@ -15,10 +15,10 @@ from core.state import Group
 from proxy.admission.registry import Groups, find_id
 from proxy.control.rating import VoteDetails, Voter, accept, rate, unrate
 from proxy.groups import refill
-from proxy.groups.rerun import listen, not_now, opened_by, request_of, rescore
-from proxy.groups.run import Run, Stop
+from proxy.groups.rerun import await_answer, not_now, opened_by, request_of, rescore
+from proxy.groups.run import GroupRun, StopReason
 from proxy.groups.seal_policy import held_until
-from proxy.http.errors import NotNow, Refusal, busy
+from proxy.http.errors import ApiError, NotNow, overloaded
 from proxy.servers.server_facts import ROLLING
 
 ABORT_WAIT = 10.0
@@ -98,7 +98,7 @@ class GroupCommands:
         await self._committed()
         return f"group {run.group_id} is rated: {rating}{self._held(run)}"
 
-    def _held(self, run: Run) -> str:
+    def _held(self, run: GroupRun) -> str:
         """Until when the vote of a group can be taken back, in words."""
         now = self.seat.clock()
         due = held_until(
@@ -134,7 +134,7 @@ class GroupCommands:
         """Give all episodes of a group back; its user gets what answer there is."""
         run = self._groups.open_run(group_id, "aborted")
         cause = f"aborted by the operator{': ' + reason if reason else ''}"
-        if not self._groups.stop(run, Stop(cause, "ABORTED", busy(2))):
+        if not self._groups.stop(run, StopReason(cause, "ABORTED", overloaded(2))):
             raise NotNow(f"group {run.group_id} is ending already")
         if run.rating is not None and run.task is not None:
             # Until its end is committed, a kill would have the next start send the vote.
@@ -161,9 +161,9 @@ class GroupCommands:
         opened = await asyncio.to_thread(opened_by, seat, group.group_id)
         try:
             ticket = await self._groups.submit(request_of(opened, seat.rows))
-        except Refusal as refusal:
+        except ApiError as refusal:
             raise not_now(refusal) from None
-        seat.tasks.spawn(listen(ticket), f"again:{ticket.group_id}")
+        seat.tasks.spawn(await_answer(ticket), f"again:{ticket.group_id}")
         return f"group {group.group_id} is asked again as group {ticket.group_id}"
 
     async def _any_group(self, group_id: str) -> Group:

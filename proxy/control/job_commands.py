@@ -15,7 +15,7 @@ from ajet_swarm.protocol.schemas import EngineState
 from ajet_swarm.protocol.server_job import with_model
 from core.commands import CommandError
 from core.events import AlertCleared, AlertRaised, JobSent
-from proxy.context import Seat, ServerSeat
+from proxy.context import ProxyContext, ServerHandle
 from proxy.control.job_info import presets, starts_as_it_was
 from proxy.control.job_operation import JobOperation, OperationCancelled
 from proxy.control.job_store import JobStore
@@ -48,8 +48,8 @@ class JobCommands:
 
     def __init__(
         self,
-        seat: Seat,
-        find: Callable[[Mapping[str, Any]], ServerSeat],
+        seat: ProxyContext,
+        find: Callable[[Mapping[str, Any]], ServerHandle],
         quiet: float | None = None,
     ) -> None:
         self.seat = seat
@@ -66,7 +66,7 @@ class JobCommands:
 
     # --- which job ------------------------------------------------------------------------------
 
-    async def choose(self, server: ServerSeat, args: Mapping[str, Any]) -> tuple[str, str]:
+    async def choose(self, server: ServerHandle, args: Mapping[str, Any]) -> tuple[str, str]:
         """The text of the job that is meant and what to call it.
 
         In this order: the one in the arguments, the preset they name, the saved one, the default.
@@ -86,7 +86,7 @@ class JobCommands:
         preset = preset or "default"
         return dump_job(presets(self.seat, await server.client.is_embedded())[preset]), preset
 
-    async def _keeps_job(self, server: ServerSeat, args: Mapping[str, Any]) -> bool:
+    async def _keeps_job(self, server: ServerHandle, args: Mapping[str, Any]) -> bool:
         """Whether a start is to run the job the server has, which another client sent."""
         if args.get("job") is not None or args.get("preset"):
             return False
@@ -115,12 +115,12 @@ class JobCommands:
 
     # --- works ----------------------------------------------------------------------------------
 
-    def busy(self, server: ServerSeat) -> JobOperation | None:
+    def busy(self, server: ServerHandle) -> JobOperation | None:
         """What is being done to the engine now."""
         work = self._works.get(server.name)
         return work if work is not None and not work.over else None
 
-    def must_be_idle(self, server: ServerSeat) -> None:
+    def must_be_idle(self, server: ServerHandle) -> None:
         """Refuse a second order while one is carried out.
 
         Raises:
@@ -165,7 +165,7 @@ class JobCommands:
         await self._run(server, work, lambda: self._replace(server, work, text, how))
         return f"{server.name} is starting{_WITH.get(how, '')}: its engine was stopped for it"
 
-    async def _chosen(self, server: ServerSeat, args: Mapping[str, Any]) -> tuple[str, str]:
+    async def _chosen(self, server: ServerHandle, args: Mapping[str, Any]) -> tuple[str, str]:
         text, how = await self.choose(server, args)
         if (model := args.get("model")) and not await server.client.is_embedded():
             text = with_model(text, model)
@@ -173,13 +173,13 @@ class JobCommands:
             await asyncio.to_thread(self.store.save, server.name, text)
         return text, how
 
-    def begin(self, server: ServerSeat, title: str, steps: tuple[str, ...]) -> JobOperation:
+    def begin(self, server: ServerHandle, title: str, steps: tuple[str, ...]) -> JobOperation:
         """Begin a work on the engine of a server; the caller ends it."""
         work = self._works[server.name] = JobOperation(self.seat, server.name, title, steps)
         return work
 
     async def _run(
-        self, server: ServerSeat, work: JobOperation, body: Callable[[], Awaitable[None]]
+        self, server: ServerHandle, work: JobOperation, body: Callable[[], Awaitable[None]]
     ) -> None:
         """Do it in a task of its own, so that who ordered it may leave; the boot goes on after.
 
@@ -193,7 +193,7 @@ class JobCommands:
 
     async def _work(
         self,
-        server: ServerSeat,
+        server: ServerHandle,
         work: JobOperation,
         body: Callable[[], Awaitable[None]],
         begun: "asyncio.Future[None]",
@@ -216,7 +216,7 @@ class JobCommands:
 
     # --- the steps ------------------------------------------------------------------------------
 
-    async def _replace(self, server: ServerSeat, work: JobOperation, text: str, how: str) -> None:
+    async def _replace(self, server: ServerHandle, work: JobOperation, text: str, how: str) -> None:
         work.job = text
         await work.step(CHECK, self._can_take(server, text))
         if server.watcher.current.is_in(_OFF):
@@ -227,14 +227,14 @@ class JobCommands:
         await work.step(WAIT, self._stable(server), breaks=True)
         await self._send_and_start(server, work, text, how)
 
-    async def _can_take(self, server: ServerSeat, text: str) -> None:
+    async def _can_take(self, server: ServerHandle, text: str) -> None:
         """Before anything is stopped: a server that does not answer takes no job."""
         seen = await server.watcher.refresh(LOOK_LIMIT)
         if not seen.reachable:
             raise AjetError(f"{server.name} does not answer: {seen.error}")
         await server.client.prepared(text)
 
-    async def _stable(self, server: ServerSeat) -> Seen:
+    async def _stable(self, server: ServerHandle) -> Seen:
         own = False
         with contextlib.suppress(AjetError):
             own = await offers(server, INFO)
@@ -242,7 +242,7 @@ class JobCommands:
         return await server.watcher.wait_stable(_OFF, quiet, OFF_LIMIT + quiet, while_up=True)
 
     async def _send_and_start(
-        self, server: ServerSeat, work: JobOperation, text: str, how: str
+        self, server: ServerHandle, work: JobOperation, text: str, how: str
     ) -> None:
         work.job = text
         sent = await work.step(SEND, server.client.sync_train_config(text))
@@ -251,7 +251,7 @@ class JobCommands:
         await work.step(START, server.client.start_engine())
         server.watcher.nudge()
 
-    async def _start_as_it_was(self, server: ServerSeat, work: JobOperation) -> None:
+    async def _start_as_it_was(self, server: ServerHandle, work: JobOperation) -> None:
         try:
             await work.step(START, server.client.start_engine())
         except SwarmError as error:
@@ -264,7 +264,7 @@ class JobCommands:
             ) from error
         server.watcher.nudge()
 
-    async def _boot(self, server: ServerSeat, work: JobOperation) -> None:
+    async def _boot(self, server: ServerHandle, work: JobOperation) -> None:
         try:
             seen = await work.step(BOOT, self._booted(server), breaks=True)
         except (AjetError, TimeoutError) as error:
@@ -273,7 +273,7 @@ class JobCommands:
         step = "" if seen.step is None else f", step {seen.step}"
         work.end("done", f"{server.name} is {seen.raw.rpartition('.')[2]}{step}")
 
-    async def _booted(self, server: ServerSeat) -> Seen:
+    async def _booted(self, server: ServerHandle) -> Seen:
         await server.watcher.refresh(LOOK_LIMIT)
         seen = await server.watcher.wait_for(
             lambda one: one.gone or (one.reachable and one.state is not EngineState.BOOTING),
@@ -290,7 +290,7 @@ class JobCommands:
 
     # --- how it ended ---------------------------------------------------------------------------
 
-    async def _left(self, server: ServerSeat, work: JobOperation, error: Exception) -> AjetError:
+    async def _left(self, server: ServerHandle, work: JobOperation, error: Exception) -> AjetError:
         """End a work that did not come to its end; the error for who ordered it."""
         with contextlib.suppress(TimeoutError):
             await server.watcher.refresh(LOOK_LIMIT)
@@ -342,7 +342,7 @@ _WITH: Final = {
 """What a start says of its job; nothing of the default."""
 
 
-async def must_be_off(server: ServerSeat) -> None:
+async def must_be_off(server: ServerHandle) -> None:
     """See that the engine can be started.
 
     Raises:

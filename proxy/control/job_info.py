@@ -24,7 +24,7 @@ from ajet_swarm.protocol.job_diff import flat, same
 from ajet_swarm.protocol.schemas import PoolInfo
 from ajet_swarm.protocol.server_job import MODEL_VARIABLE, server_hand_job, server_job
 from core.control_payloads import JobInfo
-from proxy.context import Seat, ServerSeat
+from proxy.context import ProxyContext, ServerHandle
 from proxy.control.job_store import JobStore
 from proxy.servers.extensions import INFO, ask, offers
 
@@ -55,7 +55,7 @@ class _Info(msgspec.Struct, frozen=True):
     job: dict[str, Any] | None = None
 
 
-def presets(seat: Seat, embedded: bool) -> dict[str, Job]:
+def presets(seat: ProxyContext, embedded: bool) -> dict[str, Job]:
     """The jobs that come with the program, by name: for the embedded engine, or for others."""
     if embedded:
         own = seat.settings.engine.model
@@ -69,7 +69,7 @@ def remote_model() -> str:
     return os.environ.get(MODEL_VARIABLE, "")
 
 
-def starts_as_it_was(seat: Seat, name: str, saved_at: float) -> bool:
+def starts_as_it_was(seat: ProxyContext, name: str, saved_at: float) -> bool:
     """Whether a start keeps the job the server has: another client started it since the last save.
 
     Args:
@@ -79,7 +79,7 @@ def starts_as_it_was(seat: Seat, name: str, saved_at: float) -> bool:
     return server is not None and server.foreign_start > saved_at
 
 
-async def sheet(seat: Seat, server: ServerSeat, store: JobStore) -> JobInfo:
+async def sheet(seat: ProxyContext, server: ServerHandle, store: JobStore) -> JobInfo:
     """Everything known about the jobs of one server.
 
     Raises:
@@ -113,7 +113,7 @@ async def sheet(seat: Seat, server: ServerSeat, store: JobStore) -> JobInfo:
     )
 
 
-async def _embedded(seat: Seat, server: ServerSeat) -> bool:
+async def _embedded(seat: ProxyContext, server: ServerHandle) -> bool:
     """Whether the server is the embedded engine; as the settings name it while it is silent."""
     try:
         return await server.client.is_embedded()
@@ -136,7 +136,7 @@ def _tree(text: str) -> Job | None:
         return None
 
 
-async def _told(server: ServerSeat) -> tuple[dict[str, Any], str]:
+async def _told(server: ServerHandle) -> tuple[dict[str, Any], str]:
     """Path -> value as the server tells it itself, and how that is called."""
     try:
         if await offers(server, INFO):

@@ -9,7 +9,7 @@ import msgspec
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.protocol.job_secrets import hidden
 from core.events import OperationStep, WorkChanged
-from proxy.context import Seat
+from proxy.context import ProxyContext
 
 T = TypeVar("T")
 
@@ -31,7 +31,7 @@ class JobOperation:
         steps: Titles of the steps, in order.
     """
 
-    def __init__(self, seat: Seat, server: str, title: str, steps: tuple[str, ...]) -> None:
+    def __init__(self, seat: ProxyContext, server: str, title: str, steps: tuple[str, ...]) -> None:
         self._seat = seat
         self.server = server
         self.title = title

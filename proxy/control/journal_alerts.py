@@ -6,13 +6,13 @@ from core.events import AlertCleared, AlertRaised, Event
 from core.journal.damage import check_in_background
 from core.journal.file import mark
 from core.journal.writer import JournalError
-from proxy.context import Seat
+from proxy.context import ProxyContext
 
 LOOK_EVERY = 0.5
 SALVAGE = "Restart the proxy: the start sets the file aside and keeps what can be read"
 
 
-def follow_journal(seat: Seat) -> None:
+def follow_journal(seat: ProxyContext) -> None:
     """Raise an alert when writing fails and clear it once all that was kept is written.
 
     A disk that stalls does not fail by itself: it is looked at every `LOOK_EVERY` seconds. The file

@@ -6,7 +6,7 @@ from typing import Any
 
 from ajet_swarm.common.errors import AjetError, UsageError
 from core.journal.prune import PruneResult, Retention
-from proxy.context import Seat
+from proxy.context import ProxyContext
 
 PATIENCE = 40.0
 """Seconds the order is answered within; the pruning goes on."""
@@ -19,7 +19,7 @@ class JournalCommands:
         seat: The proxy's shared parts.
     """
 
-    def __init__(self, seat: Seat) -> None:
+    def __init__(self, seat: ProxyContext) -> None:
         self._seat = seat
         self._task: asyncio.Task[PruneResult] | None = None
         self.table: Mapping[str, Callable[[dict[str, Any]], Awaitable[str]]] = {

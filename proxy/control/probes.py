@@ -17,11 +17,11 @@ from ajet_swarm.common.text import known_names
 from core.commands import CommandError
 from core.events import TryAnswered, TryAsked
 from proxy.admission.registry import Groups
-from proxy.context import Seat, ServerSeat
+from proxy.context import ProxyContext, ServerHandle
 from proxy.control.group_commands import GroupCommands
-from proxy.dialects.request import ChatRequest, winner
-from proxy.groups.waiter import Reply, Ticket
-from proxy.http.errors import NotNow, Refusal
+from proxy.dialects.request import ChatRequest, public_answer
+from proxy.groups.waiter import AnswerWaiter, FinalAnswer
+from proxy.http.errors import ApiError, NotNow
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ class PromptProbes:
         abort: Abort a group, by its id and a reason.
     """
 
-    def __init__(self, seat: Seat, groups: Groups, group_commands: GroupCommands) -> None:
+    def __init__(self, seat: ProxyContext, groups: Groups, group_commands: GroupCommands) -> None:
         self.seat = seat
         self.groups = groups
         self._group_commands = group_commands
@@ -47,7 +47,7 @@ class PromptProbes:
             "engine.try": self._try,
             "engine.try_stop": self._stop,
         }
-        self._running: dict[str, Ticket] = {}
+        self._running: dict[str, AnswerWaiter] = {}
         """By id of the try, oldest first."""
         self._cancelled: set[str] = set()
 
@@ -63,7 +63,7 @@ class PromptProbes:
             raise CommandError(f"there is a try `{try_id:.40}` already", todo="Leave the id out")
         try:
             ticket = await self.groups.submit(self._request(prompt, server, try_id))
-        except Refusal as refusal:
+        except ApiError as refusal:
             state = server.watcher.current.shown.value
             raise NotNow(
                 f"it cannot be tried now: {server.name} is {state}",
@@ -82,14 +82,14 @@ class PromptProbes:
         self.seat.tasks.spawn(self._wait(try_id, server, ticket), f"try:{try_id}")
         return f"{server.name} is asked: try {try_id}, group {ticket.group_id}"
 
-    def _server(self, name: str | None) -> ServerSeat:
+    def _server(self, name: str | None) -> ServerHandle:
         servers = self.seat.servers
         name = name or next(iter(servers), "")
         if name not in servers:
             raise CommandError(f"there is no server `{name}`", todo=known_names(name, servers))
         return servers[name]
 
-    def _request(self, prompt: str, server: ServerSeat, try_id: str) -> ChatRequest:
+    def _request(self, prompt: str, server: ServerHandle, try_id: str) -> ChatRequest:
         # By its name another server than the first is asked; the first goes by its model's name.
         first = next(iter(self.seat.servers))
         model = self.groups.models()[0] if server.name == first else server.name
@@ -107,12 +107,12 @@ class PromptProbes:
             headers={},
         )
 
-    async def _wait(self, try_id: str, server: ServerSeat, ticket: Ticket) -> None:
+    async def _wait(self, try_id: str, server: ServerHandle, ticket: AnswerWaiter) -> None:
         """Be the user of a try; however it ends, that is told."""
         began = time.monotonic()
         told = TryAnswered(try_id=try_id, error="the proxy stopped before the answer came")
         try:
-            while not isinstance(reply := await ticket.next(_PATIENCE), Reply):
+            while not isinstance(reply := await ticket.next(_PATIENCE), FinalAnswer):
                 if ticket.left:
                     return
             told = _told(try_id, reply, cancelled=try_id in self._cancelled)
@@ -143,11 +143,11 @@ class PromptProbes:
         return f"try {try_id} is cancelled"
 
 
-def _told(try_id: str, reply: Reply, *, cancelled: bool) -> TryAnswered:
+def _told(try_id: str, reply: FinalAnswer, *, cancelled: bool) -> TryAnswered:
     if reply.answer is None:
         why = reply.refusal.message if reply.refusal is not None else "there was no answer"
         return TryAnswered(try_id=try_id, error="cancelled" if cancelled else why)
-    found = winner(reply.answer.parsed)
+    found = public_answer(reply.answer.parsed)
     return TryAnswered(
         try_id=try_id,
         text=found.content or "",

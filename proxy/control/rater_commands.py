@@ -7,7 +7,7 @@ from ajet_swarm.common.errors import AjetError
 from core.events import GroupLeased
 from core.state import Group
 from proxy.admission.registry import find_id
-from proxy.context import Seat
+from proxy.context import ProxyContext
 from proxy.control.group_commands import GroupCommands
 from proxy.control.rating import edit, repeat
 from proxy.http.errors import NotNow
@@ -25,7 +25,7 @@ class RaterCommands:
         commands: The commands on one group.
     """
 
-    def __init__(self, seat: Seat, commands: GroupCommands) -> None:
+    def __init__(self, seat: ProxyContext, commands: GroupCommands) -> None:
         self.seat = seat
         self.commands = commands
         self.table: Mapping[str, Callable[[dict[str, Any]], Awaitable[str]]] = {

@@ -14,9 +14,9 @@ from core.scoring.rating import Kind, rating_rewards
 from core.scoring.rating import RatingInput as Said
 from core.settings import RatingSettings
 from core.state import Group, Rating
-from proxy.context import Seat
+from proxy.context import ProxyContext
 from proxy.groups.outcome import vote_words
-from proxy.groups.run import Run
+from proxy.groups.run import GroupRun
 from proxy.http.errors import NotNow
 
 MOST_VOTES = 20
@@ -49,7 +49,7 @@ class Voter:
 
 
 def rate(
-    run: Run,
+    run: GroupRun,
     rating: str,
     order: tuple[int, ...],
     scores: tuple[float, ...],
@@ -116,7 +116,7 @@ def rate(
     run.wake.set()
 
 
-def unrate(run: Run, rater: str) -> None:
+def unrate(run: GroupRun, rater: str) -> None:
     """Take the rating back.
 
     Raises:
@@ -131,7 +131,7 @@ def unrate(run: Run, rater: str) -> None:
     run.wake.set()
 
 
-def accept(run: Run) -> None:
+def accept(run: GroupRun) -> None:
     """Seal the group now.
 
     Raises:
@@ -146,7 +146,7 @@ def accept(run: Run) -> None:
 
 
 def repeat(
-    seat: Seat,
+    seat: ProxyContext,
     group: Group,
     rating: str,
     order: tuple[int, ...],
@@ -191,7 +191,7 @@ def repeat(
     return agrees
 
 
-def edit(seat: Seat, group: Group, index: int, edited: str, rater: str) -> None:
+def edit(seat: ProxyContext, group: Group, index: int, edited: str, rater: str) -> None:
     """Keep a better text for one answer; also on a group that is over. It is never sent.
 
     Raises:
@@ -210,7 +210,7 @@ def _bounds(settings: RatingSettings) -> tuple[float, float]:
     return settings.score_low, settings.score_high
 
 
-def _check(run: Run) -> None:
+def _check(run: GroupRun) -> None:
     if run.kind == "eval":
         raise NotNow(f"group {run.group_id} is not trained on")
     if run.phase not in ("SCORING", "AWAITING_RATING"):
@@ -222,7 +222,7 @@ def _check(run: Run) -> None:
         raise NotNow(f"group {run.group_id} is being refilled", todo="Wait for its fresh answers")
 
 
-def _given_by_another(run: Run, voter: Voter, rating: str, rewards: tuple[float, ...]) -> bool:
+def _given_by_another(run: GroupRun, voter: Voter, rating: str, rewards: tuple[float, ...]) -> bool:
     """Whether another rater has given the same vote, which stands.
 
     Raises:

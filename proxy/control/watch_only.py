@@ -20,12 +20,12 @@ from core.runtime.home import Home
 from core.settings import ProxySettings
 from core.version import version
 from proxy.alerts import dismiss_alert
-from proxy.context import Seat, ServerSeat
+from proxy.context import ProxyContext, ServerHandle
 from proxy.control.dispatch import CommandReply
 from proxy.control.journal_commands import JournalCommands
 from proxy.http.asgi import App, Receive, Scope, Send, refuse_unread, send_json
-from proxy.http.errors import NotNow, Refusal
-from proxy.http.router import FrontDoor
+from proxy.http.errors import ApiError, NotNow
+from proxy.http.router import Router
 from proxy.servers.slots import SlotsReader
 from proxy.servers.watch import ServerWatch
 
@@ -99,7 +99,7 @@ def _refuse(url: str) -> NoReturn:
 class WatchOnlyCommands:
     """What can be ordered of a proxy that only looks on: it changes nothing on a server."""
 
-    def __init__(self, seat: Seat) -> None:
+    def __init__(self, seat: ProxyContext) -> None:
         self.seat = seat
         self._journal = JournalCommands(seat)
 
@@ -126,7 +126,7 @@ class WatchOnlyCommands:
 class OnlyWatch(ServerWatch):
     """Watches one server for itself alone: nobody waits for it here, and nothing can be started."""
 
-    def __init__(self, seat: Seat, server: ServerSeat, home: Home | None = None) -> None:
+    def __init__(self, seat: ProxyContext, server: ServerHandle, home: Home | None = None) -> None:
         super().__init__(seat, server, home)
         self._slots = SlotsReader(seat, server)
 
@@ -146,18 +146,18 @@ class OnlyWatch(ServerWatch):
         super()._alert(what, cause, todos.get(what, todo), groups)
 
 
-def watch_app(settings: ProxySettings, control: App) -> FrontDoor:
+def watch_app(settings: ProxySettings, control: App) -> Router:
     """The application: the control API, and a plain no to everything a client might ask."""
     refused: Mapping[str, App] = dict.fromkeys(_METHODS, _no_service)
     table: dict[str, Mapping[str, App]] = {
         path: refused
         for path in ("/v1", "/v1/{*}", "/health", "/ping", "/metrics", "/tokenize", "/detokenize")
     }
-    return FrontDoor({**table, "/version": {"GET": _version}}, control, settings)
+    return Router({**table, "/version": {"GET": _version}}, control, settings)
 
 
 async def _no_service(scope: Scope, receive: Receive, send: Send) -> None:
-    refusal = Refusal(503, None, WHY)
+    refusal = ApiError(503, None, WHY)
     await refuse_unread(scope, send, refusal.status, refusal.body())
 
 
@@ -166,7 +166,7 @@ async def _version(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 @contextlib.asynccontextmanager
-async def watching(seat: Seat, home: Home) -> AsyncIterator[None]:
+async def watching(seat: ProxyContext, home: Home) -> AsyncIterator[None]:
     """Watch all servers of a seat for as long as the context is open."""
     left_open = len(seat.bus.state.open_groups())
     if left_open:

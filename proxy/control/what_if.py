@@ -11,7 +11,7 @@ from ajet_swarm.common.errors import AjetError, UsageError
 from ajet_swarm.common.tasks import cancel
 from core.events import WhatIfChanged
 from core.runtime.home import Home
-from proxy.context import Seat
+from proxy.context import ProxyContext
 from proxy.rewards.model.live import RewardCommands
 from proxy.rewards.trial.cases import cases_of, newest, pages
 from proxy.rewards.trial.replay import Tried, summary_of, trial
@@ -33,7 +33,7 @@ class WhatIfCommands:
         orders: Writes what is applied.
     """
 
-    def __init__(self, seat: Seat, orders: RewardCommands) -> None:
+    def __init__(self, seat: ProxyContext, orders: RewardCommands) -> None:
         self._seat = seat
         self._orders = orders
         self._home = Home(seat.journal.path.parent)

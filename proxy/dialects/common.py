@@ -17,7 +17,7 @@ from ajet_swarm.common.lenient_json import lenient
 from ajet_swarm.common.text import content_text
 from core.ids import hex_id
 from proxy.dialects.agent_notes import own_words
-from proxy.http.errors import Refusal, invalid
+from proxy.http.errors import ApiError, invalid
 from proxy.http.json_limits import check_fields, check_values
 
 TRAIN_HEADER = "x-ajet-train"
@@ -28,7 +28,7 @@ _WORDS = {"true", "false", "yes", "no", "on", "off", "1", "0", "t", "f", "y", "n
 _decode = msgspec.json.Decoder().decode
 
 
-class Unreadable(Refusal):
+class Unreadable(ApiError):
     """A body that is no text, or nested beyond reason: vLLM's answer has a form of its own."""
 
     def __init__(self) -> None:
@@ -39,7 +39,7 @@ class Unreadable(Refusal):
         return b'{"detail":"%s"}' % UNREADABLE.encode()
 
 
-def refusal_body(refusal: Refusal) -> bytes:
+def refusal_body(refusal: ApiError) -> bytes:
     """The JSON of an error, each kind in its own form."""
     return refusal.body()
 
@@ -109,10 +109,10 @@ def decode(data: bytes, content_type: str) -> dict[str, Any]:
     return body
 
 
-def bad_type() -> Refusal:
+def bad_type() -> ApiError:
     """The answer to a body that does not say it is JSON."""
     text = "Unsupported Media Type: Only 'application/json' is allowed"
-    return Refusal(400, None, text, kind="Bad Request")
+    return ApiError(400, None, text, kind="Bad Request")
 
 
 def _decode_slowly(data: bytes) -> Any:

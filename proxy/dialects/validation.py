@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from proxy.dialects.common import flag, integer, number
-from proxy.http.errors import Refusal, bad_request, invalid
+from proxy.http.errors import ApiError, bad_request, invalid
 
 MOST_CHOICES = 128
 """Choices one request may ask for."""
@@ -45,7 +45,7 @@ _STRUCTURED = "Input should be a dictionary or an instance of StructuredOutputsP
 _MISSING = "Field required"
 
 
-def bad_value(text: str, param: str, value: Any = None) -> Refusal:
+def bad_value(text: str, param: str, value: Any = None) -> ApiError:
     """A value vLLM itself refuses; it names the field and the value after its words."""
     given = "" if value is None else f", value={value}"
     return bad_request(f"{text} (parameter={param}{given})", param)

@@ -5,16 +5,16 @@ A group that asked for more would wait for them until its deadline and keep all 
 
 from core.settings import Settings
 from proxy.alerts import clear_alert, show_alert
-from proxy.context import ServerSeat
-from proxy.groups.run import Run
-from proxy.http.errors import Refusal, bad_request
+from proxy.context import ServerHandle
+from proxy.groups.run import GroupRun
+from proxy.http.errors import ApiError, bad_request
 from proxy.servers.observe_client import CANDIDATES
 
 CALM = 20
 """Groups in a row that fit, after which the alert about those that did not is cleared."""
 
 
-def room_of(server: ServerSeat, settings: Settings) -> int | None:
+def capacity_of(server: ServerHandle, settings: Settings) -> int | None:
     """Episodes that the server has at most at a time; None while it has not said.
 
     Source: a trainer keeps a batch's worth of episodes open at most (protocol section 7).
@@ -27,14 +27,14 @@ def room_of(server: ServerSeat, settings: Settings) -> int | None:
     return max(pool.completed_episode_target, pool.repeat)
 
 
-def most_choices(server: ServerSeat, settings: Settings) -> int:
+def most_choices(server: ServerHandle, settings: Settings) -> int:
     """Choices one request may ask for: with more it would take a whole batch for itself."""
     most = settings.proxy.most_choices
-    room = room_of(server, settings)
+    room = capacity_of(server, settings)
     return most if room is None else min(most, room)
 
 
-def too_many_choices(asked: int, room: int | None) -> Refusal | None:
+def too_many_choices(asked: int, room: int | None) -> ApiError | None:
     """vLLM's 400 for an `n` that cannot be had; None when it can."""
     if room is None or asked <= room:
         return None
@@ -42,14 +42,14 @@ def too_many_choices(asked: int, room: int | None) -> Refusal | None:
     return bad_request(text, "n")
 
 
-def fit(run: Run) -> Refusal | None:
+def fit_to_capacity(run: GroupRun) -> ApiError | None:
     """Cut what the settings or a hook ask for down to what the server has, and say so.
 
     Returns:
         What the client is told when it is its own `n` that cannot be had.
     """
     seat, server = run.seat, run.sense.server
-    room = room_of(server, seat.settings)
+    room = capacity_of(server, seat.settings)
     key = f"room:{server.name}"
     if room is None or run.n <= room:
         run.sense.fitting += 1

@@ -5,13 +5,13 @@ from functools import partial
 
 from ajet_swarm.common.tasks import Begun
 from core.events import ClaimIntended, ClaimsReturned
-from proxy.groups.run import Candidate, Run
+from proxy.groups.run import Candidate, GroupRun
 
 REFILL_WAIT = 10.0
 """Seconds a group that holds episodes waits for a fresh one; more would starve the others."""
 
 
-async def take_turn(run: Run) -> None:
+async def take_turn(run: GroupRun) -> None:
     """Wait for the run's turn among the sessions; once in, it stays in until nothing is held.
 
     Raises:
@@ -28,7 +28,7 @@ async def take_turn(run: Run) -> None:
     run.entered = True
 
 
-async def claim(run: Run, *, durable: bool = True) -> None:
+async def claim(run: GroupRun, *, durable: bool = True) -> None:
     """Claim all `run.n` episodes, or none.
 
     Args:
@@ -80,7 +80,7 @@ async def claim(run: Run, *, durable: bool = True) -> None:
     run.first_claim_at = min([one.at for one in claimed])
 
 
-async def refill(run: Run, candidate: Candidate, deadline: float) -> bool:
+async def refill(run: GroupRun, candidate: Candidate, deadline: float) -> bool:
     """Claim a fresh episode for one place of a group that holds others.
 
     Args:
@@ -105,7 +105,7 @@ async def refill(run: Run, candidate: Candidate, deadline: float) -> bool:
     return True
 
 
-def _took(run: Run, uuid: str, place: Candidate | None = None) -> None:
+def _took(run: GroupRun, uuid: str, place: Candidate | None = None) -> None:
     free: list[Candidate] = []
     if place is None:
         free = [one for one in run.candidates if not one.uuid]
@@ -119,7 +119,7 @@ def _took(run: Run, uuid: str, place: Candidate | None = None) -> None:
         )
 
 
-def _gave_back(run: Run, uuids: Sequence[str], cause: str) -> None:
+def _gave_back(run: GroupRun, uuids: Sequence[str], cause: str) -> None:
     run.notes.tell()
     run.begun = False
     for candidate in run.candidates:

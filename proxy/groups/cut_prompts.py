@@ -4,7 +4,7 @@ from collections import defaultdict, deque
 
 from ajet_swarm.api.outcomes import ChatAnswer
 from proxy.alerts import clear_alert, show_alert
-from proxy.groups.run import Run
+from proxy.groups.run import GroupRun
 
 RECENT = 20
 """Groups of a server without a cut prompt after which the alert is cleared."""
@@ -25,7 +25,7 @@ class CutPrompts:
         self._recent: defaultdict[str, deque[str]] = defaultdict(lambda: deque(maxlen=RECENT))
         """Ids of the newest groups of a server, empty for those without a cut prompt."""
 
-    def cause(self, run: Run) -> str:
+    def cause(self, run: GroupRun) -> str:
         """Why a group is not trained on; empty when its prompt was not cut, or may be.
 
         Called once for each group whose answers are there.

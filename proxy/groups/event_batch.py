@@ -17,7 +17,7 @@ from core.events import (
 )
 
 
-class Notes:
+class EpisodeEventBatch:
     """Of one run; what is noted becomes an event before the loop's turn is over, or at `tell`.
 
     Args:

@@ -47,7 +47,7 @@ class FairGate:
         """How many of those each sender has: a lane without its session."""
         self._beyond = 0
         """How many of them were let in beyond the places."""
-        self._queue: Shares[_Place] = Shares()
+        self._queue: Shares[_QueuedTurn] = Shares()
         self._wishes: Counter[tuple[Lane, int]] = Counter()
         """How many in the queue have the same lane and size: all of them may go in, or none."""
 
@@ -101,7 +101,7 @@ class FairGate:
             if beyond is not None:
                 self._take(turn, beyond)
                 return
-        place = _Place(asyncio.get_running_loop().create_future(), turn)
+        place = _QueuedTurn(asyncio.get_running_loop().create_future(), turn)
         self._queue.push(turn.lane, place, turn.newcomer)
         self._wishes[turn.lane, turn.size] += 1
         entered = False
@@ -183,7 +183,7 @@ class FairGate:
         return None
 
 
-class _Place:
+class _QueuedTurn:
     """Before the gate."""
 
     __slots__ = ("open", "turn")

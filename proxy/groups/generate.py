@@ -13,10 +13,10 @@ from ajet_swarm.protocol.errors import ChatError, ChatErrorKind
 from core.events import AnsweredCandidate, CandidateFailed, GenerationStarted
 from proxy.groups.claim import REFILL_WAIT, refill
 from proxy.groups.cut_prompts import was_cut
-from proxy.groups.run import Candidate, Run
+from proxy.groups.run import Candidate, GroupRun
 from proxy.groups.stragglers import StragglerRule
 from proxy.groups.submit import release
-from proxy.http.errors import busy
+from proxy.http.errors import overloaded
 from proxy.servers.server_facts import ROLLING, has_lost_all
 
 log = logging.getLogger(__name__)
@@ -39,7 +39,7 @@ LAST_TRY = 1.0
 """Seconds before the end after which nothing is begun anew."""
 
 
-async def generate(run: Run) -> None:
+async def generate(run: GroupRun) -> None:
     """Ask all candidates at once and wait until each has answered or failed for good.
 
     Bounded by the stream budget from now, by the clock of the candidates that have answered (they
@@ -60,7 +60,7 @@ async def generate(run: Run) -> None:
         run.gate.claimed()
     run.gave_way = False
     scope = Limit(run.loop.time() + limit, run.loop)
-    effort = _Effort(run, scope, limit)
+    effort = _CandidateCalls(run, scope, limit)
     try:
         async with scope:
             await effort.fill_all()
@@ -72,10 +72,10 @@ async def generate(run: Run) -> None:
         run.latency["slowest"] = round(max(times), 6)
 
 
-class _Effort:
+class _CandidateCalls:
     """Gets the candidates of one run."""
 
-    def __init__(self, run: Run, scope: Limit, limit: float) -> None:
+    def __init__(self, run: GroupRun, scope: Limit, limit: float) -> None:
         self.run = run
         self.body = run.request.encoded()
         self.seeds = run.request.seeds
@@ -348,7 +348,7 @@ class _Effort:
             )
         )
         if candidate is run.lead:  # no other answer may follow what the user has read of this one
-            run.refuse(busy(1, "The answer broke off. Please try again."))
+            run.refuse(overloaded(1, "The answer broke off. Please try again."))
         elif run.live and candidate.index == 0 and run.usable:
             run.resolve(run.usable[0], "live")
 
@@ -397,7 +397,7 @@ def answered(
     )
 
 
-def may_go_again(run: Run) -> bool:
+def may_go_again(run: GroupRun) -> bool:
     """Whether a run without any answer lost its episodes to the engine, not by its own fault: they
     are gone, or the rule for stragglers aborted them, or what failed could not be retried
     because the engine did not roll any more."""

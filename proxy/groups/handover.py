@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from core.commands import MODES
 from core.state import Group, State
 from proxy.alerts import show_alert
-from proxy.context import Seat
+from proxy.context import ProxyContext
 
 log = logging.getLogger(__name__)
 
@@ -22,7 +22,7 @@ _LEFT = "waited_at_stop"
 _LEFT_GROUPS = "groups_waited_at_stop"
 
 
-def mode_at_start(seat: Seat) -> str:
+def mode_at_start(seat: ProxyContext) -> str:
     """The rating mode to begin with; to be asked once, before the start is announced."""
     setting, known = seat.settings.rating.mode, seat.bus.state.rating_mode
     if seat.journal.meta(_SETTING) != setting:
@@ -45,7 +45,7 @@ def is_unrated(group: Group) -> bool:
     return waits and group.rating is None
 
 
-def note_waited(seat: Seat, waited: Sequence[Group]) -> None:
+def note_waited(seat: ProxyContext, waited: Sequence[Group]) -> None:
     """Keep for the next start what became of groups that had waited when the stop was asked."""
     fates = Counter(_fate(group) for group in waited)
     if not fates:
@@ -56,7 +56,7 @@ def note_waited(seat: Seat, waited: Sequence[Group]) -> None:
     seat.journal.put_meta(_LEFT, f"{groups} waited for a rating when the proxy was stopped: {said}")
 
 
-def tell_waited(seat: Seat) -> None:
+def tell_waited(seat: ProxyContext) -> None:
     """Say what `note_waited` kept, once."""
     told = seat.journal.meta(_LEFT)
     if not told:

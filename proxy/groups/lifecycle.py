@@ -15,16 +15,16 @@ from core.events import GroupClosed, RatingAwaited
 from core.journal.writer import JournalError
 from proxy.alerts import clear_alert, show_alert
 from proxy.groups import refill
-from proxy.groups.capacity import fit, room_of
+from proxy.groups.capacity import capacity_of, fit_to_capacity
 from proxy.groups.claim import claim, take_turn
 from proxy.groups.cut_prompts import CutPrompts
 from proxy.groups.generate import generate, may_go_again
 from proxy.groups.outcome import sealed, short_of, why_failed, why_none
-from proxy.groups.run import Run, best_of
+from proxy.groups.run import GroupRun, best_of
 from proxy.groups.score import score
 from proxy.groups.seal_policy import Drop, Seal, Situation, Wait, decide
 from proxy.groups.submit import TAKEN, release, submit
-from proxy.http.errors import Refusal, Stopping
+from proxy.http.errors import ApiError, ProxyStopping
 from proxy.rewards.source import observes_requests
 from proxy.servers.server_facts import ROLLING, ROLLING_POST, has_lost_all
 
@@ -36,7 +36,7 @@ ROUNDS = 3
 """Times a group is begun anew when the engine takes all its episodes away."""
 
 
-class Ended(Exception):
+class RunEnded(Exception):
     """The run is over: its phase and cause."""
 
     def __init__(self, phase: str, cause: str) -> None:
@@ -69,37 +69,41 @@ class Lifecycle:
         self._attended_until = attended_until
         self._cut_prompts = CutPrompts()
 
-    async def walk(self, run: Run) -> None:
+    async def walk(self, run: GroupRun) -> None:
         """Live the whole life of `run`; whatever happens, nothing stays claimed."""
         run.lap("")
         try:
             await self._phases(run)
-        except Ended as ended:
+        except RunEnded as ended:
             await self._surely_finish(run, ended)
         except asyncio.CancelledError:
             stop = run.stop
             if run.sealed:  # rewards are fixed and on disk: the next start sends what is left
                 run.leave_gate()
                 raise
-            end = Ended(stop.phase, stop.cause) if stop else Ended("ABORTED", "the proxy stopped")
-            refusal = stop.refusal if stop else Stopping()
+            end = (
+                RunEnded(stop.phase, stop.cause)
+                if stop
+                else RunEnded("ABORTED", "the proxy stopped")
+            )
+            refusal = stop.refusal if stop else ProxyStopping()
             await self._rescued(run, end, refusal)
             if stop is None:
                 raise
         except Exception as error:  # one group's fault must not reach the others
             log.exception("group %s failed", run.group_id)
             cause = f"{type(error).__name__}: {error}"
-            refusal = Refusal(500, None, "The request could not be completed.")
-            await self._rescued(run, Ended("FAILED", cause), refusal)
+            refusal = ApiError(500, None, "The request could not be completed.")
+            await self._rescued(run, RunEnded("FAILED", cause), refusal)
 
-    async def _rescued(self, run: Run, end: Ended, refusal: Refusal) -> None:
+    async def _rescued(self, run: GroupRun, end: RunEnded, refusal: ApiError) -> None:
         best = run.best()
         if best is not None and run.reply is None and run.tickets:
             run.resolve(best, "provisional")
         run.refuse(refusal)
         await self._surely_finish(run, end)
 
-    async def _surely_finish(self, run: Run, end: Ended) -> None:
+    async def _surely_finish(self, run: GroupRun, end: RunEnded) -> None:
         """Give back what is held and close the group, also when cancelled meanwhile."""
         run.closing = True
         if run.held or run.returning:
@@ -107,7 +111,7 @@ class Lifecycle:
         else:
             await self._finish(run, end)
 
-    async def _finish(self, run: Run, end: Ended) -> None:
+    async def _finish(self, run: GroupRun, end: RunEnded) -> None:
         run.notes.tell()
         await run.returned()
         if run.held:
@@ -129,12 +133,12 @@ class Lifecycle:
         if run.leftovers:
             run.sense.sweep_soon()
 
-    async def _phases(self, run: Run) -> None:
+    async def _phases(self, run: GroupRun) -> None:
         await self._tell_source(run)
         await self._get_answers(run)
         if run.kind == "eval":
             await self._end_untrained(run)
-            raise Ended("DONE", run.untrained)
+            raise RunEnded("DONE", run.untrained)
         await self._score(run)
         self._drop_cut(run)
         try:
@@ -145,7 +149,7 @@ class Lifecycle:
 
     # --- before the answers --------------------------------------------------------------------
 
-    async def _tell_source(self, run: Run) -> None:
+    async def _tell_source(self, run: GroupRun) -> None:
         source = run.seat.rewards
         request = run.request
         if not observes_requests(source):
@@ -169,13 +173,13 @@ class Lifecycle:
         run.n = max(run.n, report.repeat or 0) if run.kind != "eval" else 1
         run.n = max(run.n, request.n)
 
-    async def _get_answers(self, run: Run) -> None:
+    async def _get_answers(self, run: GroupRun) -> None:
         for _ in range(ROUNDS):
             try:
                 await self._claim(run)
             except ClaimTimedOut as error:
                 run.refuse(run.busy(2))
-                raise Ended("ABORTED", f"no episodes in time: {error.cause}") from None
+                raise RunEnded("ABORTED", f"no episodes in time: {error.cause}") from None
             run.phase = "GENERATING"
             run.lap("claim")
             run.live = self._is_live(run)
@@ -186,21 +190,21 @@ class Lifecycle:
             await run.returned()  # an aborted episode may be claimed again, under the same id
         if not run.usable:
             run.refuse(why_none(run))
-            raise Ended("FAILED", f"no candidate gave an answer: {why_failed(run)}")
+            raise RunEnded("FAILED", f"no candidate gave an answer: {why_failed(run)}")
         if run.kind == "eval":
             run.resolve(run.usable[0], "only")
 
-    def _is_live(self, run: Run) -> bool:
+    def _is_live(self, run: GroupRun) -> bool:
         """Whether the first candidate is the answer. An operator who holds answers goes before, and
         several choices are the best ones."""
         mode = run.seat.bus.state.rating_mode
         return run.seat.settings.proxy.answer == "live" and mode != "hold" and run.request.n == 1
 
-    def _another_round(self, run: Run) -> bool:
+    def _another_round(self, run: GroupRun) -> bool:
         in_time = run.loop.time() < run.deadline - 1.0
         return run.reply is None and in_time and may_go_again(run)
 
-    async def _claim(self, run: Run) -> None:
+    async def _claim(self, run: GroupRun) -> None:
         run.phase = "CLAIMING"
         if not run.held:  # another round: it queues again
             run.leave_gate()
@@ -218,9 +222,9 @@ class Lifecycle:
             raise ClaimTimedOut(run.n, 0, cause, run.sense.server.name) from None
         if run.kind != "eval":
             run.n = max(run.n, await run.sense.repeats())
-        if refusal := fit(run):
+        if refusal := fit_to_capacity(run):
             run.refuse(refusal)
-            raise Ended("ABORTED", refusal.message)
+            raise RunEnded("ABORTED", refusal.message)
         run.lap("queue")
         settings, mode = run.seat.settings.rating, run.seat.bus.state.rating_mode
         off = mode == "off"
@@ -239,7 +243,7 @@ class Lifecycle:
 
     # --- rewards -------------------------------------------------------------------------------
 
-    async def _score(self, run: Run) -> None:
+    async def _score(self, run: GroupRun) -> None:
         run.phase = "SCORING"
         enough = len(run.usable) >= min(2, run.n)
         if enough:
@@ -256,9 +260,9 @@ class Lifecycle:
         if state.rating_mode != "hold" or abort:
             run.resolve(best, self._why(run))
         if abort:
-            raise Ended("ABORTED", short_of(run))
+            raise RunEnded("ABORTED", short_of(run))
 
-    def _drop_cut(self, run: Run) -> None:
+    def _drop_cut(self, run: GroupRun) -> None:
         """Answer a group whose prompt was cut, and abort it: its answers are to another prompt.
 
         Raises:
@@ -267,9 +271,9 @@ class Lifecycle:
         cause = self._cut_prompts.cause(run)
         if cause and (best := run.best()) is not None:
             run.resolve(best, self._why(run))
-            raise Ended("ABORTED", cause)
+            raise RunEnded("ABORTED", cause)
 
-    async def _end_untrained(self, run: Run) -> None:
+    async def _end_untrained(self, run: GroupRun) -> None:
         """End the episodes of an eval group with the automatic reward, where there is one.
 
         The trainer never sees it. A helper call is no answer to judge; it is aborted, as is what
@@ -284,13 +288,13 @@ class Lifecycle:
             run.phase = "SUBMITTING"
             await submit(run, self._rewards(run, "auto"))
 
-    def _why(self, run: Run) -> str:
+    def _why(self, run: GroupRun) -> str:
         if len(run.usable) == 1:
             return "only"
         final = run.sheet is not None and run.seat.bus.state.rating_mode == "off"
         return "winner" if final else "provisional"
 
-    async def _decide(self, run: Run) -> str:
+    async def _decide(self, run: GroupRun) -> str:
         """Wait for the operator as long as the rules say; returns whose rewards are sealed."""
         shown: tuple[float, str, str] | None = None
         while True:
@@ -315,16 +319,18 @@ class Lifecycle:
                 async with asyncio.timeout(max(decision.wake - now, 0.001)):
                     await run.wake.wait()
 
-    def _dropped(self, run: Run, decision: Drop) -> None:
+    def _dropped(self, run: GroupRun, decision: Drop) -> None:
         if (best := run.best()) is not None:
             run.resolve(best, "provisional")
         run.lap("rate")
         for one in run.candidates:
             one.lost = one.lost or has_lost_all(run.sense.server.watcher.current)
         unscored = decision.cause.startswith("unscored: ") and run.abstained
-        raise Ended("ABORTED", f"{decision.cause}; {run.abstained}" if unscored else decision.cause)
+        raise RunEnded(
+            "ABORTED", f"{decision.cause}; {run.abstained}" if unscored else decision.cause
+        )
 
-    def _await(self, run: Run, decision: Wait) -> None:
+    def _await(self, run: GroupRun, decision: Wait) -> None:
         run.seat.bus.publish(
             RatingAwaited(
                 server=run.sense.server.name,
@@ -335,7 +341,7 @@ class Lifecycle:
             )
         )
 
-    def _situation(self, run: Run, now: float) -> Situation:
+    def _situation(self, run: GroupRun, now: float) -> Situation:
         state, settings = run.seat.bus.state, run.seat.settings.rating
         seen = run.sense.server.watcher.current
         return Situation(
@@ -360,7 +366,7 @@ class Lifecycle:
             blocks_update=seen.is_in(ROLLING_POST),
         )
 
-    def _over_half(self, run: Run) -> bool:
+    def _over_half(self, run: GroupRun) -> bool:
         """Whether unscored groups would hold more than half of the pool with this one.
 
         A group that may stay open is counted in `Sense.unscored`. In a rating mode one may always:
@@ -370,7 +376,7 @@ class Lifecycle:
         others = sum(unscored.values()) - unscored.pop(run.group_id, 0)
         if run.sheet is not None or run.rating is not None:
             return False
-        room = room_of(run.sense.server, run.seat.settings)
+        room = capacity_of(run.sense.server, run.seat.settings)
         held = len(run.held)
         rates = others == 0 and run.seat.bus.state.rating_mode != "off"
         if room is not None and 2 * (others + held) > room and not rates:
@@ -380,7 +386,7 @@ class Lifecycle:
 
     # --- sending -------------------------------------------------------------------------------
 
-    async def _seal_and_send(self, run: Run, source: str) -> None:
+    async def _seal_and_send(self, run: GroupRun, source: str) -> None:
         rewards = self._rewards(run, source)
         winner = best_of(run.usable, rewards)
         assert winner is not None
@@ -393,30 +399,30 @@ class Lifecycle:
         except JournalError:
             self._alert(run, "journal", "the journal cannot be written: no reward is sent")
             run.sealed = False
-            raise Ended("ABORTED", "the journal cannot be written") from None
+            raise RunEnded("ABORTED", "the journal cannot be written") from None
         sense = run.sense
         if sense.way.crowded and not sense.crowded:  # else others wait for what this one holds
             await sense.way.turn()
         outcomes = await submit(run, rewards)
         if run.ended == len(outcomes):
-            raise Ended("DONE", short_of(run))
+            raise RunEnded("DONE", short_of(run))
         counted = ", ".join(
             f"{outcomes.count(kind)} {kind}"
             for kind in dict.fromkeys(outcomes)
             if kind not in TAKEN
         )
         if run.ended or "unknown" in outcomes:
-            raise Ended("DONE", f"{run.ended} of {len(outcomes)} rewards taken, {counted}")
+            raise RunEnded("DONE", f"{run.ended} of {len(outcomes)} rewards taken, {counted}")
         expired = all(outcome == "expired" for outcome in outcomes)
-        raise Ended("ABORTED" if expired else "FAILED", "expired" if expired else counted)
+        raise RunEnded("ABORTED" if expired else "FAILED", "expired" if expired else counted)
 
-    def _rewards(self, run: Run, source: str) -> dict[int, float]:
+    def _rewards(self, run: GroupRun, source: str) -> dict[int, float]:
         if source == "human":
             return dict(run.rated)
         assert run.sheet is not None
         return {score.index: score.reward for score in run.sheet.scores}
 
-    def _alert(self, run: Run, key: str, cause: str) -> None:
+    def _alert(self, run: GroupRun, key: str, cause: str) -> None:
         if key == "journal" and not run.seat.journal.error:
             return  # it is written again, and nobody would clear the alert
         if key != "journal" or key not in run.seat.bus.state.alerts:

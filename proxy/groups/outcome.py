@@ -8,12 +8,12 @@ from core.events import GroupSealed, SentReward
 from core.scoring.advantage import advantages, is_dead, spread
 from core.state import Group, Rating
 from proxy.groups.generate import GONE
-from proxy.groups.run import Candidate, Run
-from proxy.http.errors import Refusal
+from proxy.groups.run import Candidate, GroupRun
+from proxy.http.errors import ApiError
 from proxy.http.upstream_errors import refusal_of
 
 
-def sealed(run: Run, rewards: dict[int, float], best: int, source: str) -> GroupSealed:
+def sealed(run: GroupRun, rewards: dict[int, float], best: int, source: str) -> GroupSealed:
     """The event that fixes these rewards, by candidate."""
     mine = [one for one in run.usable if not one.taken]  # the others cannot be sent any more
     return _seal(
@@ -83,14 +83,14 @@ def _seal(
     )
 
 
-def why_failed(run: Run) -> str:
+def why_failed(run: GroupRun) -> str:
     """Why the candidates failed, and why they were not retried."""
     errors = ", ".join(dict.fromkeys(one.error or "no answer" for one in run.candidates))
     reasons = dict.fromkeys(one.unretried for one in run.candidates if one.unretried)
     return f"{errors}; not retried: {', '.join(reasons)}" if reasons else errors
 
 
-def short_of(run: Run) -> str:
+def short_of(run: GroupRun) -> str:
     """How many candidates answered and why the others did not; empty when all did."""
     if len(run.usable) >= run.n:
         return ""
@@ -115,7 +115,7 @@ def _why_failed(candidate: Candidate) -> str:
     return f"{what}: {why}{more}"
 
 
-def why_none(run: Run) -> Refusal:
+def why_none(run: GroupRun) -> ApiError:
     """Return the error for the user when no candidate gave an answer."""
     if (told := refusal_of(one.failure for one in run.candidates)) is not None:
         return told
@@ -125,7 +125,7 @@ def why_none(run: Run) -> Refusal:
             "This model's maximum context length is exceeded by your prompt. "
             "Please reduce the length of the input prompt."
         )
-        return Refusal(400, None, text, param="input_tokens")
+        return ApiError(400, None, text, param="input_tokens")
     if errors & GONE:
         return run.busy(5)
     return run.busy(5, f"None of the {run.n} candidates gave an answer. Please try again later.")

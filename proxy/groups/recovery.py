@@ -18,11 +18,11 @@ from ajet_swarm.protocol.schemas import WorkflowOutput
 from core.events import EpisodeAborted, EpisodeClaimed, GroupClosed, singles
 from core.state import Candidate, Group
 from proxy.alerts import show_alert
-from proxy.context import Seat, ServerSeat
+from proxy.context import ProxyContext, ServerHandle
 from proxy.groups.handover import is_unrated
 from proxy.groups.outcome import sealed_by_vote, vote_words
-from proxy.groups.submit import Ending, end, ours, publish_end
-from proxy.servers.server_facts import Sense
+from proxy.groups.submit import PendingReward, end, episodes_held, publish_end
+from proxy.servers.server_facts import ServerFacts
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ _WORDS = {
 class Recovery:
     """One start's clean-up."""
 
-    def __init__(self, seat: Seat, senses: Mapping[str, Sense], tasks: Tasks) -> None:
+    def __init__(self, seat: ProxyContext, senses: Mapping[str, ServerFacts], tasks: Tasks) -> None:
         self.seat = seat
         self.senses = senses
         self._tasks = tasks
@@ -80,20 +80,20 @@ class Recovery:
             for work in pending:
                 log.warning("%s goes on in the background", work.get_name())
 
-    async def _server(self, sense: Sense, groups: list[Group]) -> None:
+    async def _server(self, sense: ServerFacts, groups: list[Group]) -> None:
         with contextlib.ExitStack() as claims_wait:
             if groups:
                 claims_wait.enter_context(sense.recovery())
             await self._begin(sense, groups, claims_wait)
 
     async def _begin(
-        self, sense: Sense, groups: list[Group], claims_wait: contextlib.ExitStack
+        self, sense: ServerFacts, groups: list[Group], claims_wait: contextlib.ExitStack
     ) -> None:
         name = sense.server.name
         if groups:
             text = "%s: %d groups were open when the proxy was killed"
             log.warning(text, name, len(groups))
-        held = await ours(sense.server)
+        held = await episodes_held(sense.server)
         if held is not None:
             await self._clean(sense, groups, held)
             return
@@ -105,21 +105,21 @@ class Recovery:
         self._tasks.spawn(later, f"recover later:{name}")
 
     async def _later(
-        self, sense: Sense, groups: list[Group], claims_wait: contextlib.ExitStack
+        self, sense: ServerFacts, groups: list[Group], claims_wait: contextlib.ExitStack
     ) -> None:
         """Clean up once the server answers; its groups stay open until then."""
         with claims_wait:
             await self._once_there(sense, groups)
 
-    async def _once_there(self, sense: Sense, groups: list[Group]) -> None:
+    async def _once_there(self, sense: ServerFacts, groups: list[Group]) -> None:
         pause = 0.1
-        while (held := await ours(sense.server)) is None:
+        while (held := await episodes_held(sense.server)) is None:
             await asyncio.sleep(pause)
             pause = min(2 * pause, 5.0)
             await sense.server.watcher.wait_for(lambda seen: seen.reachable)
         await self._clean(sense, groups, held)
 
-    async def _clean(self, sense: Sense, groups: list[Group], held: set[str]) -> None:
+    async def _clean(self, sense: ServerFacts, groups: list[Group], held: set[str]) -> None:
         mine = {uuid for uuid in held if not sense.holds(uuid)}
         owners = await asyncio.to_thread(self._owners, groups)
         known = {one.episode_uuid for group in groups for one in group.candidates}
@@ -137,7 +137,7 @@ class Recovery:
         if groups:  # a frozen server may still run a claim of the proxy that was killed
             self._tasks.spawn(self._look_again(sense), f"look again:{sense.server.name}")
 
-    async def _look_again(self, sense: Sense) -> None:
+    async def _look_again(self, sense: ServerFacts) -> None:
         await asyncio.sleep(sense.server.desk.releaser.second_look)
         sense.sweep_soon()
 
@@ -162,7 +162,7 @@ class Recovery:
         return {uuid: group_id for uuid, (_, group_id) in last.items()}
 
     async def _group(
-        self, server: ServerSeat, group: Group, held: set[str], came: Counter[str]
+        self, server: ServerHandle, group: Group, held: set[str], came: Counter[str]
     ) -> None:
         mine = [one for one in group.candidates if one.episode_uuid and one.phase not in OVER]
         if group.sealed_at is None:
@@ -183,10 +183,10 @@ class Recovery:
         self._close(group, "DONE" if sealed and sent else "ABORTED", CAUSE)
 
     async def _end(
-        self, server: ServerSeat, group: Group, one: Candidate, reward: float, held: set[str]
+        self, server: ServerHandle, group: Group, one: Candidate, reward: float, held: set[str]
     ) -> str:
         metadata = {"task_id": group.task_id, "dataset_task_id": group.dataset_task_id}
-        ending = Ending(
+        ending = PendingReward(
             group_id=group.group_id,
             index=one.index,
             uuid=one.episode_uuid,
@@ -204,7 +204,9 @@ class Recovery:
         publish_end(self.seat.bus, server.name, ending, outcome, text)
         return outcome
 
-    async def _abort(self, server: ServerSeat, group: Group, one: Candidate, held: set[str]) -> str:
+    async def _abort(
+        self, server: ServerHandle, group: Group, one: Candidate, held: set[str]
+    ) -> str:
         reason, outcome = CAUSE, "given back"
         if one.episode_uuid in held:
             await server.desk.give_back([one.episode_uuid], CAUSE)

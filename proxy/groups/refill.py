@@ -9,7 +9,7 @@ from ajet_swarm.protocol.errors import ChatError, ChatErrorKind
 from core.events import CandidateFailed
 from proxy.groups.claim import refill
 from proxy.groups.generate import answered, incomplete
-from proxy.groups.run import Candidate, Refill, Run
+from proxy.groups.run import Candidate, GroupRun, Refill
 from proxy.groups.score import abstain, evaluate, take
 from proxy.groups.submit import release
 from proxy.http.errors import NotNow
@@ -22,7 +22,7 @@ LEAST = 0.5
 """Seconds that must be left of the group's clock."""
 
 
-async def order(run: Run) -> str:
+async def order(run: GroupRun) -> str:
     """Ask for the candidates that `run` is short of, and wait a while for what comes of it.
 
     Raises:
@@ -44,7 +44,7 @@ async def order(run: Run) -> str:
     return f"group {run.group_id} is being refilled; its answers are not there yet"
 
 
-def check(run: Run) -> None:
+def check(run: GroupRun) -> None:
     """Say why a group cannot be refilled now.
 
     Raises:
@@ -74,7 +74,7 @@ def check(run: Run) -> None:
         raise NotNow(f"{name} has no time left for fresh candidates")
 
 
-async def carry_out(run: Run) -> None:
+async def carry_out(run: GroupRun) -> None:
     """Do what was ordered: claim, ask, score all answers anew. The group's walk waits meanwhile.
 
     Either the fresh answers are in the group with rewards for all, or it is as it was and what was
@@ -94,7 +94,7 @@ async def carry_out(run: Run) -> None:
         run.refill = None
 
 
-async def _bounded(run: Run, wanted: Refill, places: list[Candidate]) -> str:
+async def _bounded(run: GroupRun, wanted: Refill, places: list[Candidate]) -> str:
     loop, left = run.loop, _left(run)
     scoring = min(run.seat.settings.reward_limit, left / 2)
     patience = run.seat.settings.proxy.stream_budget
@@ -119,7 +119,7 @@ async def _bounded(run: Run, wanted: Refill, places: list[Candidate]) -> str:
     return await _put_in(run, wanted, places)
 
 
-async def _fill(run: Run, wanted: Refill, place: Candidate, until: float | None) -> None:
+async def _fill(run: GroupRun, wanted: Refill, place: Candidate, until: float | None) -> None:
     """One place: an episode and its answer, in `wanted` only."""
     assert until is not None
     if not await refill(run, place, until):
@@ -143,7 +143,7 @@ async def _fill(run: Run, wanted: Refill, place: Candidate, until: float | None)
     wanted.seconds[place.index] = run.loop.time() - began
 
 
-async def _put_in(run: Run, wanted: Refill, places: list[Candidate]) -> str:
+async def _put_in(run: GroupRun, wanted: Refill, places: list[Candidate]) -> str:
     """Score the group with the fresh answers; they stay if that gives rewards, or had none before.
 
     Raises:
@@ -179,7 +179,7 @@ async def _put_in(run: Run, wanted: Refill, places: list[Candidate]) -> str:
     return f"has {len(run.usable)} of {run.n} candidates now and is scored again{more}"
 
 
-def _failed(run: Run, wanted: Refill, place: Candidate, cause: str) -> None:
+def _failed(run: GroupRun, wanted: Refill, place: Candidate, cause: str) -> None:
     wanted.causes.append(cause)
     run.notes.tell()  # that it was claimed comes first
     run.seat.bus.publish(
@@ -197,6 +197,6 @@ def _why(wanted: Refill) -> str:
     return ", ".join(dict.fromkeys(wanted.causes)) or "no answer"
 
 
-def _left(run: Run) -> float:
+def _left(run: GroupRun) -> float:
     """Seconds to the group's clock."""
     return run.clock - run.seat.clock()

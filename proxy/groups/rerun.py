@@ -10,20 +10,20 @@ from core.events import GroupOpened
 from proxy.dataset_rows import HEADER, Row, Rows
 from proxy.dialects.images import has_images
 from proxy.dialects.request import ChatRequest
-from proxy.groups.run import Reply, Run, Ticket
+from proxy.groups.run import AnswerWaiter, FinalAnswer, GroupRun
 from proxy.groups.score import evaluate, take
-from proxy.http.errors import NotNow, Refusal
+from proxy.http.errors import ApiError, NotNow
 from proxy.rewards.source import Abstention, Listener, SourceHealth
 
 if TYPE_CHECKING:
-    from proxy.context import Seat
+    from proxy.context import ProxyContext
 
 log = logging.getLogger(__name__)
 
 _PATIENCE = 30.0
 
 
-async def rescore(run: Run) -> None:
+async def rescore(run: GroupRun) -> None:
     """Score the answers again and put the new rewards in place of the old ones.
 
     Raises:
@@ -53,7 +53,7 @@ async def rescore(run: Run) -> None:
     run.wake.set()
 
 
-def rescoring(runs: Mapping[str, Run], tasks: Tasks) -> Listener:
+def rescoring(runs: Mapping[str, GroupRun], tasks: Tasks) -> Listener:
     """A listener of the rewards that scores unscored open groups again once the rewards are well.
 
     Args:
@@ -72,7 +72,7 @@ def rescoring(runs: Mapping[str, Run], tasks: Tasks) -> Listener:
     return changed
 
 
-async def _try_again(run: Run) -> None:
+async def _try_again(run: GroupRun) -> None:
     try:
         await rescore(run)
     except NotNow as error:  # it abstains with the new version too, or ended meanwhile
@@ -114,10 +114,10 @@ def request_of(opened: GroupOpened, rows: Rows) -> ChatRequest:
     )
 
 
-async def listen(ticket: Ticket) -> None:
+async def await_answer(ticket: AnswerWaiter) -> None:
     """Be the user of a request that was asked again: wait for the answer."""
     try:
-        while not isinstance(await ticket.next(_PATIENCE), Reply):
+        while not isinstance(await ticket.next(_PATIENCE), FinalAnswer):
             if ticket.left:
                 return
         ticket.delivered()
@@ -142,6 +142,6 @@ def opened_by(seat: "Seat", group_id: str) -> GroupOpened:
     raise NotNow(f"the request of group {group_id} is not kept")
 
 
-def not_now(refusal: Refusal) -> NotNow:
+def not_now(refusal: ApiError) -> NotNow:
     """A refusal in the operator's words."""
     return NotNow(f"it cannot be asked again now: {refusal.message}")

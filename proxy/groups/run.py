@@ -17,14 +17,14 @@ from ajet_swarm.common.text import content_text
 from ajet_swarm.protocol.errors import ChatError
 from core.events import AnswerReturned
 from core.state import Rating
-from proxy.context import Seat
+from proxy.context import ProxyContext
 from proxy.dataset_rows import Row
 from proxy.dialects.request import ChatRequest
-from proxy.groups.event_batch import Notes
-from proxy.groups.waiter import Piece, Reply, Ticket
-from proxy.http.errors import BUSY, Refusal
+from proxy.groups.event_batch import EpisodeEventBatch
+from proxy.groups.waiter import AnswerWaiter, Delta, FinalAnswer
+from proxy.http.errors import BUSY, ApiError
 from proxy.rewards.source import ScoreSheet
-from proxy.servers.server_facts import Sense
+from proxy.servers.server_facts import ServerFacts
 
 _LAPS = {
     "QUEUED": "queue",
@@ -70,12 +70,12 @@ class Candidate(msgspec.Struct):
 
 
 @dataclass(frozen=True, slots=True)
-class Stop:
+class StopReason:
     """Why a run was told to end before its time."""
 
     cause: str
     phase: str
-    refusal: Refusal
+    refusal: ApiError
 
 
 @dataclass(slots=True, eq=False)
@@ -120,11 +120,11 @@ class Gate(Protocol):
         ...
 
 
-class Run(msgspec.Struct, eq=False):
+class GroupRun(msgspec.Struct, eq=False):
     """A group from its request to its last reward."""
 
-    seat: Seat
-    sense: Sense
+    seat: ProxyContext
+    sense: ServerFacts
     group_id: str
     request: ChatRequest
     row: Row | None
@@ -141,7 +141,7 @@ class Run(msgspec.Struct, eq=False):
     candidates: list[Candidate] = []
     usable: list[Candidate] = []
     """Candidates with an answer, by index; see `see_usable`."""
-    tickets: set[Ticket] = set()
+    tickets: set[AnswerWaiter] = set()
     lane: Lane = ("", "", "")
     """Whom it takes turns with: key, address, session."""
     newcomer: bool = False
@@ -151,7 +151,7 @@ class Run(msgspec.Struct, eq=False):
     entered: bool = False
     begun: bool = False
     """That its generation starts was told with its claims."""
-    reply: Reply | None = None
+    reply: FinalAnswer | None = None
     live: bool = False
     """The user gets the first candidate, whatever wins."""
     lead: Candidate | None = None
@@ -191,13 +191,13 @@ class Run(msgspec.Struct, eq=False):
     """The server may hold an episode that nobody here ends or aborts any more."""
     ended: int = 0
     """Rewards the server took."""
-    stop: Stop | None = None
+    stop: StopReason | None = None
     closing: bool = False
     """The last steps are under way: nothing can stop it any more."""
     task: asyncio.Task[None] | None = None
     wake: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
     latency: dict[str, float] = {}
-    notes: Notes = None  # type: ignore[assignment]  # made once the others are known
+    notes: EpisodeEventBatch = None  # type: ignore[assignment]  # made once the others are known
     """Of its episodes."""
     loop: asyncio.AbstractEventLoop = msgspec.field(default_factory=asyncio.get_running_loop)
     """Asked for once: asyncio's own look-up costs a call to the system each time."""
@@ -205,7 +205,7 @@ class Run(msgspec.Struct, eq=False):
 
     def __post_init__(self) -> None:
         name = self.sense.server.name
-        self.notes = Notes(self.seat.bus, name, self.group_id, self.loop)
+        self.notes = EpisodeEventBatch(self.seat.bus, name, self.group_id, self.loop)
 
     # --- time ----------------------------------------------------------------------------------
 
@@ -308,33 +308,33 @@ class Run(msgspec.Struct, eq=False):
 
     # --- the answer ----------------------------------------------------------------------------
 
-    def join(self, stream: bool) -> Ticket:
+    def join(self, stream: bool) -> AnswerWaiter:
         """One listener more."""
         proxy = self.seat.settings.proxy
         budget = proxy.stream_budget if stream else proxy.answer_budget
-        ticket = Ticket(self, stream, budget, self.loop)
+        ticket = AnswerWaiter(self, stream, budget, self.loop)
         self.tickets.add(ticket)
         if self.reply is not None:
             ticket.give(self.reply)
         return ticket
 
-    def left(self, ticket: Ticket) -> None:
+    def left(self, ticket: AnswerWaiter) -> None:
         """A listener has gone."""
         self.tickets.discard(ticket)
         if not self.tickets and self.reply is None:
             self.on_alone(self)
 
-    def busy(self, retry_after: int, message: str = BUSY) -> Refusal:
+    def busy(self, retry_after: int, message: str = BUSY) -> ApiError:
         """A 503 of the group's server: see `ServerSeat.busy`."""
         return self.sense.server.busy(self.request.model, retry_after, message)
 
-    def spend_budget(self, ticket: Ticket) -> None:
+    def spend_budget(self, ticket: AnswerWaiter) -> None:
         """A listener's patience is over: give it what there is."""
         if self.lead is None and (best := self.best()) is not None:
             self.resolve(best, "provisional")
             return
         text = "No answer was ready in time. Please try again later."
-        late = Reply(None, (), "error", ticket.late or self.busy(2, text))
+        late = FinalAnswer(None, (), "error", ticket.late or self.busy(2, text))
         ticket.give(late)
         self.tickets.discard(ticket)
         if not self.tickets:
@@ -350,7 +350,7 @@ class Run(msgspec.Struct, eq=False):
             chosen = self._choices(candidate)
             answers = tuple([one.answer for one in chosen if one.answer is not None])
             others = tuple([one.index for one in chosen[1:]])
-            self.settle(Reply(candidate.index, answers, why, others=others))
+            self.settle(FinalAnswer(candidate.index, answers, why, others=others))
 
     def _choices(self, first: Candidate) -> list[Candidate]:
         """As many usable candidates as choices were asked for, by the order known now."""
@@ -371,11 +371,11 @@ class Run(msgspec.Struct, eq=False):
         for ticket in self.tickets:
             ticket.wake()
 
-    def refuse(self, refusal: Refusal) -> None:
+    def refuse(self, refusal: ApiError) -> None:
         """The user gets an error; nothing when it was answered before."""
-        self.settle(Reply(None, (), "error", refusal))
+        self.settle(FinalAnswer(None, (), "error", refusal))
 
-    def settle(self, reply: Reply, told: tuple[Ticket, ...] = ()) -> None:
+    def settle(self, reply: FinalAnswer, told: tuple[AnswerWaiter, ...] = ()) -> None:
         """Fix the reply and tell everybody; only the first one counts."""
         if self.reply is not None:
             return
@@ -399,7 +399,7 @@ class Run(msgspec.Struct, eq=False):
         for ticket in tuple(self.tickets):
             ticket.give(reply)
 
-    def _waited(self, listeners: Iterable[Ticket]) -> float:
+    def _waited(self, listeners: Iterable[AnswerWaiter]) -> float:
         """Seconds since the first of them came."""
         now = self.loop.time()
         return round(now - min([ticket.began for ticket in listeners]), 6)

@@ -2,11 +2,11 @@
 
 from ajet_swarm.common.text import one_line
 from core.events import GroupScored, ScoringAbstained
-from proxy.groups.run import Run
+from proxy.groups.run import GroupRun
 from proxy.rewards.source import Abstention, Answer, GroupContext, ScoreSheet, request_scores
 
 
-def context_of(run: Run) -> GroupContext:
+def context_of(run: GroupRun) -> GroupContext:
     """What a source may look at."""
     row = run.row
     return GroupContext(
@@ -35,7 +35,7 @@ def context_of(run: Run) -> GroupContext:
     )
 
 
-async def score(run: Run) -> None:
+async def score(run: GroupRun) -> None:
     """Score the usable candidates; sets `run.sheet`, or leaves it None when the source abstains.
 
     Never raises for what a source does, and never takes longer than its limit and some slack.
@@ -47,12 +47,12 @@ async def score(run: Run) -> None:
         take(run, found)
 
 
-async def evaluate(run: Run) -> ScoreSheet | Abstention:
+async def evaluate(run: GroupRun) -> ScoreSheet | Abstention:
     """What the source says of the usable candidates now; changes nothing."""
     return await request_scores(run.seat.rewards, context_of(run), run.seat.settings.reward_limit)
 
 
-def take(run: Run, sheet: ScoreSheet) -> None:
+def take(run: GroupRun, sheet: ScoreSheet) -> None:
     """The scores are those of the group from now on."""
     run.sheet, run.abstained = sheet, ""
     run.scored_at = run.seat.clock()
@@ -69,7 +69,7 @@ def take(run: Run, sheet: ScoreSheet) -> None:
     )
 
 
-def abstain(run: Run, abstention: Abstention) -> None:
+def abstain(run: GroupRun, abstention: Abstention) -> None:
     """The group has no automatic rewards."""
     run.scored_at = run.seat.clock()
     run.abstained = one_line(f"{abstention.part}: {abstention.cause}", 300)

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 from ajet_swarm.protocol.schemas import EngineState
-from proxy.groups.run import Run
+from proxy.groups.run import GroupRun
 from proxy.servers.server_facts import ROLLING
 
 POST = frozenset({EngineState.ROLLING_POST})
@@ -35,7 +35,9 @@ class StragglerRule:
         hedge: Asks fresh episodes in place of the late candidates; False when that is not possible.
     """
 
-    def __init__(self, run: Run, cut: Callable[[str], object], hedge: Callable[[], bool]) -> None:
+    def __init__(
+        self, run: GroupRun, cut: Callable[[str], object], hedge: Callable[[], bool]
+    ) -> None:
         self._run = run
         self._settings = run.seat.settings.proxy
         self._cut: Callable[[str], object] = cut

@@ -17,8 +17,8 @@ from ajet_swarm.protocol.errors import SwarmError
 from ajet_swarm.protocol.schemas import WorkflowOutput
 from core.bus import Bus
 from core.events import EpisodeAborted, EpisodeEnded
-from proxy.context import ServerSeat
-from proxy.groups.run import Candidate, Run
+from proxy.context import ServerHandle
+from proxy.groups.run import Candidate, GroupRun
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ REACH_FOR = 60.0
 _WELL = {EndKind.ENDED: "ended", EndKind.RECORDED: "recorded"}
 
 
-async def ours(server: ServerSeat) -> set[str] | None:
+async def episodes_held(server: ServerHandle) -> set[str] | None:
     """Episodes the server holds as claimed by us; None when it does not say."""
     try:
         records = await server.client.buffer()
@@ -47,7 +47,7 @@ async def ours(server: ServerSeat) -> set[str] | None:
 # --- giving back -------------------------------------------------------------------------------
 
 
-async def release(run: Run, candidates: Iterable[Candidate], reason: str) -> None:
+async def release(run: GroupRun, candidates: Iterable[Candidate], reason: str) -> None:
     """Give back the episodes of these candidates; what cannot be done now is swept later.
 
     Episodes that may not be ours any more are looked up first.
@@ -67,7 +67,7 @@ async def release(run: Run, candidates: Iterable[Candidate], reason: str) -> Non
         sure, doubtful = [], set()
         run.sense.sweep_soon()
     if doubtful:
-        found = await ours(server)
+        found = await episodes_held(server)
         if found is None:
             run.leftovers = True
         else:
@@ -91,7 +91,7 @@ async def release(run: Run, candidates: Iterable[Candidate], reason: str) -> Non
 # --- ending ------------------------------------------------------------------------------------
 
 
-class Ending(msgspec.Struct, frozen=True):
+class PendingReward(msgspec.Struct, frozen=True):
     """One reward to send."""
 
     group_id: str
@@ -106,7 +106,7 @@ class Ending(msgspec.Struct, frozen=True):
     discard_timeout: float
 
 
-async def submit(run: Run, rewards: dict[int, float]) -> list[str]:
+async def submit(run: GroupRun, rewards: dict[int, float]) -> list[str]:
     """Send the sealed rewards, all at once.
 
     Returns:
@@ -115,7 +115,7 @@ async def submit(run: Run, rewards: dict[int, float]) -> list[str]:
     server, now, crew = run.sense.server, run.seat.clock(), Crew(run.loop)
     outcomes: list[str] = []
     begun: list[Call[EndOutcome]] = []
-    sent: list[tuple[Candidate, Ending]] = []
+    sent: list[tuple[Candidate, PendingReward]] = []
 
     def heard(index: int) -> None:
         outcome, (one, ending) = begun[index].result(), sent[index]
@@ -146,9 +146,9 @@ async def submit(run: Run, rewards: dict[int, float]) -> list[str]:
     return outcomes + await crew.results() if crew else outcomes
 
 
-def _ending(run: Run, one: Candidate, reward: float) -> Ending:
+def _ending(run: GroupRun, one: Candidate, reward: float) -> PendingReward:
     assert one.claimed is not None
-    return Ending(
+    return PendingReward(
         group_id=run.group_id,
         index=one.index,
         uuid=one.uuid,
@@ -162,7 +162,7 @@ def _ending(run: Run, one: Candidate, reward: float) -> Ending:
 
 
 async def _end_and_tell(
-    run: Run, one: Candidate, ending: Ending, first: EndOutcome | None = None
+    run: GroupRun, one: Candidate, ending: PendingReward, first: EndOutcome | None = None
 ) -> str:
     """The long way; `first` is what came of it when it was sent before."""
     if one.taken:
@@ -172,7 +172,7 @@ async def _end_and_tell(
     return _tell(run, one, ending, outcome, text)
 
 
-def _tell(run: Run, one: Candidate, ending: Ending, outcome: str, text: str) -> str:
+def _tell(run: GroupRun, one: Candidate, ending: PendingReward, outcome: str, text: str) -> str:
     run.notes.ended(ending.index, ending.uuid, ending.reward, outcome, text)
     run.ended += outcome in TAKEN
     run.put_down(one)
@@ -180,7 +180,7 @@ def _tell(run: Run, one: Candidate, ending: Ending, outcome: str, text: str) -> 
     return outcome
 
 
-def publish_end(bus: Bus, server: str, ending: Ending, outcome: str, text: str) -> None:
+def publish_end(bus: Bus, server: str, ending: PendingReward, outcome: str, text: str) -> None:
     """Tell what became of one reward."""
     bus.publish(
         EpisodeEnded(
@@ -195,7 +195,7 @@ def publish_end(bus: Bus, server: str, ending: Ending, outcome: str, text: str) 
     )
 
 
-def _is_late(ending: Ending, now: float) -> bool:
+def _is_late(ending: PendingReward, now: float) -> bool:
     """Whether the server may have taken the episode back."""
     limit = ending.discard_timeout
     if ending.claimed_at and now > ending.claimed_at + 2 * limit:
@@ -204,7 +204,7 @@ def _is_late(ending: Ending, now: float) -> bool:
 
 
 async def end(
-    server: ServerSeat, ending: Ending, now: float, first: EndOutcome | None = None
+    server: ServerHandle, ending: PendingReward, now: float, first: EndOutcome | None = None
 ) -> tuple[str, str]:
     """Send one reward, as late as it may be.
 
@@ -227,14 +227,14 @@ async def end(
     outcome = first
     if outcome is None or outcome.kind is EndKind.UNREACHABLE:
         outcome = await _send_when_it_can(server, ending)
-    if outcome.kind is EndKind.ERROR and ending.uuid in (await ours(server) or ()):
+    if outcome.kind is EndKind.ERROR and ending.uuid in (await episodes_held(server) or ()):
         outcome = await _send(server, ending)  # it failed before it took the reward: once more
     if outcome.kind is EndKind.UNKNOWN_OUTCOME:
         return await _resolve(server, ending, outcome)
     return await _judge(server, ending, outcome)
 
 
-async def _send_when_it_can(server: ServerSeat, ending: Ending) -> EndOutcome:
+async def _send_when_it_can(server: ServerHandle, ending: PendingReward) -> EndOutcome:
     """Send it; for as long as it surely never left, wait for the server and try again."""
     until = 0.0
     while True:
@@ -250,11 +250,13 @@ async def _send_when_it_can(server: ServerSeat, ending: Ending) -> EndOutcome:
             return outcome
 
 
-async def _send(server: ServerSeat, ending: Ending) -> EndOutcome:
+async def _send(server: ServerHandle, ending: PendingReward) -> EndOutcome:
     return await server.client.end(ending.uuid, ending.task_id, ending.output)
 
 
-async def _judge(server: ServerSeat, ending: Ending, outcome: EndOutcome) -> tuple[str, str]:
+async def _judge(
+    server: ServerHandle, ending: PendingReward, outcome: EndOutcome
+) -> tuple[str, str]:
     match outcome.kind:
         case EndKind.ENDED:
             return "ended", ""
@@ -273,12 +275,14 @@ async def _judge(server: ServerSeat, ending: Ending, outcome: EndOutcome) -> tup
             return "refused", outcome.text
 
 
-async def _resolve(server: ServerSeat, ending: Ending, outcome: EndOutcome) -> tuple[str, str]:
+async def _resolve(
+    server: ServerHandle, ending: PendingReward, outcome: EndOutcome
+) -> tuple[str, str]:
     """No answer came. Gone from the buffer it was taken, most likely; still ours it never was."""
     held: set[str] | None = None
     for pause in LOOK_AGAIN:
         await asyncio.sleep(pause)
-        held = await ours(server)
+        held = await episodes_held(server)
         if held is not None and ending.uuid not in held:
             return "unknown", "no answer came; the server no longer holds the episode"
     if held is None:
@@ -286,8 +290,8 @@ async def _resolve(server: ServerSeat, ending: Ending, outcome: EndOutcome) -> t
     return await _judge(server, ending, await _send(server, ending))
 
 
-async def _abort_if_ours(server: ServerSeat, uuid: str) -> None:
-    held = await ours(server)
+async def _abort_if_ours(server: ServerHandle, uuid: str) -> None:
+    held = await episodes_held(server)
     if held is not None and uuid in held:
         await server.desk.give_back([uuid], "not ended")
 

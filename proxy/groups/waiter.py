@@ -7,10 +7,10 @@ from typing import Any, Protocol
 import msgspec
 
 from ajet_swarm.api.outcomes import ChatAnswer
-from proxy.http.errors import Refusal, Stopping
+from proxy.http.errors import ApiError, ProxyStopping
 
 
-class Reply(msgspec.Struct, frozen=True):
+class FinalAnswer(msgspec.Struct, frozen=True):
     """What the user gets: the answers of candidates, or a refusal."""
 
     index: int | None
@@ -20,7 +20,7 @@ class Reply(msgspec.Struct, frozen=True):
     none on a refusal."""
     why: str
     """winner, provisional, only, live, replayed, several (one for each prompt) or error."""
-    refusal: Refusal | None = None
+    refusal: ApiError | None = None
     others: tuple[int, ...] = ()
     """Candidates of the further answers."""
 
@@ -30,7 +30,7 @@ class Reply(msgspec.Struct, frozen=True):
         return self.answers[0] if self.answers else None
 
 
-class Piece(msgspec.Struct, frozen=True):
+class Delta(msgspec.Struct, frozen=True):
     """A part of the answer, told as it comes: one delta of a chat stream."""
 
     delta: Mapping[str, Any]
@@ -38,7 +38,7 @@ class Piece(msgspec.Struct, frozen=True):
     and name, then by index and pieces of its arguments."""
 
 
-class Host(Protocol):
+class WaiterOwner(Protocol):
     """What a ticket is for: a run."""
 
     @property
@@ -60,7 +60,7 @@ class Host(Protocol):
         ...
 
 
-class Ticket:
+class AnswerWaiter:
     """One listener of a run: a user that waits for its answer. Read by one task only."""
 
     __slots__ = ("_at", "_left", "_loop", "_news", "_reply", "began", "deadline", "host",
@@ -68,7 +68,7 @@ class Ticket:
 
     def __init__(
         self,
-        host: Host,
+        host: WaiterOwner,
         stream: bool,
         budget: float,
         loop: asyncio.AbstractEventLoop | None = None,
@@ -82,11 +82,11 @@ class Ticket:
         """How often the wait was long enough for a sign of life."""
         self.on_delivered: Callable[[], None] | None = None
         """Called once, when the user has all of the answer."""
-        self.late: Refusal | None = None
+        self.late: ApiError | None = None
         """What it is told when nothing is there by its deadline, if not that it took too long."""
         self._at = 0
         self._left = False
-        self._reply: Reply | None = None
+        self._reply: FinalAnswer | None = None
         self._news: asyncio.Future[None] | None = None
 
     @property
@@ -108,7 +108,7 @@ class Ticket:
         """Pieces were handed out: the end is a `finish` or an error, never another answer."""
         return self._at > 0
 
-    async def next(self, seconds: float) -> Reply | Piece | None:
+    async def next(self, seconds: float) -> FinalAnswer | Delta | None:
         """What comes next, or None: `seconds` have passed without news, or the user has left.
 
         Pieces come before the reply, and only on a stream. At the ticket's budget the provisional
@@ -147,7 +147,7 @@ class Ticket:
 
     def hurry(self) -> None:
         """The proxy stops: an end is wanted now."""
-        self.late = Stopping()
+        self.late = ProxyStopping()
         self.deadline = 0.0
         self.wake()
 
@@ -157,7 +157,7 @@ class Ticket:
         if told is not None:
             told()
 
-    def give(self, reply: Reply) -> None:
+    def give(self, reply: FinalAnswer) -> None:
         """Hand the reply over; the first one counts."""
         if self._reply is None and not self._left:
             self._reply = reply
@@ -168,19 +168,19 @@ class Ticket:
         if self._news is not None and not self._news.done():
             self._news.set_result(None)
 
-    def _piece(self) -> Piece:
+    def _piece(self) -> Delta:
         """The next delta; text that has piled up comes as one."""
         pieces = self.host.pieces
         first = pieces[self._at]
         self._at += 1
         name = next(iter(first)) if len(first) == 1 else ""
         if name not in ("content", "reasoning"):
-            return Piece(first)
+            return Delta(first)
         texts = [first[name]]
         while self._at < len(pieces) and pieces[self._at].keys() == {name}:
             texts.append(pieces[self._at][name])
             self._at += 1
-        return Piece(first if len(texts) == 1 else {name: "".join(texts)})
+        return Delta(first if len(texts) == 1 else {name: "".join(texts)})
 
     async def _wait(self, until: float) -> None:
         loop = self._loop

@@ -5,16 +5,16 @@ from collections.abc import Mapping
 from ajet_swarm.protocol.schemas import PoolInfo, RunningEpisode
 from core.state import Group
 from proxy.alerts import replace_alert
-from proxy.context import Seat, ServerSeat
+from proxy.context import ProxyContext, ServerHandle
 
 SWEEP = 10.0
 """Seconds between two sweeps in which a server takes back what was idle too long."""
 
 
-class TakenWatch:
+class AbortWatch:
     """Compares what our open groups hold with what the server says is claimed."""
 
-    def __init__(self, seat: Seat, server: ServerSeat) -> None:
+    def __init__(self, seat: ProxyContext, server: ServerHandle) -> None:
         self.seat = seat
         self.server = server
         self._seen: dict[str, tuple[RunningEpisode, float]] = {}

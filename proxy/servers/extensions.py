@@ -9,7 +9,7 @@ from ajet_swarm.api.outcomes import decoded
 from ajet_swarm.common.errors import AjetError
 from core.control_payloads import EpisodeTokens
 from core.events import Checkpoint, CheckpointsListed
-from proxy.context import Seat, ServerSeat
+from proxy.context import ProxyContext, ServerHandle
 
 T = TypeVar("T")
 
@@ -31,18 +31,18 @@ class NotOffered(AjetError):
     """The server has no such route."""
 
 
-class Done(msgspec.Struct, frozen=True):
+class CheckpointResult(msgspec.Struct, frozen=True):
     """What the engine answers to an order about its checkpoints."""
 
     step: int = 0
     deleted: tuple[str, ...] = ()
 
 
-class _Info(msgspec.Struct, frozen=True):
+class _EngineInfo(msgspec.Struct, frozen=True):
     job: dict[str, Any] | None = None
 
 
-async def offers(server: ServerSeat, path: str) -> bool:
+async def offers(server: ServerHandle, path: str) -> bool:
     """Whether the server has the route, by its `/openapi.json`.
 
     Raises:
@@ -52,7 +52,7 @@ async def offers(server: ServerSeat, path: str) -> bool:
 
 
 async def ask(
-    server: ServerSeat, kind: type[T], path: str, body: Mapping[str, Any] | None = None, **at: str
+    server: ServerHandle, kind: type[T], path: str, body: Mapping[str, Any] | None = None, **at: str
 ) -> T:
     """Ask one of the routes above: POST with a body, else GET.
 
@@ -78,12 +78,12 @@ async def ask(
     return decoded(response, kind, server.name)
 
 
-async def has_job(server: ServerSeat) -> bool:
+async def has_job(server: ServerHandle) -> bool:
     """Whether the engine has a job that it can be started with."""
-    return (await ask(server, _Info, INFO)).job is not None
+    return (await ask(server, _EngineInfo, INFO)).job is not None
 
 
-async def look(seat: Seat, server: ServerSeat) -> tuple[Checkpoint, ...]:
+async def refresh_checkpoints(seat: ProxyContext, server: ServerHandle) -> tuple[Checkpoint, ...]:
     """Read the list of checkpoints, and publish it when it differs from what is known.
 
     Returns:
@@ -101,7 +101,7 @@ async def look(seat: Seat, server: ServerSeat) -> tuple[Checkpoint, ...]:
     return found
 
 
-async def tokens(seat: Seat, episode_uuid: str, name: str) -> EpisodeTokens:
+async def tokens(seat: ProxyContext, episode_uuid: str, name: str) -> EpisodeTokens:
     """The token log of an episode.
 
     Args:

@@ -28,7 +28,15 @@ from ajet_swarm.protocol.schemas import (
     WorkflowOutput,
 )
 from core.settings import UpstreamSettings
-from proxy.http.observe_http import NO_KEY, Checked, Models, addresses, asked, key_of, own_id
+from proxy.http.observe_http import (
+    NO_KEY,
+    ErrorMappingTransport,
+    ModelList,
+    addresses,
+    key_of,
+    upstream_request,
+    with_candidate_id,
+)
 from proxy.http.upstream_errors import LATER, RETRY_AFTER, fault, hide, redirected, spread
 from proxy.servers.bare_prompts import PROMPT, BareTransport
 from proxy.servers.observe_engine import NoEngine
@@ -124,7 +132,7 @@ class ObserveClient(NoEngine):
         self.context: int | None = None
         self.trouble = ""
         self.announced = False
-        self._checked = Checked(transport, self.key)
+        self._checked = ErrorMappingTransport(transport, self.key)
         self._bare = BareTransport(self._checked)
         self._features: frozenset[str] | None = None
         self._held: dict[str, Claimed] = {}
@@ -177,7 +185,7 @@ class ObserveClient(NoEngine):
         if self.trouble.startswith("key"):
             self.trouble = ""
         try:
-            listed = msgspec.json.decode(answer.body, type=Models).data
+            listed = msgspec.json.decode(answer.body, type=ModelList).data
         except (msgspec.MsgspecError, RecursionError):  # not every server lists its models
             return
         if not self.settings.model:
@@ -311,7 +319,7 @@ class ObserveClient(NoEngine):
         timeout: float = CHAT,
     ) -> Awaitable[ChatAnswer]:
         """See `ajet_swarm.api.chat.ask`. A refusing upstream is asked again when it says."""
-        told, sent = self._asked(claimed, body), own_id(claimed, headers)
+        told, sent = self._asked(claimed, body), with_candidate_id(claimed, headers)
         way = self._bare if PROMPT in told else self._checked
         return self._call(claimed, lambda: ask(way, claimed, told, sent, timeout))
 
@@ -326,13 +334,13 @@ class ObserveClient(NoEngine):
         """See `ajet_swarm.api.chat.ask_stream`; a bare prompt is answered whole."""
         if PROMPT in body:
             return self.chat(claimed, body, headers, timeout)
-        told, sent = self._asked(claimed, body), own_id(claimed, headers)
+        told, sent = self._asked(claimed, body), with_candidate_id(claimed, headers)
         return self._call(
             claimed, lambda: ask_stream(self._checked, claimed, told, on_delta, sent, timeout)
         )
 
     def _asked(self, claimed: Claimed, body: bytes | Mapping[str, Any]) -> dict[str, Any]:
-        return asked(body, claimed.episode_type, self.models, self.settings.temperature)
+        return upstream_request(body, claimed.episode_type, self.models, self.settings.temperature)
 
     async def _call(
         self, claimed: Claimed, call: Callable[[], Awaitable[ChatAnswer]]

@@ -9,7 +9,7 @@ from ajet_swarm.protocol.schemas import EngineState
 from core.events import GroupLost
 from core.state import Group, Server
 from proxy.alerts import replace_alert
-from proxy.context import Seat, ServerSeat
+from proxy.context import ProxyContext, ServerHandle
 
 ADVICE = (
     "Open groups get new episodes while their users wait, else they are aborted. Enter opens them"
@@ -32,7 +32,7 @@ class RestartLoss:
         keeps_tokens: It keeps the tokens of episodes in memory: the embedded engine does.
     """
 
-    def __init__(self, seat: Seat, server: ServerSeat, *, keeps_tokens: bool) -> None:
+    def __init__(self, seat: ProxyContext, server: ServerHandle, *, keeps_tokens: bool) -> None:
         self._seat = seat
         self._server = server
         self._keeps_tokens = keeps_tokens

@@ -13,8 +13,8 @@ from ajet_swarm.api.watcher import Seen
 from ajet_swarm.common.tasks import Tasks
 from ajet_swarm.protocol.errors import SwarmError
 from ajet_swarm.protocol.schemas import EngineState, PoolInfo
-from proxy.context import ServerSeat
-from proxy.servers.claim_priority import GiveWay
+from proxy.context import ServerHandle
+from proxy.servers.claim_priority import ClaimPriority
 
 log = logging.getLogger(__name__)
 
@@ -38,13 +38,13 @@ ROLLING = frozenset({EngineState.ROLLING})
 ROLLING_POST = frozenset({EngineState.ROLLING_POST})
 
 
-class Holder(Protocol):
+class EpisodeOwner(Protocol):
     """What holds an episode: a candidate."""
 
     taken: bool
 
 
-class _Info(msgspec.Struct, frozen=True):
+class _ServerInfo(msgspec.Struct, frozen=True):
     """The part of `INFO` that is used."""
 
     damping: float = 0.0
@@ -71,7 +71,7 @@ def has_lost_all(seen: Seen) -> bool:
     return seen.reachable and not seen.state.rolling
 
 
-class Sense:
+class ServerFacts:
     """Facts of one server, asked for once and kept while they hold.
 
     Attributes:
@@ -85,7 +85,7 @@ class Sense:
         unscored: Episodes held by each open group that has no automatic reward, by group id.
     """
 
-    def __init__(self, server: ServerSeat, tasks: Tasks) -> None:
+    def __init__(self, server: ServerHandle, tasks: Tasks) -> None:
         self.server = server
         self.damping = 0.0
         self.context: int | None = None
@@ -105,9 +105,9 @@ class Sense:
         self._read: PoolInfo | None = None
         self._repeats = 0
         """`known_repeats` of that reading."""
-        self._holders: dict[str, Holder] = {}
+        self._holders: dict[str, EpisodeOwner] = {}
         self._queueing = 0
-        self.way = GiveWay()
+        self.way = ClaimPriority()
         self.unscored: dict[str, int] = {}
         self.not_fitting = self.fitting = 0
         self._windows: set[asyncio.Event] = set()
@@ -197,7 +197,7 @@ class Sense:
 
     # --- who holds which episode ---------------------------------------------------------------
 
-    def hold(self, uuid: str, holder: Holder) -> None:
+    def hold(self, uuid: str, holder: EpisodeOwner) -> None:
         """An episode was claimed. Whoever held it before is marked: the server took it back.
 
         A record keeps its uuid when it goes back to the pool, so the next claim of ours may get it;
@@ -208,7 +208,7 @@ class Sense:
             before.taken = True
         self._holders[uuid] = holder
 
-    def drop(self, uuid: str, holder: Holder) -> None:
+    def drop(self, uuid: str, holder: EpisodeOwner) -> None:
         """The holder has ended the episode or given it back."""
         if self._holders.get(uuid) is holder:
             del self._holders[uuid]
@@ -279,7 +279,7 @@ class Sense:
                     "GET", client.url + INFO, timeout=10.0, repeatable=True
                 )
                 if answer.status == 200:
-                    info = msgspec.json.decode(answer.body, type=_Info)
+                    info = msgspec.json.decode(answer.body, type=_ServerInfo)
                     self.damping, self.context = info.damping, info.context
                     self.strict = info.strict_context
                     self.bare_prompts = info.bare_prompts

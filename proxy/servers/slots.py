@@ -14,7 +14,7 @@ from ajet_swarm.protocol.errors import SwarmError
 from ajet_swarm.protocol.schemas import EpisodeRecord, PoolInfo, RunningEpisode, VerboseLog
 from core.control_payloads import DETAILS_CAP, EpisodeDetails, LogLine, ServerDetails, TaskDetails
 from core.events import ClientSeen, SlotsSeen
-from proxy.context import Seat, ServerSeat
+from proxy.context import ProxyContext, ServerHandle
 
 T = TypeVar("T")
 
@@ -32,7 +32,7 @@ TEXT = 2_000
 class SlotsReader:
     """Tells the journal who holds the episodes of one server, when that changes."""
 
-    def __init__(self, seat: Seat, server: ServerSeat) -> None:
+    def __init__(self, seat: ProxyContext, server: ServerHandle) -> None:
         self.seat = seat
         self.server = server
         self._last: SlotsSeen | None = None
@@ -84,7 +84,7 @@ def clients_of(records: Sequence[EpisodeRecord], pool: PoolInfo | None) -> tuple
     return tuple(sorted(found, key=lambda one: (-one.running, one.name)))
 
 
-async def look(seat: Seat, name: str) -> ServerDetails:
+async def read_details(seat: ProxyContext, name: str) -> ServerDetails:
     """Ask a server everything it tells.
 
     Raises:
@@ -188,7 +188,7 @@ def _lines(entries: Sequence[VerboseLog]) -> tuple[LogLine, ...]:
     )
 
 
-async def _latest(server: ServerSeat) -> tuple[str, str] | None:
+async def _latest(server: ServerHandle) -> tuple[str, str] | None:
     """Question and answer of the newest call; None of a server that keeps none."""
     client = server.client
     if REPLAY not in await client.features():

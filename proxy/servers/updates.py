@@ -13,8 +13,8 @@ from ajet_swarm.api.watcher import Seen
 from ajet_swarm.protocol.errors import SwarmError
 from ajet_swarm.protocol.schemas import EngineState, PoolInfo
 from core.events import UpdateDone
-from proxy.context import Seat, ServerSeat
-from proxy.servers.extensions import look, offers
+from proxy.context import ProxyContext, ServerHandle
+from proxy.servers.extensions import offers, refresh_checkpoints
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ _NOT_FIGURES = frozenset({"step", "at"})
 class UpdateReader:
     """Reads one server for one proxy; servers without the routes are told by their pool."""
 
-    def __init__(self, seat: Seat, server: ServerSeat) -> None:
+    def __init__(self, seat: ProxyContext, server: ServerHandle) -> None:
         self.seat = seat
         self.server = server
         self._after: int | None = None
@@ -77,7 +77,7 @@ class UpdateReader:
             await self._updates()
         else:
             await self._by_pool()
-        await look(self.seat, self.server)
+        await refresh_checkpoints(self.seat, self.server)
 
     async def _updates(self) -> None:
         if self._after is None:

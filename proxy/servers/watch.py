@@ -10,11 +10,11 @@ from core.events import EngineChanged, EngineLost, PoolChanged
 from core.runtime.home import Home, running
 from core.state import ANSWERS_WITHIN, STARTS_WITHIN
 from proxy.alerts import clear_alert, show_alert
-from proxy.context import Seat, ServerSeat
-from proxy.servers.abort_watch import TakenWatch
+from proxy.context import ProxyContext, ServerHandle
+from proxy.servers.abort_watch import AbortWatch
 from proxy.servers.held_batch import HeldBatch
 from proxy.servers.observe_client import STATE
-from proxy.servers.observe_mode import say_how
+from proxy.servers.observe_mode import update_alerts
 from proxy.servers.restart_loss import RestartLoss
 from proxy.servers.server_facts import refused_cause
 from proxy.servers.updates import UpdateReader
@@ -48,8 +48,8 @@ class ServerWatch:
 
     def __init__(
         self,
-        seat: Seat,
-        server: ServerSeat,
+        seat: ProxyContext,
+        server: ServerHandle,
         home: Home | None = None,
         on_held: Callable[[float], None] | None = None,
     ) -> None:
@@ -62,7 +62,7 @@ class ServerWatch:
         self._lost = True
         self._last_pool: PoolChanged | None = None
         self._updates = UpdateReader(seat, server)
-        self._taken = TakenWatch(seat, server)
+        self._taken = AbortWatch(seat, server)
         self._batch = HeldBatch(seat, server)
         self._restart = RestartLoss(seat, server, keeps_tokens=home is not None)
 
@@ -115,7 +115,7 @@ class ServerWatch:
                 )
             )
             if self.server.observes:
-                say_how(bus, self.server)
+                update_alerts(bus, self.server)
         if seen.trouble in STOPPED:
             self._alert(
                 "off",

@@ -19,13 +19,13 @@ from console.widgets.recent_groups import newest_head
 from console.widgets.section import Room
 from console.widgets.status_bar import bar_line
 from core.state import Server
-from proxy.admission.registry import Limits
-from proxy.http.errors import Refusal
+from proxy.admission.registry import Timeouts
+from proxy.http.errors import ApiError
 from tests.support.faults_relay import FarSwarm, Mood, far_swarm
 from tests.support.seat import World, settings, world
 from tests.support.stopwatch import Stopwatch
 
-QUICK = Limits(leave_grace=0.05, down_grace=0.2, console_grace=0.1, recover=0.5, last_ends=0.2)
+QUICK = Timeouts(leave_grace=0.05, down_grace=0.2, console_grace=0.1, recover=0.5, last_ends=0.2)
 
 
 @pytest.fixture(autouse=True)
@@ -76,7 +76,7 @@ async def answered_or_told(w: World) -> int:
     """The status of a request made now; it ends within its budget."""
     try:
         ticket = await w.ask()
-    except Refusal as refusal:
+    except ApiError as refusal:
         return refusal.status
     reply = await w.reply(ticket, 9.0)
     return 200 if reply.refusal is None else reply.refusal.status
@@ -104,7 +104,7 @@ async def test_a_server_that_does_not_answer(
         reply = await w.reply(queued, 9.0)
         assert reply.refusal is not None
         assert (reply.refusal.status, bool(reply.refusal.retry_after)) == (503, True)
-        with pytest.raises(Refusal) as told:
+        with pytest.raises(ApiError) as told:
             await w.ask("late")
         assert (told.value.status, told.value.retry_after) == (503, 10)
         assert "refused:s" in w.state.alerts
@@ -138,7 +138,7 @@ async def test_a_port_that_never_answered(tmp_path: Path) -> None:
         w.state.started_at = w.seat.clock()
         await w.until(lambda: server(w).lost.startswith("mute: "))
         assert "does not answer: mute" in (await alert(w, "lost:s")).cause
-        with pytest.raises(Refusal, match="cannot be reached"):
+        with pytest.raises(ApiError, match="cannot be reached"):
             await w.ask()
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 
 from core.settings import Settings
-from proxy.api.handler import Desk
+from proxy.api.handler import RequestHandler
 from proxy.endpoint import create_app
 from proxy.main import http_config
 from tests.support.scripted_swarm import ScriptedSwarm
@@ -46,7 +46,7 @@ class Front:
     """A proxy and a client of it."""
 
     world: World
-    desk: Desk
+    desk: RequestHandler
     url: str
     client: httpx.AsyncClient
 
@@ -72,7 +72,7 @@ async def fronted(
     """
     configured = configured or settings()
     async with world(home, swarm, configured, others=others, watched=watched) as w:
-        desk = Desk(w.seat, w.groups)
+        desk = RequestHandler(w.seat, w.groups)
         app = create_app(w.seat, w.groups, desk=desk)
         async with (
             served(app, http_config(configured.proxy, app)) as url,

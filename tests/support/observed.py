@@ -20,13 +20,13 @@ from core.events import ProxyStarted
 from core.journal.writer import Journal
 from core.settings import UpstreamSettings
 from proxy.admission.registry import Groups
-from proxy.api.handler import Desk
-from proxy.context import Seat
+from proxy.api.handler import RequestHandler
+from proxy.context import ProxyContext
 from proxy.dataset_rows import Rows
 from proxy.endpoint import create_app
 from proxy.main import http_config
 from proxy.servers.observe_client import ObserveClient
-from proxy.servers.observe_mode import seat_of
+from proxy.servers.observe_mode import handle_of
 from proxy.servers.watch import ServerWatch
 from tests.support.scripted_openai import ScriptedOpenAI
 from tests.support.scripted_swarm import ScriptedSwarm
@@ -82,10 +82,10 @@ async def observed(
         stack.callback(journal.close)
         bus = Bus(journal, "run")
         tasks = await stack.enter_async_context(Tasks("proxy"))
-        server = seat_of(configured, "upstream", line, "me", lambda: held(bus))
+        server = handle_of(configured, "upstream", line, "me", lambda: held(bus))
         stack.push_async_callback(server.desk.close, 0.5)
         source = Source()
-        seat = Seat(
+        seat = ProxyContext(
             settings=configured,
             journal=journal,
             bus=bus,
@@ -114,6 +114,6 @@ async def observed(
         if ready:
             await server.watcher.wait_for(lambda seen: seen.reachable, 60)
         await groups.recover()
-        app = create_app(seat, groups, desk=Desk(seat, groups))
+        app = create_app(seat, groups, desk=RequestHandler(seat, groups))
         url = await stack.enter_async_context(served(app, http_config(configured.proxy, app)))
         yield Observed(world, upstream, await stack.enter_async_context(client(url)))

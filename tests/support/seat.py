@@ -31,13 +31,13 @@ from core.events import AnyEvent, ConsoleAttached, Event, ProxyStarted, singles
 from core.journal.writer import Journal
 from core.settings import Settings
 from core.state import Group
-from proxy.admission.registry import Groups, Limits
-from proxy.context import Seat, ServerSeat
+from proxy.admission.registry import Groups, Timeouts
+from proxy.context import ProxyContext, ServerHandle
 from proxy.control.group_commands import GroupCommands
 from proxy.dataset_rows import Rows
 from proxy.dialects.chat.request import read_request
 from proxy.groups.handover import mode_at_start
-from proxy.groups.run import Reply, Ticket
+from proxy.groups.run import AnswerWaiter, FinalAnswer
 from proxy.rewards.source import (
     Abstention,
     GroupContext,
@@ -51,7 +51,7 @@ from proxy.rewards.source import (
 from proxy.servers.watch import ServerWatch
 from tests.support.scripted_swarm import ScriptedSwarm
 
-FAST = Limits(leave_grace=0.05, down_grace=0.3, console_grace=0.1, recover=0.5, last_ends=0.2)
+FAST = Timeouts(leave_grace=0.05, down_grace=0.3, console_grace=0.1, recover=0.5, last_ends=0.2)
 HEADERS = {"content-type": "application/json"}
 
 Scorer = Callable[[GroupContext], Awaitable[list[float]]]
@@ -142,7 +142,7 @@ class World:
     """One proxy and its server."""
 
     swarm: ScriptedSwarm
-    seat: Seat
+    seat: ProxyContext
     groups: Groups
     source: Source
     line: Line
@@ -153,7 +153,7 @@ class World:
         return self.seat.bus.state
 
     @property
-    def server(self) -> ServerSeat:
+    def server(self) -> ServerHandle:
         return next(iter(self.seat.servers.values()))
 
     @property
@@ -163,16 +163,16 @@ class World:
 
     async def ask(
         self, text: str = "hello", headers: Mapping[str, str] | None = None, **body: Any
-    ) -> Ticket:
+    ) -> AnswerWaiter:
         """Submit one chat request."""
         told = {"model": "m", "messages": [{"role": "user", "content": text}], **body}
         data = json.dumps(told).encode()
         return await self.groups.submit(read_request(data, {**HEADERS, **(headers or {})}, "host"))
 
-    async def reply(self, ticket: Ticket, seconds: float = 20.0) -> Reply:
+    async def reply(self, ticket: AnswerWaiter, seconds: float = 20.0) -> FinalAnswer:
         """What the user gets, after all pieces, to the last byte."""
         async with asyncio.timeout(seconds):
-            while not isinstance(found := await ticket.next(1.0), Reply):
+            while not isinstance(found := await ticket.next(1.0), FinalAnswer):
                 assert not ticket.left
         ticket.delivered()
         return found
@@ -195,7 +195,7 @@ class World:
         )
         return found
 
-    def group(self, ticket: Ticket) -> Group:
+    def group(self, ticket: AnswerWaiter) -> Group:
         found: Group = self.state.groups[ticket.group_id]
         return found
 
@@ -232,7 +232,7 @@ async def world(
     home: Path,
     swarm: ScriptedSwarm | None = None,
     configured: Settings | None = None,
-    limits: Limits = FAST,
+    limits: Timeouts = FAST,
     recover: bool = True,
     watched: bool = False,
     others: Mapping[str, ScriptedSwarm] | None = None,
@@ -251,15 +251,15 @@ async def world(
         stack.callback(journal.close)
         bus = Bus(journal, "run")
         tasks = await stack.enter_async_context(Tasks("proxy"))
-        servers: dict[str, ServerSeat] = {}
+        servers: dict[str, ServerHandle] = {}
         for name, one in {"s": swarm, **(others or {})}.items():
             client = AsyncSwarmClient(one.url, line, "me", name=name)
             watcher = Watcher(client)
             desk = GroupClaimer(client, watcher, known=lambda: held(bus), second_look=0.05)
             stack.push_async_callback(desk.close, 0.5)
-            servers[name] = ServerSeat(name, one.url, client, watcher, desk)
+            servers[name] = ServerHandle(name, one.url, client, watcher, desk)
         source = Source()
-        seat = Seat(
+        seat = ProxyContext(
             settings=configured,
             journal=journal,
             bus=bus,

@@ -13,7 +13,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from proxy.dialects.base import Dialect
-from proxy.dialects.chat.completions_writer import CompletionsWriter, Legacy, Prompt
+from proxy.dialects.chat.completions_writer import CompletionFields, CompletionsWriter, Prompt
 from proxy.dialects.chat.request import NOT_UPSTREAM
 from proxy.dialects.common import decode, join_key, refusal_body, request_id, trains
 from proxy.dialects.request import ChatRequest
@@ -101,7 +101,7 @@ def read_request(data: bytes, headers: Mapping[str, str], client: str = "") -> C
         key=join_key(data, headers, client, session, train, "completions"),
         address=client,
         headers=headers,
-        extra=Legacy(_echoed(body, prompts), body.get("logprobs"), tuple(prompts)),
+        extra=CompletionFields(_echoed(body, prompts), body.get("logprobs"), tuple(prompts)),
     )
     if len(prompts) == 1:
         return request

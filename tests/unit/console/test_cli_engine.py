@@ -20,7 +20,7 @@ from ajet_swarm.protocol.server_job import MODEL_VARIABLE, REQUIRED, for_server,
 from console.cli import main
 from console.cli.engine import direct
 from core.runtime.home import Home, Role
-from proxy.context import ServerSeat
+from proxy.context import ServerHandle
 from proxy.control import job_commands as jobs
 from proxy.control.api import Control
 from proxy.control.dispatch import CommandDispatcher
@@ -60,7 +60,7 @@ async def two(home: Home, state: str = "ROLLING") -> AsyncIterator[Two]:
         made.swarm.sync_seconds = None
         client = AsyncSwarmClient(t.url, made.line, "me", name="t")
         watcher = Watcher(client)
-        seat = ServerSeat("t", t.url, client, watcher, GroupClaimer(client, watcher, known=set))
+        seat = ServerHandle("t", t.url, client, watcher, GroupClaimer(client, watcher, known=set))
         made.seat.servers["t"] = seat
         made.seat.tasks.spawn(ServerWatch(made.seat, seat).run(), "t")
         await watcher.wait_for(lambda seen: seen.reachable, 60)

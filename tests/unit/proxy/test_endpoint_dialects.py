@@ -361,7 +361,7 @@ async def test_a_fault_of_ours_is_told_without_its_details(
     def fault(parsed: Any) -> None:
         raise KeyError("/srv/secret")
 
-    monkeypatch.setattr("proxy.api.handler.winner", fault)
+    monkeypatch.setattr("proxy.api.handler.public_answer", fault)
     async with fronted(tmp_path) as f, wire(f.url) as one:
         for stream, begun in ((False, False), (True, False), (True, True)):
             monkeypatch.setattr("proxy.api.handler.SOON", 0.0 if begun else 60.0)

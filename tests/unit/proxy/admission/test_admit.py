@@ -22,8 +22,8 @@ from core.events import (
 from proxy.dataset_rows import Row
 from proxy.dialects.chat.request import read_request
 from proxy.groups.fair_queue import CLAIMING
-from proxy.groups.waiter import Ticket
-from proxy.http.errors import Refusal
+from proxy.groups.waiter import AnswerWaiter
+from proxy.http.errors import ApiError
 from tests.support.scripted_swarm import ScriptedSwarm
 from tests.support.seat import FAST, HEADERS, World, sent, settings, world
 from tests.support.stopwatch import Stopwatch
@@ -32,7 +32,7 @@ TOOLS = [{"type": "function", "function": {"name": "ls", "parameters": {}}}]
 TITLE = "You are a title generator. You output ONLY a thread title. Nothing else."
 
 
-async def say(w: World, messages: list[Any], headers: Any = None, **body: Any) -> Ticket:
+async def say(w: World, messages: list[Any], headers: Any = None, **body: Any) -> AnswerWaiter:
     data = json.dumps({"model": "m", "messages": messages, **body}).encode()
     return await w.groups.submit(read_request(data, {**HEADERS, **(headers or {})}, "host"))
 
@@ -273,7 +273,7 @@ async def test_a_runaway_session_is_told_to_wait_before_anything_is_claimed(
         claims = len(w.swarm.claims)
         for number in range(5):
             watch = Stopwatch()
-            with pytest.raises(Refusal) as refused:
+            with pytest.raises(ApiError) as refused:
                 await w.ask(f"more {number}", mark)
             assert watch.seconds < 0.05
             assert refused.value.status == 429
@@ -294,7 +294,7 @@ async def test_open_requests_of_a_session_are_capped(tmp_path: Path) -> None:
         w.swarm.delay = 30.0
         mark = {"x-session-id": "s"}
         tickets = [await w.ask(f"q{number}", mark) for number in range(2)]
-        with pytest.raises(Refusal, match="2 open requests"):
+        with pytest.raises(ApiError, match="2 open requests"):
             await w.ask("q2", mark)
         joined = await w.ask("q1", mark)  # no request more
         assert joined.group_id == tickets[1].group_id
@@ -314,7 +314,7 @@ async def test_an_unmarked_runaway_is_capped_by_its_conversation(tmp_path: Path)
             assert reply.answer is not None
             history += [{"role": "assistant", "content": reply.answer.text}]
             history += [user(f"You did not use a tool ({number})")]
-        with pytest.raises(Refusal) as refused:
+        with pytest.raises(ApiError) as refused:
             await say(w, history, tools=TOOLS)
         assert refused.value.status == 429
         assert len(w.kinds(GroupOpened)) == 4
@@ -347,7 +347,7 @@ async def test_a_full_queue_says_so_at_once(tmp_path: Path) -> None:
     ):
         tickets = [await w.ask(f"q{number}") for number in range(2)]
         watch = Stopwatch()
-        with pytest.raises(Refusal) as refused:
+        with pytest.raises(ApiError) as refused:
             await w.ask("q2")
         assert watch.seconds < 0.05
         assert (refused.value.status, refused.value.retry_after) == (503, 2)

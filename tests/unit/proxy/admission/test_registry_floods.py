@@ -11,8 +11,8 @@ import pytest
 from core.events import AlertRaised
 from proxy.dialects.chat.request import read_request
 from proxy.dialects.session_marks import key_of
-from proxy.groups.waiter import Ticket
-from proxy.http.errors import Refusal
+from proxy.groups.waiter import AnswerWaiter
+from proxy.http.errors import ApiError
 from tests.support.scripted_swarm import ScriptedSwarm
 from tests.support.seat import HEADERS, World, settings, world
 from tests.support.stopwatch import Stopwatch
@@ -29,7 +29,7 @@ async def say(
     address: str = ONE,
     session: str = "",
     idle: bool = False,
-) -> Ticket:
+) -> AnswerWaiter:
     """Submit one request of a sender; `idle` is on a connection of its own."""
     headers = {**HEADERS, "authorization": f"Bearer {key}"}
     if session:
@@ -39,13 +39,13 @@ async def say(
     return await w.groups.submit(msgspec.structs.replace(request, idle=idle))
 
 
-async def flood(w: World, kind: str, idle: bool) -> list[Ticket]:
+async def flood(w: World, kind: str, idle: bool) -> list[AnswerWaiter]:
     """As many requests as get in."""
     names = {"unmarked": lambda number: "", "sessions": lambda number: f"s{number}"}
     name = names.get(kind, lambda number: "s")
-    tickets: list[Ticket] = []
+    tickets: list[AnswerWaiter] = []
     for number in range(FLOOD):
-        with contextlib.suppress(Refusal):
+        with contextlib.suppress(ApiError):
             tickets.append(await say(w, f"flood {number}", session=name(number), idle=idle))
     return tickets
 
@@ -98,10 +98,10 @@ async def test_who_has_the_most_places_gives_way_when_all_are_taken(tmp_path: Pa
         world(tmp_path, swarm, settings(proxy={"queue_limit": 6})) as w,
     ):
         flood = [await say(w, f"a{number}") for number in range(6)]
-        with pytest.raises(Refusal):
+        with pytest.raises(ApiError):
             await say(w, "a6")
         others = [await say(w, f"b{number}", "b") for number in range(3)]
-        with pytest.raises(Refusal):  # half is its share
+        with pytest.raises(ApiError):  # half is its share
             await say(w, "b3", "b")
         for ticket in flood[3:]:  # the newest
             reply = await w.reply(ticket)
@@ -155,7 +155,7 @@ async def test_requests_of_a_key_are_capped(tmp_path: Path) -> None:
     async with world(tmp_path, configured=settings(proxy={"key_cap": 2})) as w:
         w.swarm.delay = 30.0
         tickets = [await say(w, f"q{number}", session=f"s{number}") for number in range(2)]
-        with pytest.raises(Refusal, match="with this key: 2 open requests") as refused:
+        with pytest.raises(ApiError, match="with this key: 2 open requests") as refused:
             await say(w, "q2", session="s2")
         assert refused.value.status == 429
         tickets.append(await say(w, "other", "b"))
@@ -183,7 +183,7 @@ async def test_where_a_key_is_required_no_other_header_makes_a_sender(tmp_path: 
     async with world(tmp_path, configured=settings(proxy={"api_key": "k", "key_cap": 1})) as w:
         w.swarm.delay = 30.0
         ticket = await say(w, "q0", "made up")
-        with pytest.raises(Refusal):
+        with pytest.raises(ApiError):
             await say(w, "q1", "made up too")
         ticket.leave()
         await w.closed()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.http.errors import BUSY, Refusal
+from proxy.http.errors import BUSY, ApiError
 from tests.support.front import BODIES, Front, fronted
 from tests.support.scripted_swarm import ScriptedSwarm
 from tests.support.seat import World, settings, world
@@ -71,7 +71,7 @@ async def test_b_that_goes_off_fails_its_requests_by_name(w: World, b: ScriptedS
     told = "Server b is OFFLINE: it answers no request until the operator of this server starts it"
     assert (refusal.status, refusal.retry_after) == (503, 60)
     assert refusal.message.startswith(told)
-    with pytest.raises(Refusal, match=re.escape(told)):
+    with pytest.raises(ApiError, match=re.escape(told)):
         await w.ask("for b, later", model="b")
     assert (await w.reply(await w.ask("for any"))).answers
     await w.closed()
@@ -83,7 +83,7 @@ async def test_the_first_that_is_off_is_not_replaced_by_b(w: World, b: ScriptedS
     w.swarm.automatic = False
     w.swarm.set_state("OFFLINE")
     await has_state(w, "s", "OFFLINE")
-    with pytest.raises(Refusal) as refused:
+    with pytest.raises(ApiError) as refused:
         await w.ask("for any")
     assert refused.value.message.startswith("The engine is OFFLINE: ")
     assert BUSY not in refused.value.message

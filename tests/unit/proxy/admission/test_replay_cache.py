@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from ajet_swarm.api.outcomes import answer_of
-from proxy.admission.replay_cache import Replay, is_retry
-from proxy.groups.waiter import Reply, Ticket
+from proxy.admission.replay_cache import ReplayCache, is_retry
+from proxy.groups.waiter import AnswerWaiter, FinalAnswer
 
 RETRY = {"x-stainless-retry-count": "1"}
 
@@ -19,28 +19,28 @@ class Clock:
         return self.now
 
 
-def reply(text: str = "hello", size: int = 100) -> Reply:
+def reply(text: str = "hello", size: int = 100) -> FinalAnswer:
     parsed: dict[str, Any] = {"choices": [{"message": {"role": "assistant", "content": text}}]}
     body = msgspec.json.encode(parsed)
-    return Reply(0, (answer_of(200, body + b" " * (size - len(body)), parsed),), "winner")
+    return FinalAnswer(0, (answer_of(200, body + b" " * (size - len(body)), parsed),), "winner")
 
 
 class Run:
     group_id = "g1"
     pieces: tuple[Any, ...] = ()
 
-    def spend_budget(self, ticket: Ticket) -> None: ...
+    def spend_budget(self, ticket: AnswerWaiter) -> None: ...
 
-    def left(self, ticket: Ticket) -> None: ...
+    def left(self, ticket: AnswerWaiter) -> None: ...
 
 
 @pytest.fixture
-async def ticket() -> Ticket:
-    return Ticket(Run(), True, 10.0)
+async def ticket() -> AnswerWaiter:
+    return AnswerWaiter(Run(), True, 10.0)
 
 
-async def test_an_answer_that_was_delivered_is_not_given_again(ticket: Ticket) -> None:
-    replay = Replay(30.0, Clock())
+async def test_an_answer_that_was_delivered_is_not_given_again(ticket: AnswerWaiter) -> None:
+    replay = ReplayCache(30.0, Clock())
     replay.remember("k", "g1", reply(), (ticket,))
     assert replay.find("k", {}) is not None
     ticket.delivered()
@@ -50,8 +50,10 @@ async def test_an_answer_that_was_delivered_is_not_given_again(ticket: Ticket) -
     assert replay.find("other", RETRY) is None
 
 
-async def test_the_retry_gets_the_same_answer_and_then_it_is_delivered(ticket: Ticket) -> None:
-    replay = Replay(30.0, Clock())
+async def test_the_retry_gets_the_same_answer_and_then_it_is_delivered(
+    ticket: AnswerWaiter,
+) -> None:
+    replay = ReplayCache(30.0, Clock())
     given = reply()
     replay.remember("k", "g1", given, (ticket,))
     found = replay.find("k", {})
@@ -65,9 +67,9 @@ async def test_the_retry_gets_the_same_answer_and_then_it_is_delivered(ticket: T
     assert replay.find("k", {}) is None
 
 
-async def test_each_listener_is_owed_its_answer(ticket: Ticket) -> None:
-    replay = Replay(30.0, Clock())
-    other = Ticket(Run(), False, 10.0)
+async def test_each_listener_is_owed_its_answer(ticket: AnswerWaiter) -> None:
+    replay = ReplayCache(30.0, Clock())
+    other = AnswerWaiter(Run(), False, 10.0)
     replay.remember("k", "g1", reply(), (ticket, other))
     other.delivered()
     assert replay.find("k", {}) is not None
@@ -76,14 +78,14 @@ async def test_each_listener_is_owed_its_answer(ticket: Ticket) -> None:
 
 
 async def test_one_who_had_left_before_the_answer_is_owed_it() -> None:
-    replay = Replay(30.0, Clock())
+    replay = ReplayCache(30.0, Clock())
     replay.remember("k", "g1", reply(), ())
     assert replay.find("k", {}) is not None
 
 
 def test_the_window() -> None:
     clock = Clock()
-    replay = Replay(30.0, clock)
+    replay = ReplayCache(30.0, clock)
     replay.remember("k", "g1", reply(), ())
     clock.now += 29.0
     assert replay.find("k", {}) is not None
@@ -93,16 +95,16 @@ def test_the_window() -> None:
 
 
 def test_off_and_without_an_answer() -> None:
-    off = Replay(0.0, Clock())
+    off = ReplayCache(0.0, Clock())
     off.remember("k", "g1", reply(), ())
     assert off.find("k", RETRY) is None
-    replay = Replay(30.0, Clock())
-    replay.remember("k", "g1", Reply(None, (), "error"), ())
+    replay = ReplayCache(30.0, Clock())
+    replay.remember("k", "g1", FinalAnswer(None, (), "error"), ())
     assert replay.find("k", RETRY) is None
 
 
 def test_bounded_in_number_and_bytes() -> None:
-    replay = Replay(30.0, Clock(), entries=10, size=1000)
+    replay = ReplayCache(30.0, Clock(), entries=10, size=1000)
     for number in range(50):
         replay.remember(f"k{number}", "g", reply(size=90), ())
     assert (len(replay), replay.size) == (10, 900)
@@ -117,7 +119,7 @@ def test_bounded_in_number_and_bytes() -> None:
 
 
 def test_a_newer_answer_takes_the_place() -> None:
-    replay = Replay(30.0, Clock())
+    replay = ReplayCache(30.0, Clock())
     replay.remember("k", "g1", reply(), ())
     replay.remember("k", "g2", reply(), ())
     found = replay.find("k", {})
@@ -139,9 +141,9 @@ def test_marks_of_retries(told: str, wanted: bool) -> None:
     [("marked", False, False), ("owed", False, True), ("always", True, True)],
 )
 async def test_who_gets_an_answer_again_is_a_setting(
-    ticket: Ticket, mode: str, delivered: bool, owed: bool
+    ticket: AnswerWaiter, mode: str, delivered: bool, owed: bool
 ) -> None:
-    replay = Replay(30.0, Clock(), mode=mode)
+    replay = ReplayCache(30.0, Clock(), mode=mode)
     replay.remember("k", "g1", reply(), (ticket,))
     assert (replay.find("k", {}) is not None) == owed
     ticket.delivered()
@@ -149,9 +151,9 @@ async def test_who_gets_an_answer_again_is_a_setting(
     assert replay.find("k", RETRY) is not None
 
 
-async def test_a_session_gets_it_again_only_at_once(ticket: Ticket) -> None:
+async def test_a_session_gets_it_again_only_at_once(ticket: AnswerWaiter) -> None:
     clock = Clock()
-    replay = Replay(30.0, clock)
+    replay = ReplayCache(30.0, clock)
     replay.remember("k", "g1", reply(), (ticket,))
     ticket.delivered()
     mark = {"x-session-id": "ses_1"}

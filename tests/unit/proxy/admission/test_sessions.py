@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.admission.sessions import Runaway, Sessions
+from proxy.admission.sessions import LimitExceeded, RequestLimits
 from proxy.dialects.session_marks import sender_of, session_of, trace_of
 
 UUID = "0199c5f2-7d51-7c62-a1c8-6b7f6c1f3f0a"
@@ -98,9 +98,9 @@ class Clock:
 
 
 def test_a_session_may_have_so_many_open_requests() -> None:
-    sessions = Sessions(2, 0, Clock())
+    sessions = RequestLimits(2, 0, Clock())
     assert [sessions.open("a"), sessions.open("a"), sessions.open("b")] == [1, 2, 1]
-    with pytest.raises(Runaway) as over:
+    with pytest.raises(LimitExceeded) as over:
         sessions.open("a")
     assert over.value.retry_after >= 1
     assert "2 open requests" in str(over.value)
@@ -110,46 +110,46 @@ def test_a_session_may_have_so_many_open_requests() -> None:
 
 def test_a_session_may_send_so_many_requests_a_minute() -> None:
     clock = Clock()
-    sessions = Sessions(0, 3, clock)
+    sessions = RequestLimits(0, 3, clock)
     for _ in range(3):
         sessions.open("a")
         sessions.close("a")
         clock.now += 10
-    with pytest.raises(Runaway) as over:
+    with pytest.raises(LimitExceeded) as over:
         sessions.open("a")
     assert over.value.retry_after == 31  # the first of them was 30 s ago
     clock.now += over.value.retry_after
     sessions.open("a")
-    with pytest.raises(Runaway):
+    with pytest.raises(LimitExceeded):
         sessions.open("a")
     clock.now += 600
     assert sessions.open("a") == 5
 
 
 def test_no_caps() -> None:
-    sessions = Sessions(0, 0, Clock())
+    sessions = RequestLimits(0, 0, Clock())
     assert [sessions.open("a") for _ in range(500)][-1] == 500
 
 
 def test_helper_calls_are_no_turns_but_count() -> None:
-    sessions = Sessions(0, 3, Clock())
+    sessions = RequestLimits(0, 3, Clock())
     assert sessions.open("a", helper=True) == 0
     assert not sessions.has_tools("a")
     assert sessions.open("a", tools=True) == 1
     assert sessions.open("a") == 2
     assert sessions.has_tools("a")
     assert not sessions.has_tools("b")
-    with pytest.raises(Runaway):
+    with pytest.raises(LimitExceeded):
         sessions.open("a", helper=True)
 
 
 def test_idle_sessions_are_forgotten_open_ones_are_not() -> None:
-    sessions = Sessions(1, 0, Clock(), limit=10)
+    sessions = RequestLimits(1, 0, Clock(), limit=10)
     sessions.open("busy")
     for number in range(50):
         sessions.open(f"s{number}")
         sessions.close(f"s{number}")
     assert len(sessions) == 10
-    with pytest.raises(Runaway):
+    with pytest.raises(LimitExceeded):
         sessions.open("busy")
     sessions.close("nobody")

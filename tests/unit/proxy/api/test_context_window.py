@@ -15,7 +15,7 @@ from core.settings import ProxySettings
 from engine.app import MAX_BODY
 from engine.app import create_app as engine_app
 from engine.server.lifecycle import Engine
-from proxy.api.handler import Desk
+from proxy.api.handler import RequestHandler
 from proxy.endpoint import create_app
 from proxy.main import http_config
 from tests.support.engine_client import Driver
@@ -213,7 +213,7 @@ async def embedded(home: Path, *, strict: bool) -> AsyncIterator[tuple[httpx.Asy
         await driver.until("ROLLING")
         swarm: Any = SimpleNamespace(url=url)
         w = await stack.enter_async_context(world(home, swarm))
-        front = create_app(w.seat, w.groups, desk=Desk(w.seat, w.groups))
+        front = create_app(w.seat, w.groups, desk=RequestHandler(w.seat, w.groups))
         base = await stack.enter_async_context(
             served(front, http_config(w.seat.settings.proxy, front))
         )

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from proxy.api.metrics import Meter
+from proxy.api.metrics import RequestMetrics
 from proxy.api.prometheus import CONTENT_TYPE, line
 from tests.support.front import BODIES, fronted
 from tests.support.scripted_swarm import ScriptedSwarm
@@ -102,7 +102,7 @@ def test_labels_are_escaped() -> None:
 
 
 def test_buckets_add_up() -> None:
-    meter = Meter()
+    meter = RequestMetrics()
     for seconds in (0.1, 0.3, 0.4, 1e9):
         meter.answered([], seconds)
     assert sum(meter._latencies) == 4

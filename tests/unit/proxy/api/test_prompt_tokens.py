@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.api.prompt_tokens import BYTES_PER_TOKEN, IMAGE_TOKENS, PAIRS, REMEMBERED, TokenGauge
+from proxy.api.prompt_tokens import BYTES_PER_TOKEN, IMAGE_TOKENS, PAIRS, REMEMBERED, TokenEstimator
 from proxy.dialects.messages.request import read_count, read_messages
 from proxy.dialects.request import ChatRequest
 
@@ -28,7 +28,7 @@ def counted(*texts: str, **more: Any) -> ChatRequest:
 
 def test_a_prompt_just_answered_is_known_exactly() -> None:
     tool = {"name": "f", "input_schema": {"type": "object"}}
-    gauge = TokenGauge()
+    gauge = TokenEstimator()
     request = asked("Say hello.", tools=[tool], model="a", temperature=0.5)
     assert not gauge.knows(counted("Say hello.", tools=[tool]))
     gauge.learn(request, 17)
@@ -41,7 +41,7 @@ def test_a_prompt_just_answered_is_known_exactly() -> None:
 
 
 def test_a_prompt_that_goes_on_adds_only_what_is_new() -> None:
-    gauge = TokenGauge()
+    gauge = TokenEstimator()
     gauge.learn(asked("x" * 4000), 5000)
     longer = asked("x" * 4000, "answer", "next")
     added = gauge.estimate(longer) - 5000
@@ -50,12 +50,12 @@ def test_a_prompt_that_goes_on_adds_only_what_is_new() -> None:
 
 
 def test_before_anything_is_learned() -> None:
-    estimate = TokenGauge().estimate(asked("x" * 35_000))
+    estimate = TokenEstimator().estimate(asked("x" * 35_000))
     assert abs(estimate - 35_000 / BYTES_PER_TOKEN) < 100
 
 
 def test_the_ratio_is_learned_and_odd_pairs_do_not_move_it() -> None:
-    gauge = TokenGauge()
+    gauge = TokenEstimator()
     for n in range(20):
         gauge.learn(asked(f"{n}" + "x" * 10_000), 5_000)
     gauge.learn(asked("cut to fit" * 5_000), 100)  # not plausible
@@ -67,7 +67,7 @@ def test_the_ratio_is_learned_and_odd_pairs_do_not_move_it() -> None:
 
 def test_short_prompts_tell_of_short_ones() -> None:
     """A template's fixed part weighs more in them."""
-    gauge = TokenGauge()
+    gauge = TokenEstimator()
     for n in range(10):
         gauge.learn(asked(f"{n:04}"), 40)
         gauge.learn(asked(f"{n}" + "x" * 20_000), 5_000)
@@ -79,7 +79,7 @@ def test_images_count_apart() -> None:
     image = {"type": "image", "source": {"type": "base64", "data": "A" * 100_000}}
     body = {"max_tokens": 5, "messages": [{"role": "user", "content": [image]}]}
     request = read_messages(json.dumps(body).encode(), JSON)
-    gauge = TokenGauge()
+    gauge = TokenEstimator()
     assert IMAGE_TOKENS <= gauge.estimate(request) < IMAGE_TOKENS + 100
     gauge.learn(request, 300)
     assert gauge.estimate(request) == 300
@@ -87,7 +87,7 @@ def test_images_count_apart() -> None:
 
 
 def test_what_is_remembered_is_bounded() -> None:
-    gauge = TokenGauge()
+    gauge = TokenEstimator()
     for n in range(REMEMBERED + 5):
         gauge.learn(asked(str(n)), 10)
     assert not gauge.knows(asked("0"))
@@ -98,7 +98,7 @@ def test_what_is_remembered_is_bounded() -> None:
 
 @given(st.lists(st.tuples(st.text(max_size=50), st.integers(-5, 1000)), max_size=20), st.text())
 def test_an_estimate_is_always_at_least_one(pairs: list[tuple[str, int]], text: str) -> None:
-    gauge = TokenGauge()
+    gauge = TokenEstimator()
     for told, tokens in pairs:
         gauge.learn(asked(told), tokens)
     assert gauge.estimate(asked(text)) >= 1

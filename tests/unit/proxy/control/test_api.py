@@ -26,13 +26,13 @@ from core.events import (
 from core.journal.writer import Journal, JournalError
 from core.reducer import reduce
 from core.settings import ProxySettings, Settings
-from proxy.context import Seat
+from proxy.context import ProxyContext
 from proxy.control.api import Control
 from proxy.control.client import ControlClient, ControlError, ControlLost, Reset
 from proxy.control.dispatch import CommandDispatcher
 from proxy.control.group_commands import GroupCommands
 from proxy.dataset_rows import Row, Rows
-from proxy.http.router import FrontDoor
+from proxy.http.router import Router
 from proxy.main import http_config
 from proxy.rewards.model.source import ComposedSource
 from tests.support.kept_swarm import KeptSwarm
@@ -67,7 +67,7 @@ class FakeGroupCommands(GroupCommands):
 class Desk:
     """A proxy's control API with nothing behind it."""
 
-    def __init__(self, seat: Seat, groups: FakeGroupCommands, url: str) -> None:
+    def __init__(self, seat: ProxyContext, groups: FakeGroupCommands, url: str) -> None:
         self.seat = seat
         self.groups = groups
         self.url = url
@@ -84,7 +84,7 @@ async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
         async with Tasks("test") as tasks:
             bus = Bus(journal, "run")
             rewards = ComposedSource()
-            seat = Seat(Settings(), journal, bus, {}, rewards, Rows(), tasks, "me")
+            seat = ProxyContext(Settings(), journal, bus, {}, rewards, Rows(), tasks, "me")
             orders = CommandDispatcher(seat, cast(Any, groups), groups)
             async with served(Control(seat, orders, "secret", frozenset()).app()) as url:
                 yield Desk(seat, groups, url)
@@ -354,7 +354,7 @@ async def test_bodies_for_the_control_api_count_towards_the_bound_on_all(tmp_pat
     right = {"authorization": "Bearer secret"}
     async with desk(tmp_path) as one:
         orders = CommandDispatcher(one.seat, cast(Any, one.groups), one.groups)
-        app = FrontDoor({}, Control(one.seat, orders, "secret", frozenset()).app(), small)
+        app = Router({}, Control(one.seat, orders, "secret", frozenset()).app(), small)
         async with (
             served(app, http_config(small, app)) as url,
             httpx.AsyncClient(base_url=url, headers=right) as client,

@@ -11,7 +11,7 @@ from ajet_swarm.common.errors import AjetError
 from core.commands import COMMANDS, CommandError, validate
 from core.events import AlertRaised, CheckpointsListed
 from proxy.control.dispatch import CommandDispatcher
-from proxy.servers.extensions import LISTED, look, tokens
+from proxy.servers.extensions import LISTED, refresh_checkpoints, tokens
 from tests.support.kept_swarm import KeptSwarm
 from tests.support.seat import World, world
 
@@ -145,7 +145,7 @@ async def test_a_server_without_checkpoints_says_so(tmp_path: Path) -> None:
             await tokens(made.seat, "e1", "s")
         assert made.swarm.stops == 0
         assert listed(made) is None
-        await look(made.seat, made.server)
+        await refresh_checkpoints(made.seat, made.server)
         assert not made.kinds(CheckpointsListed)
 
 
@@ -154,12 +154,12 @@ async def test_only_a_list_that_differs_is_news_and_it_is_bounded(tmp_path: Path
         kept.saved = {f"step-{number:06}": number for number in range(LISTED + 4)}
         kept._facts = lambda name: {"name": name, "step": kept.saved[name], "at": 5.0}  # type: ignore[method-assign] # the same at each look
         for _ in range(3):
-            assert len(await look(made.seat, made.server)) == LISTED + 4
+            assert len(await refresh_checkpoints(made.seat, made.server)) == LISTED + 4
         (event,) = made.kinds(CheckpointsListed)
         assert (len(event.checkpoints), event.more) == (LISTED, 4)
         kept.paths = ()
         await made.server.client.features(again=True)
-        await look(made.seat, made.server)
+        await refresh_checkpoints(made.seat, made.server)
         assert listed(made) is None
 
 

@@ -18,12 +18,12 @@ from core.commands import COMMANDS
 from core.runtime.home import Home
 from core.settings import Settings
 from core.state import State
-from proxy.context import Seat
+from proxy.context import ProxyContext
 from proxy.control.api import Control
 from proxy.control.client import ControlClient, ControlError
 from proxy.control.watch_only import OnlyLooking, ReadOnlyTransport, WatchOnlyCommands, watch_app
 from proxy.main import ProxyOptions, _parts, http_config
-from proxy.servers.slots import look
+from proxy.servers.slots import read_details
 from tests.support.scripted_swarm import ScriptedSwarm
 from tests.support.served import served
 
@@ -43,7 +43,7 @@ READS = frozenset(
 
 @dataclass
 class Watcher:
-    seat: Seat
+    seat: ProxyContext
     http: httpx.AsyncClient
     control: ControlClient
 
@@ -186,7 +186,7 @@ async def test_what_a_server_does_not_tell_is_named(tmp_path: Path) -> None:
         await w.until(lambda: w.state.servers["gpu"].state == "ROLLING")
         swarm.fail_always("/get_episode_buffer", 500)
         swarm.fail_always("/get_verbose_logs", 404)
-        told = await look(w.seat, "gpu")
+        told = await read_details(w.seat, "gpu")
         assert told.free is None
         assert told.claimed is None
         assert len(told.missing) == 1

@@ -15,7 +15,7 @@ from proxy.dialects.common import (
     trains,
 )
 from proxy.dialects.session_marks import session_of
-from proxy.http.errors import Refusal
+from proxy.http.errors import ApiError
 
 JSON = "application/json"
 
@@ -29,7 +29,7 @@ def test_numbers(given: Any, expected: float) -> None:
 
 @pytest.mark.parametrize("given", [None, [], {}, "a", "inf", "nan", "1e999", 10**400])
 def test_what_is_no_number(given: Any) -> None:
-    with pytest.raises(Refusal, match="Input should be a"):
+    with pytest.raises(ApiError, match="Input should be a"):
         number("x", given)
 
 
@@ -43,7 +43,7 @@ def test_integers(given: Any, expected: int) -> None:
     "given", [None, [], 1.5, "1.5", float("inf"), 2**63, -(2**63) - 1, 10**4000, "9" * 5000]
 )
 def test_what_is_no_integer(given: Any) -> None:
-    with pytest.raises(Refusal, match="Input should be ") as caught:
+    with pytest.raises(ApiError, match="Input should be ") as caught:
         integer("x", given)
     assert caught.value.param == "body.x"
 
@@ -57,7 +57,7 @@ def test_flags(given: Any, expected: bool) -> None:
 
 @pytest.mark.parametrize("given", [None, 2, "", "maybe", [], {}])
 def test_what_is_no_flag(given: Any) -> None:
-    with pytest.raises(Refusal, match="valid boolean"):
+    with pytest.raises(ApiError, match="valid boolean"):
         flag("x", given)
 
 

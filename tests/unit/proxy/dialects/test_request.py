@@ -7,7 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.dialects.request import PIECES, deltas, goes_on, pieces, usage_of, whole_text, winner
+from proxy.dialects.request import (
+    PIECES,
+    deltas,
+    goes_on,
+    pieces,
+    public_answer,
+    usage_of,
+    whole_text,
+)
 from tests.unit.proxy.dialects.chat_forms import QUICK, made
 
 FAMILY = "\U0001f468\u200d\U0001f469\u200d\U0001f467"
@@ -47,7 +55,9 @@ def test_calls_get_ids_that_stay() -> None:
     told = [call["function"]["arguments"] for call in one.tool_calls]
     assert told == ['{"x":1}', "{}", "{}"]
     nameless = {"choices": [{"message": {"tool_calls": calls}}]}
-    assert winner(nameless).tool_calls[1]["id"] != winner(nameless).tool_calls[1]["id"]
+    assert (
+        public_answer(nameless).tool_calls[1]["id"] != public_answer(nameless).tool_calls[1]["id"]
+    )
 
 
 def test_usage_of_several_choices() -> None:

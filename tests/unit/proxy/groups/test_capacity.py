@@ -8,13 +8,13 @@ import pytest
 
 from core.events import AlertRaised, ClaimIntended
 from proxy.dialects.chat.request import read_request
-from proxy.groups.waiter import Ticket
-from proxy.http.errors import Refusal
+from proxy.groups.waiter import AnswerWaiter
+from proxy.http.errors import ApiError
 from tests.support.scripted_swarm import ScriptedSwarm
 from tests.support.seat import HEADERS, World, settings, world
 
 
-async def ask(w: World, n: int, text: str = "hi") -> Ticket:
+async def ask(w: World, n: int, text: str = "hi") -> AnswerWaiter:
     told = {"model": "m", "n": n, "messages": [{"role": "user", "content": text}]}
     return await w.groups.submit(read_request(json.dumps(told).encode(), HEADERS, "host"))
 
@@ -24,7 +24,7 @@ async def test_choices_that_cannot_be_had_are_a_400_before_anything_is_claimed(
 ) -> None:
     async with ScriptedSwarm(batch=2) as swarm, world(tmp_path, swarm) as w:
         await w.until(lambda: w.server.watcher.pool)
-        with pytest.raises(Refusal, match="n must be at most 8, got 9") as refused:
+        with pytest.raises(ApiError, match="n must be at most 8, got 9") as refused:
             await ask(w, 9)
         assert (refused.value.status, refused.value.param) == (400, "n")
         assert not w.kinds(ClaimIntended)
@@ -34,12 +34,14 @@ async def test_choices_that_cannot_be_had_are_a_400_before_anything_is_claimed(
 async def test_no_request_takes_a_whole_batch(tmp_path: Path) -> None:
     few = settings(proxy={"most_choices": 5})
     async with ScriptedSwarm(batch=64) as swarm, world(tmp_path, swarm) as w:
-        with pytest.raises(Refusal, match=r"n must be at most 16, got 65. \(parameter=n, value=65"):
+        with pytest.raises(
+            ApiError, match=r"n must be at most 16, got 65. \(parameter=n, value=65"
+        ):
             await ask(w, 65)
         assert (await w.reply(await ask(w, 16))).answers
     (tmp_path / "few").mkdir()
     async with ScriptedSwarm(batch=64) as swarm, world(tmp_path / "few", swarm, few) as w:
-        with pytest.raises(Refusal, match="n must be at most 5, got 6"):
+        with pytest.raises(ApiError, match="n must be at most 5, got 6"):
             await ask(w, 6)
 
 

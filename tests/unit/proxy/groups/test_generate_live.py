@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from core.events import AnswerReturned, CandidateFailed
-from proxy.groups.run import Piece, Reply, Ticket
+from proxy.groups.run import AnswerWaiter, Delta, FinalAnswer
 from tests.support.scripted_swarm import Cut, ScriptedSwarm
 from tests.support.seat import World, sent, settings, world
 
@@ -15,13 +15,13 @@ LIVE = settings(proxy={"answer": "live"})
 NO_RETRY = settings(proxy={"answer": "live"}, rewards={"retries": 0})
 
 
-async def read(ticket: Ticket) -> tuple[str, Reply]:
+async def read(ticket: AnswerWaiter) -> tuple[str, FinalAnswer]:
     """Everything a stream tells, and its end."""
     text = ""
     async with asyncio.timeout(30):
         while True:
             told = await ticket.next(1.0)
-            if isinstance(told, Piece):
+            if isinstance(told, Delta):
                 text += told.delta.get("content") or ""
             elif told is not None:
                 return text, told
@@ -72,7 +72,7 @@ async def test_pieces_come_before_the_rest_is_there(tmp_path: Path) -> None:
         w.swarm.streaming, w.swarm.on_token, w.swarm.answer = "tokens", on_token, answer
         ticket = await w.ask(stream=True)
         told = await ticket.next(5.0)
-        assert told == Piece({"content": "one "})
+        assert told == Delta({"content": "one "})
         assert await ticket.next(0.01) is None
         late = await w.ask(stream=True)  # a retry of the same bytes reads from the start
         assert late.group_id == ticket.group_id
@@ -200,7 +200,7 @@ async def test_who_leaves_in_the_midst_frees_the_episodes(tmp_path: Path) -> Non
 
         w.swarm.streaming, w.swarm.answer, w.swarm.on_token = "tokens", words, on_token
         ticket = await w.ask(stream=True)
-        assert isinstance(await ticket.next(5.0), Piece)
+        assert isinstance(await ticket.next(5.0), Delta)
         ticket.leave()
         await w.closed()
         assert w.group(ticket).cause == "client left"

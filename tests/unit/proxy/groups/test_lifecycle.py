@@ -19,7 +19,7 @@ from core.events import (
     RatingAwaited,
 )
 from proxy.dataset_rows import Row
-from proxy.groups.waiter import Reply
+from proxy.groups.waiter import FinalAnswer
 from proxy.rewards.source import RequestReport
 from tests.support.scripted_swarm import ScriptedSwarm
 from tests.support.seat import sent, settings, world
@@ -238,7 +238,7 @@ async def test_closing_gives_everything_back(tmp_path: Path) -> None:
             await w.open("GENERATING")
         assert not swarm.claimed()
         reply = await ticket.next(0.1)
-        assert isinstance(reply, Reply)
+        assert isinstance(reply, FinalAnswer)
         assert reply.refusal is not None
         assert reply.refusal.status == 503
         assert w.group(ticket).cause == "the proxy stopped"

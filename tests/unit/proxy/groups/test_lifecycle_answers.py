@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from core.events import AnswerReturned, GroupOpened
-from proxy.http.errors import Refusal
+from proxy.http.errors import ApiError
 from tests.support.scripted_swarm import ScriptedSwarm
 from tests.support.seat import settings, world
 
@@ -82,7 +82,7 @@ async def test_no_episode_within_the_budget(tmp_path: Path) -> None:
 
 async def test_an_engine_that_is_off_is_refused_before_any_claim(tmp_path: Path) -> None:
     async with ScriptedSwarm(state="OFFLINE") as swarm, world(tmp_path, swarm) as w:
-        with pytest.raises(Refusal) as refused:
+        with pytest.raises(ApiError) as refused:
             await w.ask()
         assert (refused.value.status, refused.value.retry_after) == (503, 60)
         assert not w.groups.serving
@@ -109,7 +109,7 @@ async def test_overload_is_refused_before_any_claim(tmp_path: Path) -> None:
         world(tmp_path, swarm, settings(proxy={"queue_limit": 2})) as w,
     ):
         tickets = [await w.ask("a"), await w.ask("b")]
-        with pytest.raises(Refusal, match="currently busy") as refused:
+        with pytest.raises(ApiError, match="currently busy") as refused:
             await w.ask("c")
         assert refused.value.retry_after == 2
         for ticket in tickets:
@@ -125,7 +125,7 @@ async def test_draining_takes_no_new_requests_and_ends_those_in_flight(tmp_path:
         assert await w.groups.drain(5.0)
         assert (await w.reply(ticket)).why == "winner"
         assert len(w.swarm.ends) == 4
-        with pytest.raises(Refusal):
+        with pytest.raises(ApiError):
             await w.ask("late")
 
 

@@ -12,7 +12,7 @@ import ajet_swarm.api.watcher
 import ajet_swarm.claims.releases
 from ajet_swarm.common.tasks import Deadline, Limit
 from core.events import CandidateFailed
-from proxy.http.errors import Refusal
+from proxy.http.errors import ApiError
 from proxy.servers.server_facts import is_down
 from tests.support.scripted_swarm import ScriptedSwarm
 from tests.support.seat import World, settings, world
@@ -108,7 +108,7 @@ async def test_a_server_that_stays_away_ends_the_wait(
         assert reply.refusal.message == "The engine cannot be reached. Please try again later."
         assert trouble(w) == word
         assert not w.groups.serving
-        with pytest.raises(Refusal) as refused:
+        with pytest.raises(ApiError) as refused:
             await w.ask("another")
         assert refused.value.status == 503
         await w.closed()
@@ -168,7 +168,7 @@ async def test_who_is_turned_away_has_a_server_that_is_gone_looked_for(
         await w.until(lambda: watcher._eager)  # it is to be swept once it is back
         await w.until(lambda: not (watcher._polling or watcher._awake.is_set()))  # no poll is near
         back(w)
-        with pytest.raises(Refusal):
+        with pytest.raises(ApiError):
             await w.ask()
         await w.until(lambda: not is_down(w.server.watcher.current))
         assert (await w.reply(await w.ask())).why == "winner"

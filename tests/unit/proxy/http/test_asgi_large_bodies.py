@@ -9,7 +9,7 @@ import pytest
 
 import proxy.dialects.common
 import proxy.http.asgi
-from proxy.http.asgi import LONG, apart
+from proxy.http.asgi import LONG, parse_body
 from proxy.http.json_limits import check_values
 from tests.support.front import ASKED, BODIES, fronted
 
@@ -21,8 +21,8 @@ async def test_the_loop_goes_on_while_a_large_body_is_read() -> None:
         return went_on.wait(20)
 
     asyncio.get_running_loop().call_later(0.01, went_on.set)
-    assert await apart(b"x" * (LONG + 1), read)
-    assert await apart(b"x", threading.current_thread) is threading.current_thread()
+    assert await parse_body(b"x" * (LONG + 1), read)
+    assert await parse_body(b"x", threading.current_thread) is threading.current_thread()
 
 
 @pytest.mark.parametrize(

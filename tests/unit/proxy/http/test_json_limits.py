@@ -15,7 +15,7 @@ from proxy.dialects.chat.request import chat_dialect
 from proxy.dialects.messages.request import MESSAGES
 from proxy.dialects.responses.request import RESPONSES
 from proxy.dialects.validation import MOST_STOPS
-from proxy.http.errors import Refusal
+from proxy.http.errors import ApiError
 from proxy.http.json_limits import MOST_FIELDS, MOST_VALUES, check_values, has_more_values
 
 CHAT = chat_dialect("reasoning")
@@ -27,7 +27,7 @@ def handled(dialect: Dialect, data: bytes) -> str:
     """Read a body, find its conversation; what it is answered with, if it is refused."""
     try:
         request = dialect.read(data, JSON, "here")
-    except Refusal as refusal:
+    except ApiError as refusal:
         return dialect.refusal(refusal).decode()
     Conversations().match(request.messages)
     return ""

@@ -15,9 +15,9 @@ from core.runtime.sockets import bind
 from core.settings import ProxySettings
 from proxy.http import asgi
 from proxy.http.asgi import Receive, Scope, Send, headers_of, read_body, send_json, send_refusal
-from proxy.http.errors import Refusal
-from proxy.http.router import FrontDoor
-from proxy.http.tls_listener import Server
+from proxy.http.errors import ApiError
+from proxy.http.router import Router
+from proxy.http.tls_listener import HttpServer
 from proxy.main import http_config
 from tests.support.served import served
 from tests.support.tls import certificate
@@ -30,7 +30,7 @@ async def where_from(scope: Scope, receive: Receive, send: Send) -> None:
     """Answers with the client's address and the scheme."""
     try:
         await read_body(headers_of(scope), receive, 1 << 20)
-    except Refusal as refusal:
+    except ApiError as refusal:
         await send_refusal(send, refusal, refusal.body())
         return
     body = msgspec.json.encode([scope["client"][0], scope["scheme"]])
@@ -39,7 +39,7 @@ async def where_from(scope: Scope, receive: Receive, send: Send) -> None:
 
 def config(**more: Any) -> tuple[Any, ProxySettings]:
     settings = msgspec.convert(more, ProxySettings)
-    return http_config(settings, cast(FrontDoor, where_from)), settings
+    return http_config(settings, cast(Router, where_from)), settings
 
 
 @contextlib.asynccontextmanager
@@ -47,7 +47,7 @@ async def secured(folder: Path, **more: Any) -> AsyncIterator[int]:
     """Gives the port of the proxy's own server, under TLS."""
     cert, key = certificate(folder)
     told, settings = config(tls_cert=cert, tls_key=key, **more)
-    server = Server(told, settings.header_timeout, settings.max_connections)
+    server = HttpServer(told, settings.header_timeout, settings.max_connections)
     with bind("127.0.0.1", 0) as sock:
         async with Tasks("server") as tasks:
             serving = tasks.spawn(server.serve(sockets=[sock]), "http")

@@ -3,23 +3,23 @@
 import asyncio
 
 from ajet_swarm.common.tasks import Begun
-from proxy.servers.claim_priority import LONGEST, MANY, GiveWay
+from proxy.servers.claim_priority import LONGEST, MANY, ClaimPriority
 
 
-def crowd(way: GiveWay, groups: int = MANY) -> None:
+def crowd(way: ClaimPriority, groups: int = MANY) -> None:
     for _ in range(groups):
         way.begin()
 
 
 async def test_few_claims_hold_nobody_up() -> None:
-    way = GiveWay()
+    way = ClaimPriority()
     crowd(way, MANY - 1)
     assert not way.crowded
     assert Begun(way.turn()).done  # without a turn of the loop
 
 
 async def test_who_waits_goes_on_once_few_claim() -> None:
-    way = GiveWay()
+    way = ClaimPriority()
     crowd(way)
     assert way.crowded
     async with asyncio.TaskGroup() as group:
@@ -31,7 +31,7 @@ async def test_who_waits_goes_on_once_few_claim() -> None:
 
 
 async def test_nobody_waits_for_longer_than_that() -> None:
-    way, loop = GiveWay(), asyncio.get_running_loop()
+    way, loop = ClaimPriority(), asyncio.get_running_loop()
     crowd(way, 2 * MANY)
     began = loop.time()
     async with asyncio.timeout(60):
@@ -42,7 +42,7 @@ async def test_nobody_waits_for_longer_than_that() -> None:
 
 
 async def test_one_that_is_cancelled_leaves_the_others_waiting() -> None:
-    way = GiveWay()
+    way = ClaimPriority()
     crowd(way)
     async with asyncio.TaskGroup() as group:
         gone, stays = group.create_task(way.turn()), group.create_task(way.turn())

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from proxy.dialects.chat.chunks import DONE
 from proxy.dialects.chat.completions import COMPLETIONS
 from proxy.dialects.chat.completions_writer import legacy_logprobs
-from proxy.http.errors import Refusal
+from proxy.http.errors import ApiError
 from tests.unit.proxy.dialects.chat_forms import (
     JSON,
     QUICK,
@@ -52,7 +52,7 @@ FOUR = {"prompt_tokens": 1, "completion_tokens": 4}
 
 
 def refused(body: dict[str, Any]) -> dict[str, Any]:
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(ApiError) as caught:
         COMPLETIONS.read(json.dumps(body).encode(), JSON, "")
     said: dict[str, Any] = json.loads(COMPLETIONS.refusal(caught.value))["error"]
     assert said["code"] == 400
@@ -227,7 +227,7 @@ def test_a_live_answer() -> None:
 
 
 def test_an_error_ends_a_stream() -> None:
-    raw = writer(legacy()).error(Refusal(503, 2, "later"))
+    raw = writer(legacy()).error(ApiError(503, 2, "later"))
     assert lines(raw)[1:] == ["[DONE]"]
     assert events(raw)[0]["error"]["code"] == 503
 
@@ -275,6 +275,6 @@ def test_no_body_breaks_reader_and_writer(body: dict[str, Any], prompt: str | No
         assert request.encoded()
         assert json.loads(writer(request).whole([made({"content": "a"})]))
         assert writer(request).opening()
-    except Refusal as refusal:
+    except ApiError as refusal:
         status = refusal.status
     assert status in (200, 400)

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.dialects.chat.request import CHAT, read_request
-from proxy.dialects.request import winner
-from proxy.http.errors import Refusal
+from proxy.dialects.request import public_answer
+from proxy.http.errors import ApiError
 from tests.unit.proxy.dialects.chat_forms import QUICK, TOOLS, made
 
 JSON = {"content-type": "application/json"}
@@ -22,7 +22,7 @@ def read(body: Any, **headers: str) -> Any:
 
 
 def refused(body: Any, **headers: str) -> dict[str, Any]:
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(ApiError) as caught:
         read(body, **headers)
     said: dict[str, Any] = json.loads(caught.value.body())["error"]
     assert said["code"] == caught.value.status
@@ -204,14 +204,14 @@ def test_what_vllm_itself_refuses(fields: dict[str, Any], param: str, message: s
     ids=["no text", "too deep", "too long a number"],
 )
 def test_what_cannot_be_read_at_all(data: bytes) -> None:
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(ApiError) as caught:
         read(data)
     assert caught.value.status == 400
     assert CHAT.refusal(caught.value) == b'{"detail":"There was an error parsing the body"}'
 
 
 def test_the_content_type_must_be_json() -> None:
-    with pytest.raises(Refusal, match="Only 'application/json' is allowed") as caught:
+    with pytest.raises(ApiError, match="Only 'application/json' is allowed") as caught:
         read_request(b"{}", {"content-type": "text/plain"})
     assert caught.value.kind == "Bad Request"
     read_request(
@@ -365,7 +365,7 @@ def test_no_body_breaks_reader_and_writer(body: dict[str, Any], some: Any) -> No
         answer = made({"content": "a", "tool_calls": [call]}, "tool_calls")
         assert json.loads(writer.whole([answer]))
         assert writer.opening() + writer.answer([answer])
-    except Refusal as refusal:
+    except ApiError as refusal:
         status = refusal.status
         refused = CHAT.refusal(refusal)
     assert status in (200, 400)
@@ -375,7 +375,7 @@ def test_no_body_breaks_reader_and_writer(body: dict[str, Any], some: Any) -> No
 @QUICK
 @given(st.binary(max_size=40) | st.text(max_size=40).map(str.encode))
 def test_no_bytes_break_the_reader(data: bytes) -> None:
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(ApiError) as caught:
         read(data)
     assert caught.value.status == 400
     assert json.loads(CHAT.refusal(caught.value))
@@ -389,7 +389,7 @@ def test_no_completion_breaks_the_writer(
     """An upstream may say anything in a message."""
     message = {"content": content, "tool_calls": calls, "reasoning": content}
     choice = {"message": message, "logprobs": logprobs, "finish_reason": usage}
-    answer = winner({"id": calls, "choices": [choice], "usage": usage})
+    answer = public_answer({"id": calls, "choices": [choice], "usage": usage})
     request = read({"messages": HELLO, "logprobs": True, "stream": True})
     writer = CHAT.writer(request, "m", 5)
     assert json.loads(writer.whole([answer]))

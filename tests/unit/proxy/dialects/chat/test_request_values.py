@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from proxy.dialects.chat.request import read_request
-from proxy.http.errors import Refusal
+from proxy.http.errors import ApiError
 from tests.unit.proxy.dialects.chat_forms import chat
 
 HELLO = [{"role": "user", "content": "Say hello."}]
@@ -58,7 +58,7 @@ def read(body: Any) -> Any:
     ],
 )
 def test_of_these_vllm_names_no_field(fields: dict[str, Any], message: str) -> None:
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(ApiError) as caught:
         read({"messages": HELLO, **fields})
     said = json.loads(caught.value.body())["error"]
     assert (said["code"], said["type"], said["param"]) == (400, "BadRequestError", None)
@@ -66,7 +66,7 @@ def test_of_these_vllm_names_no_field(fields: dict[str, Any], message: str) -> N
 
 
 def test_each_bad_key_of_logit_bias_is_named() -> None:
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(ApiError) as caught:
         read({"messages": HELLO, "logit_bias": {"bad1": 50, "7": 1, "bad2": 20}})
     said = json.loads(caught.value.body())["error"]
     assert (said["code"], said["type"], said["param"]) == (400, "BadRequestError", "logit_bias")
@@ -88,7 +88,7 @@ def test_each_bad_key_of_logit_bias_is_named() -> None:
     ],
 )
 def test_structured_outputs_of_wrong_types_are_refused(wanted: Any, param: str) -> None:
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(ApiError) as caught:
         read({"messages": HELLO, "structured_outputs": wanted})
     said = json.loads(caught.value.body())["error"]
     assert (said["code"], said["type"]) == (400, "Bad Request")

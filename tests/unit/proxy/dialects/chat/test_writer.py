@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from proxy.dialects.chat.chunks import DONE, fingerprint
 from proxy.dialects.chat.request import chat_dialect
-from proxy.dialects.request import winner
-from proxy.http.errors import Refusal
+from proxy.dialects.request import public_answer
+from proxy.http.errors import ApiError
 from tests.unit.proxy.dialects.chat_forms import (
     QUICK,
     TOOLS,
@@ -85,7 +85,7 @@ PARIS = {
 @pytest.mark.parametrize("captured", [CHAT_BODY, CUT_BODY, TOOL_BODY])
 def test_a_whole_answer_is_vllms_byte_for_byte(captured: str) -> None:
     request = chat("9552c2119605c039", tools=TOOLS)
-    body = writer(request).whole([winner(json.loads(captured))])
+    body = writer(request).whole([public_answer(json.loads(captured))])
     assert body.decode() == ours(captured)
 
 
@@ -228,7 +228,7 @@ def test_token_ids_only_where_they_are_asked_for() -> None:
 
 
 def test_an_error_ends_a_stream() -> None:
-    raw = writer(chat()).error(Refusal(503, 2, "later"))
+    raw = writer(chat()).error(ApiError(503, 2, "later"))
     assert raw.endswith(DONE)
     said = {"message": "later", "type": "Service Unavailable", "param": None, "code": 503}
     assert events(raw) == [{"error": said}]

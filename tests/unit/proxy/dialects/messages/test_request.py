@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from proxy.dialects.messages.request import count_body, read_count, read_messages
-from proxy.http.errors import Refusal
+from proxy.http.errors import ApiError
 
 JSON = {"content-type": "application/json"}
 HELLO = [{"role": "user", "content": "Say hello."}]
@@ -306,7 +306,7 @@ def test_counting_reads_the_same_prompt_without_a_limit() -> None:
     assert counted.messages == asked.messages
     assert counted.body["tools"] == asked.body["tools"]
     assert (counted.train, counted.stream) == (False, False)
-    with pytest.raises(Refusal, match=r"body\.messages"):
+    with pytest.raises(ApiError, match=r"body\.messages"):
         read_count(b"{}", JSON)
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.dialects.messages.request import MESSAGES, read_count, read_messages
-from proxy.http.errors import Refusal, busy
+from proxy.http.errors import ApiError, overloaded
 
 JSON = {"content-type": "application/json"}
 ASKED = {"model": "tiny", "max_tokens": 64, "messages": [{"role": "user", "content": "x"}]}
@@ -18,7 +18,7 @@ WEATHER = {"name": "get_weather", "input_schema": {"type": "object"}}
 
 def refused(body: Any) -> dict[str, Any]:
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(ApiError) as caught:
         read_messages(data, JSON)
     assert caught.value.status == 400
     said: dict[str, Any] = json.loads(MESSAGES.refusal(caught.value))
@@ -42,7 +42,7 @@ def test_a_body_that_is_no_object_is_refused_as_in_the_other_dialects() -> None:
     for data in (b"", b"[]", b'"text"'):
         assert refused(data)["error"]["param"] == "body"
     assert refused(b'{"a": "\xff"}')["detail"]
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(ApiError) as caught:
         read_messages(b"{}", {"content-type": "text/plain"})
     assert json.loads(MESSAGES.refusal(caught.value))["error"]["type"] == "Bad Request"
 
@@ -119,12 +119,12 @@ def test_errors_in_anthropics_words(fields: dict[str, Any], word: str) -> None:
     ],
 )
 def test_each_status_has_its_word(status: int, kind: str) -> None:
-    said = json.loads(MESSAGES.refusal(Refusal(status, None, "no")))
+    said = json.loads(MESSAGES.refusal(ApiError(status, None, "no")))
     assert said == {"type": "error", "error": {"type": kind, "message": "no"}}
 
 
 def test_overload() -> None:
-    said = json.loads(MESSAGES.refusal(busy(2)))
+    said = json.loads(MESSAGES.refusal(overloaded(2)))
     assert said["error"]["type"] == "overloaded_error"
     assert said["error"]["message"].startswith("The engine is currently busy")
 
@@ -151,7 +151,7 @@ CONTINUED = {
 def test_a_thread_is_refused_so_that_the_sdk_sends_the_whole(
     body: dict[str, Any], reader: Callable[..., Any]
 ) -> None:
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(ApiError) as caught:
         reader(json.dumps(body).encode(), {**JSON, "anthropic-beta": "message-threads-2026-08-12"})
     assert caught.value.status == 400
     said = json.loads(MESSAGES.refusal(caught.value))
@@ -218,7 +218,7 @@ def test_no_body_breaks_the_reader(fields: dict[str, Any], messages: Any) -> Non
         said, request = None, None
         try:
             request = reader(data, JSON)
-        except Refusal as caught:
+        except ApiError as caught:
             said, request = caught, None
         if request is None:
             assert said is not None
@@ -232,5 +232,5 @@ def test_no_body_breaks_the_reader(fields: dict[str, Any], messages: Any) -> Non
 
 @given(st.binary(max_size=60))
 def test_no_bytes_break_the_reader(data: bytes) -> None:
-    with pytest.raises(Refusal):
+    with pytest.raises(ApiError):
         read_messages(data, JSON)

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from proxy.dialects.base import Writer
 from proxy.dialects.messages.request import MESSAGES, read_messages
-from proxy.dialects.request import Winner, deltas, winner
-from proxy.http.errors import Refusal
+from proxy.dialects.request import PublicAnswer, deltas, public_answer
+from proxy.http.errors import ApiError
 
 JSON = {"content-type": "application/json"}
 USAGE = {"prompt_tokens": 42, "completion_tokens": 33, "total_tokens": 75}
@@ -31,9 +31,11 @@ def writer() -> Writer:
     return MESSAGES.writer(asked(), "tiny", 5)
 
 
-def made(message: dict[str, Any], finish: str = "stop", **more: Any) -> Winner:
+def made(message: dict[str, Any], finish: str = "stop", **more: Any) -> PublicAnswer:
     choice = {"index": 0, "message": {"role": "assistant", **message}, "finish_reason": finish}
-    return winner({"id": "x", "model": "unknown", "choices": [choice | more], "usage": USAGE})
+    return public_answer(
+        {"id": "x", "model": "unknown", "choices": [choice | more], "usage": USAGE}
+    )
 
 
 def events(raw: bytes) -> list[dict[str, Any]]:
@@ -114,7 +116,7 @@ def test_a_whole_message_has_vllms_keys_in_their_order() -> None:
 
 def test_reasons_to_stop() -> None:
     half = {**PARIS, "function": {"name": "f", "arguments": '{"city": "Pa'}}
-    cases: list[tuple[Winner, str, str | None]] = [
+    cases: list[tuple[PublicAnswer, str, str | None]] = [
         (made({"content": "a"}), "end_turn", None),
         (made({"content": "a"}, "length"), "max_tokens", None),
         (made({"content": "a"}, "content_filter"), "refusal", None),
@@ -260,14 +262,14 @@ def test_an_error_ends_a_stream() -> None:
     """`event: error` must be there: without it the official client shows an empty answer."""
     live = writer()
     begun = live.piece({"content": "Hel"})
-    raw = live.error(Refusal(503, 2, "later"))
+    raw = live.error(ApiError(503, 2, "later"))
     assert raw == (
         b'event: content_block_stop\ndata: {"type":"content_block_stop","index":0}\n\n'
         b'event: error\ndata: {"type":"error","error":{"type":"overloaded_error",'
         b'"message":"later"}}\n\n'
     )
     assert [one["type"] for one in events(begun + raw)][-1] == "error"
-    assert writer().error(Refusal(500, None, "no")).startswith(b"event: error\n")
+    assert writer().error(ApiError(500, None, "no")).startswith(b"event: error\n")
 
 
 # --- both ----------------------------------------------------------------------------------------

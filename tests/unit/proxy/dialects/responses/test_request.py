@@ -7,7 +7,7 @@ import pytest
 
 from proxy.dialects.request import ChatRequest
 from proxy.dialects.responses.request import RESPONSES
-from proxy.http.errors import Refusal
+from proxy.http.errors import ApiError
 
 JSON = {"content-type": "application/json"}
 WEATHER = {"type": "function", "name": "get_weather", "parameters": {"type": "object"}}
@@ -18,8 +18,8 @@ def read(body: Any, **headers: str) -> ChatRequest:
     return RESPONSES.read(json.dumps(body).encode(), JSON | named, "127.0.0.1")
 
 
-def refused(body: Any) -> Refusal:
-    with pytest.raises(Refusal) as caught:
+def refused(body: Any) -> ApiError:
+    with pytest.raises(ApiError) as caught:
         read(body)
     return caught.value
 

@@ -9,10 +9,10 @@ import pytest
 from openai import NotFoundError, OpenAI
 from pydantic import BaseModel
 
-from proxy.dialects.request import ChatRequest, winner
+from proxy.dialects.request import ChatRequest, public_answer
 from proxy.dialects.responses.request import responses
-from proxy.dialects.responses.store import Kept
-from proxy.http.errors import Refusal
+from proxy.dialects.responses.store import ResponseStore
+from proxy.http.errors import ApiError
 
 USAGE = {"prompt_tokens": 5, "completion_tokens": 7}
 TOOL: Any = {"type": "function", "name": "get_weather", "parameters": {"type": "object"}}
@@ -25,21 +25,21 @@ class Server:
     def __init__(self, message: dict[str, Any], finish: str = "stop") -> None:
         self.message = message
         self.finish = finish
-        self.fault: Refusal | None = None
+        self.fault: ApiError | None = None
         self.asked: list[ChatRequest] = []
-        self._dialect = responses(Kept())
+        self._dialect = responses(ResponseStore())
 
     def __call__(self, request: httpx.Request) -> httpx.Response:
         headers = {name.lower(): value for name, value in request.headers.items()}
         try:
             asked = self._dialect.read(request.content, headers, "")
-        except Refusal as no:
+        except ApiError as no:
             told = {"content-type": "application/json"}
             return httpx.Response(no.status, headers=told, content=self._dialect.refusal(no))
         self.asked.append(asked)
         writer = self._dialect.writer(asked, "tiny", 1)
         choice = {"message": self.message, "finish_reason": self.finish}
-        one = winner({"id": f"c{len(self.asked)}", "choices": [choice], "usage": USAGE})
+        one = public_answer({"id": f"c{len(self.asked)}", "choices": [choice], "usage": USAGE})
         if not asked.stream:
             told = {"content-type": "application/json"}
             return httpx.Response(200, headers=told, content=writer.whole([one]))
@@ -160,7 +160,7 @@ def test_faults_reach_the_caller() -> None:
     with client(server) as openai:
         with pytest.raises(NotFoundError, match="resp_1"):
             openai.responses.create(model="tiny", input="x", previous_response_id="resp_1")
-        server.fault = Refusal(502, None, "All candidates failed.")
+        server.fault = ApiError(502, None, "All candidates failed.")
         *_, last = openai.responses.create(model="tiny", input="x", stream=True)
     assert last.type == "response.failed"
     assert last.response.error is not None

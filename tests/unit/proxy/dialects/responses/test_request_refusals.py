@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.dialects.responses.request import RESPONSES
-from proxy.http.errors import Refusal
+from proxy.http.errors import ApiError
 
 JSON = {"content-type": "application/json"}
 
 
-def refused(body: Any) -> Refusal:
-    with pytest.raises(Refusal) as caught:
+def refused(body: Any) -> ApiError:
+    with pytest.raises(ApiError) as caught:
         RESPONSES.read(json.dumps(body).encode(), JSON, "")
     return caught.value
 
@@ -136,7 +136,7 @@ def status_of(data: bytes) -> int:
     """What the reader says; a request that passes can be sent on and answered."""
     try:
         request = RESPONSES.read(data, JSON, "")
-    except Refusal as no:
+    except ApiError as no:
         return no.status
     assert request.encoded()
     assert all(isinstance(message["role"], str) for message in request.messages)

@@ -2,13 +2,13 @@
 
 import json
 
-from proxy.dialects.request import winner
+from proxy.dialects.request import public_answer
 from proxy.dialects.responses.request import responses
-from proxy.dialects.responses.store import Kept
+from proxy.dialects.responses.store import ResponseStore
 
 
 def test_items_are_kept_for_a_while() -> None:
-    kept = Kept(most=100)
+    kept = ResponseStore(most=100)
     for name in ("a", "b", "c"):
         kept.put({"id": name, "text": "x" * 20})
     assert kept.get("a") is None  # 3 x 36 bytes are too many
@@ -20,9 +20,9 @@ def test_items_are_kept_for_a_while() -> None:
 
 
 def test_nothing_is_kept_of_who_says_so() -> None:
-    kept = Kept()
+    kept = ResponseStore()
     dialect = responses(kept)
-    one = winner({"choices": [{"message": {"content": "x"}}]})
+    one = public_answer({"choices": [{"message": {"content": "x"}}]})
     for store in (False, True):
         body = json.dumps({"input": "x", "store": store}).encode()
         request = dialect.read(body, {"content-type": "application/json"}, "")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from proxy.dialects.request import ChatRequest
 from proxy.dialects.responses.request import RESPONSES
 from proxy.dialects.responses.tools import custom_arguments, custom_input
-from proxy.http.errors import Refusal
+from proxy.http.errors import ApiError
 
 WEATHER = {"type": "function", "name": "get_weather", "parameters": {"type": "object"}}
 
@@ -125,7 +125,7 @@ def test_tools_that_run_elsewhere_leave_no_trace_upstream() -> None:
     ],
 )
 def test_wrong_tools_are_refused(more: dict[str, Any]) -> None:
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(ApiError) as caught:
         read({"input": "x", **more})
     no = caught.value
     assert no.status == 400

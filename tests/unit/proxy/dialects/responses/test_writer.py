@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.dialects.base import Writer
-from proxy.dialects.request import Winner, deltas, winner
+from proxy.dialects.request import PublicAnswer, deltas, public_answer
 from proxy.dialects.responses.request import responses
-from proxy.dialects.responses.store import Kept
-from proxy.http.errors import Offline, Refusal, Stopping, busy
+from proxy.dialects.responses.store import ResponseStore
+from proxy.http.errors import ApiError, EngineOffline, ProxyStopping, overloaded
 
-RESPONSES = responses(Kept())
+RESPONSES = responses(ResponseStore())
 USAGE = {
     "prompt_tokens": 42,
     "completion_tokens": 33,
@@ -81,9 +81,9 @@ TOOLS = [
 ]
 
 
-def made(finish: str = "stop", logprobs: Any = None, **message: Any) -> Winner:
+def made(finish: str = "stop", logprobs: Any = None, **message: Any) -> PublicAnswer:
     choice = {"message": message, "finish_reason": finish, "logprobs": logprobs}
-    return winner({"choices": [choice], "usage": USAGE})
+    return public_answer({"choices": [choice], "usage": USAGE})
 
 
 def called(name: str, arguments: str, call_id: str = "c1") -> dict[str, Any]:
@@ -110,18 +110,18 @@ def events(raw: bytes) -> list[dict[str, Any]]:
     return found
 
 
-def streamed(one: Winner, **more: Any) -> list[dict[str, Any]]:
+def streamed(one: PublicAnswer, **more: Any) -> list[dict[str, Any]]:
     told = writer(**more)
     return events(told.opening() + told.answer([one]))
 
 
-def live(one: Winner, **more: Any) -> list[dict[str, Any]]:
+def live(one: PublicAnswer, **more: Any) -> list[dict[str, Any]]:
     told = writer(**more)
     raw = told.opening() + b"".join(told.piece(delta) for delta in deltas(one))
     return events(raw + told.finish(one))
 
 
-def whole(one: Winner, **more: Any) -> dict[str, Any]:
+def whole(one: PublicAnswer, **more: Any) -> dict[str, Any]:
     body: dict[str, Any] = json.loads(writer(**more).whole([one]))
     return body
 
@@ -352,19 +352,19 @@ def test_logprobs_are_empty_unless_they_were_asked_for() -> None:
 @pytest.mark.parametrize(
     ("refusal", "code", "message"),
     [
-        (busy(7, "Busy."), "rate_limit_exceeded", "Busy. Please try again in 7s."),
-        (Offline("The engine"), "server_error", Offline("The engine").message),
-        (Stopping(), "server_error", "The server is shutting down. Please try again later."),
-        (Refusal(502, None, "All failed."), "server_error", "All failed."),
-        (Refusal(400, None, "No."), "invalid_prompt", "No."),
+        (overloaded(7, "Busy."), "rate_limit_exceeded", "Busy. Please try again in 7s."),
+        (EngineOffline("The engine"), "server_error", EngineOffline("The engine").message),
+        (ProxyStopping(), "server_error", "The server is shutting down. Please try again later."),
+        (ApiError(502, None, "All failed."), "server_error", "All failed."),
+        (ApiError(400, None, "No."), "invalid_prompt", "No."),
         (
-            Refusal(400, None, "This model's maximum context length is 4096 tokens."),
+            ApiError(400, None, "This model's maximum context length is 4096 tokens."),
             "context_length_exceeded",
             "This model's maximum context length is 4096 tokens.",
         ),
     ],
 )
-def test_a_fault_ends_the_stream(refusal: Refusal, code: str, message: str) -> None:
+def test_a_fault_ends_the_stream(refusal: ApiError, code: str, message: str) -> None:
     told = writer()
     raw = told.opening() + told.piece({"content": "half"}) + told.error(refusal)
     last = events(raw)[-1]
