@@ -28,7 +28,7 @@ class ServerHandle:
     url: str
     client: SwarmApi
     watcher: Watcher
-    desk: GroupClaimer
+    claimer: GroupClaimer
     observes: bool = False
     """An upstream in observe mode: nothing is trained there."""
 

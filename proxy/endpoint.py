@@ -22,7 +22,7 @@ from proxy.http.router import Router
 
 
 def create_app(
-    seat: ProxyContext,
+    context: ProxyContext,
     groups: Groups,
     control: App | None = None,
     desk: RequestHandler | None = None,
@@ -30,20 +30,20 @@ def create_app(
     """The application.
 
     Args:
-        seat: The proxy's shared parts.
+        context: The proxy's shared parts.
         groups: Where requests go.
         control: The control API.
         desk: Where requests are answered; one of its own when left out.
     """
-    table = _table(seat, groups, desk or RequestHandler(seat, groups))
-    return Router(table, control or Starlette(), seat.settings.proxy)
+    table = _table(context, groups, desk or RequestHandler(context, groups))
+    return Router(table, control or Starlette(), context.settings.proxy)
 
 
 def _table(
-    seat: ProxyContext, groups: Groups, desk: RequestHandler
+    context: ProxyContext, groups: Groups, desk: RequestHandler
 ) -> dict[str, Mapping[str, App]]:
-    chat = chat_dialect(seat.settings.proxy.reasoning_field)
-    facts = InfoRoutes(seat, groups, desk.meter, desk.gauge)
+    chat = chat_dialect(context.settings.proxy.reasoning_field)
+    facts = InfoRoutes(context, groups, desk.meter, desk.gauge)
     return {
         "/v1/chat/completions": {"POST": desk.endpoint(chat)},
         "/v1/completions": {"POST": desk.endpoint(COMPLETIONS)},

@@ -49,7 +49,7 @@ class AdmittedRequest(msgspec.Struct, frozen=True):
 
 
 class Admission:
-    """The memory of what came before; one for all servers. Lives on the seat's loop.
+    """The memory of what came before; one for all servers. Lives on the context's loop.
 
     Args:
         settings: Caps, windows and the rules' switch.
@@ -80,13 +80,13 @@ class Admission:
     # --- the same request again -----------------------------------------------------------------
 
     def again(self, request: ChatRequest) -> AnswerWaiter | None:
-        """A ticket of the group that this request asked for before; None when it is a new one."""
+        """A waiter of the group that this request asked for before; None when it is a new one."""
         run = self._joinable.get(request.key)
-        waits = run is not None and run.reply is None and run.stop is None
+        waits = run is not None and run.final_answer is None and run.stop is None
         if run is not None and waits and self._joins(request):
-            ticket = run.join(request.stream)
-            self._bus.publish(RequestJoined(server=run.sense.server.name, group_id=run.group_id))
-            return ticket
+            waiter = run.join(request.stream)
+            self._bus.publish(RequestJoined(server=run.facts.server.name, group_id=run.group_id))
+            return waiter
         if run is not None:
             self._keep(run)
         found = self.replay.find(request.key, request.headers, request.body)
@@ -95,7 +95,7 @@ class Admission:
         group = self._bus.state.groups.get(found.group_id)
         server = group.server if group is not None else ""
         self._bus.publish(RequestReplayed(server=server, group_id=found.group_id))
-        return self.replay.ticket(found, request.stream)
+        return self.replay.waiter(found, request.stream)
 
     def _joins(self, request: ChatRequest) -> bool:
         headers = request.headers
@@ -109,14 +109,14 @@ class Admission:
         """What matters here: the run has its answer."""
         if isinstance(event, AnswerReturned):
             self._keep(run)
-            if run.reply is not None and run.reply.answer is not None:
-                self.conversations.answered(run.request.session, run.reply.answer.message)
+            if run.final_answer is not None and run.final_answer.answer is not None:
+                self.conversations.answered(run.request.session, run.final_answer.answer.message)
 
     def _keep(self, run: GroupRun) -> None:
-        reply = run.reply
+        reply = run.final_answer
         if reply is not None and reply.answers and run.group_id not in self._kept:
             self._kept.add(run.group_id)
-            self.replay.remember(run.request.key, run.group_id, reply, tuple(run.tickets))
+            self.replay.remember(run.request.key, run.group_id, reply, tuple(run.waiters))
 
     # --- a new one ------------------------------------------------------------------------------
 
@@ -139,7 +139,7 @@ class Admission:
             server: Where it would go.
 
         Raises:
-            Refusal: its key or its session is over a cap.
+            ApiError: its key or its session is over a cap.
         """
         headers, body = request.headers, request.body
         key, address, marked = self.lane(request)
@@ -191,7 +191,7 @@ class Admission:
     def opened(self, run: GroupRun) -> None:
         """The request became this run."""
         self._joinable[run.request.key] = run
-        settings, name = self._settings, run.sense.server.name
+        settings, name = self._settings, run.facts.server.name
         gate = self._gates.get(name)
         if gate is None:
             gate = self._gates[name] = FairGate(settings.max_groups)

@@ -41,7 +41,7 @@ def check_model(settings: Settings, asked: str, names: Sequence[str]) -> None:
     """Refuse a model that is not served; only when a name was set. An empty one is served.
 
     Raises:
-        Refusal: vLLM's 404.
+        ApiError: vLLM's 404.
     """
     if settings.proxy.served_model_name and asked and asked not in names:
         raise no_model(asked, names)
@@ -94,7 +94,7 @@ def check_vision(server: ServerHandle, settings: Settings, *, own: bool) -> None
         own: The server is known to run the embedded engine, whose models take text only.
 
     Raises:
-        Refusal: a 400 with the reason. In observe mode the upstream decides.
+        ApiError: a 400 with the reason. In observe mode the upstream decides.
     """
     known = settings.server.get(server.name)
     embedded = own or settings.servers().get(server.name) == "embedded"

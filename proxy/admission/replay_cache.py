@@ -57,7 +57,7 @@ class CachedAnswer(msgspec.Struct, eq=False):
 
 
 class ReplayOwner:
-    """What the ticket of a replayed answer is for."""
+    """What the waiter of a replayed answer is for."""
 
     def __init__(self, group_id: str) -> None:
         self._group_id = group_id
@@ -68,14 +68,14 @@ class ReplayOwner:
         return self._group_id
 
     @property
-    def pieces(self) -> Sequence[Mapping[str, Any]]:
+    def deltas(self) -> Sequence[Mapping[str, Any]]:
         """None: the answer is whole."""
         return ()
 
-    def spend_budget(self, ticket: AnswerWaiter) -> None:
+    def spend_budget(self, waiter: AnswerWaiter) -> None:
         """The answer is there already."""
 
-    def left(self, ticket: AnswerWaiter) -> None:
+    def waiter_left(self, waiter: AnswerWaiter) -> None:
         """Nothing is held for it."""
 
 
@@ -130,8 +130,8 @@ class ReplayCache:
         )
         self._answers[key] = one
         self._bytes += size
-        for ticket in listeners:
-            ticket.on_delivered = lambda: self._delivered(one)
+        for waiter in listeners:
+            waiter.on_delivered = lambda: self._delivered(one)
         while len(self._answers) > self._entries or self._bytes > self._most:
             self.forget(next(iter(self._answers)))
 
@@ -161,12 +161,12 @@ class ReplayCache:
             return False
         return bool(session_of(headers, body))
 
-    def ticket(self, one: CachedAnswer, stream: bool) -> AnswerWaiter:
-        """A ticket that has the answer."""
-        ticket = AnswerWaiter(ReplayOwner(one.group_id), stream, self._window)
-        ticket.on_delivered = lambda: self._delivered(one)
-        ticket.give(one.reply())
-        return ticket
+    def waiter(self, one: CachedAnswer, stream: bool) -> AnswerWaiter:
+        """A waiter that has the answer."""
+        waiter = AnswerWaiter(ReplayOwner(one.group_id), stream, self._window)
+        waiter.on_delivered = lambda: self._delivered(one)
+        waiter.deliver(one.reply())
+        return waiter
 
     def forget(self, key: str) -> None:
         """The next request of this kind is asked anew."""

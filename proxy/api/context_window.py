@@ -63,24 +63,24 @@ class ContextWindows:
     """Refuses prompts that are too long, before anything is claimed for them.
 
     Args:
-        seat: The proxy's shared parts.
+        context: The proxy's shared parts.
         groups: Knows the servers' windows.
     """
 
-    def __init__(self, seat: ProxyContext, groups: Groups) -> None:
-        self._seat = seat
-        self._senses = groups.senses
+    def __init__(self, context: ProxyContext, groups: Groups) -> None:
+        self._context = context
+        self._server_facts = groups.server_facts
 
     async def check(self, request: ChatRequest) -> None:
         """Look at a request; the upstream is asked only when its prompt may be too long.
 
         Raises:
-            Refusal: vLLM's 400.
+            ApiError: vLLM's 400.
         """
-        server = self._seat.server_of(request.model)
-        sense = self._senses[server.name]
-        limit = window(server, sense.context)
-        if limit is None or not (server.observes or sense.strict):
+        server = self._context.server_of(request.model)
+        facts = self._server_facts[server.name]
+        limit = window(server, facts.context_length)
+        if limit is None or not (server.observes or facts.strict):
             return
         wanted = _wanted(request.body)
         room = limit - wanted if server.observes else limit // 2
@@ -102,14 +102,14 @@ class ContextWindows:
         """A legacy request with its prompt as text and, where the server completes texts, bare.
 
         Raises:
-            Refusal: 400, token ids that the upstream does not turn into text.
+            ApiError: 400, token ids that the upstream does not turn into text.
         """
         if request.dialect != "completions":
             return request
         if request.parts:
             parts = tuple([await self.prepared(one) for one in request.parts])
             return msgspec.structs.replace(request, parts=parts)
-        server = self._seat.server_of(request.model)
+        server = self._context.server_of(request.model)
         (prompt,) = request.extra.prompts
         body = dict(request.body)
         if not isinstance(prompt, str):
@@ -124,7 +124,7 @@ class ContextWindows:
     async def _completes(self, server: ServerHandle) -> bool:
         """Whether a server takes a prompt without a chat template."""
         if not server.observes:
-            return self._senses[server.name].bare_prompts
+            return self._server_facts[server.name].bare_prompts
         try:
             return COMPLETIONS in await server.client.features()
         except SwarmError:  # it cannot be asked at all now
@@ -135,7 +135,7 @@ async def _text_of(server: ServerHandle, ids: list[int], model: str) -> str:
     """The text of token ids, by the upstream's tokenizer.
 
     Raises:
-        Refusal: it has none, or cannot read them.
+        ApiError: it has none, or cannot read them.
     """
     body = {"tokens": ids, **({"model": model} if model else {})}
     try:
@@ -211,10 +211,10 @@ def see(server: ServerHandle, asked: str = "") -> None:
         asked: The request's model.
 
     Raises:
-        Refusal: it cannot.
+        ApiError: it cannot.
     """
     if not server.watcher.current.reachable:
-        raise server.busy(asked, 10)
+        raise server.overloaded(asked, 10)
 
 
 async def ask(server: ServerHandle, path: str, data: bytes) -> tuple[int, bytes]:
@@ -225,7 +225,7 @@ async def ask(server: ServerHandle, path: str, data: bytes) -> tuple[int, bytes]
 
     Raises:
         SwarmError: it gave none.
-        Refusal: it gave an error that is no fault of the user's.
+        ApiError: it gave an error that is no fault of the user's.
     """
     see(server)
     client = server.client

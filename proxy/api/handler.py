@@ -36,9 +36,9 @@ from proxy.http.asgi import (
     headers_of,
     parse_body,
     read_body,
+    send_error,
     send_json,
     send_part,
-    send_refusal,
     start_stream,
     until_left,
 )
@@ -50,7 +50,7 @@ log = logging.getLogger(__name__)
 
 OnLeave = Callable[[Callable[[], None]], Callable[[], None]]
 FOREVER = 1e6
-"""Seconds; the ticket's own budget comes first."""
+"""Seconds; the waiter's own budget comes first."""
 SOON = 0.05
 """Seconds for which a stream waits to begin: clients take a refusal for what it is by its status
 alone. An error within a stream many of them take for a broken connection, and try again."""
@@ -60,7 +60,7 @@ class RequestHandler:
     """Where requests are answered; one for all dialects.
 
     Args:
-        seat: The proxy's shared parts.
+        context: The proxy's shared parts.
         groups: Where requests go.
 
     Attributes:
@@ -68,15 +68,15 @@ class RequestHandler:
         gauge: Learns from them how long a prompt is in tokens.
     """
 
-    def __init__(self, seat: ProxyContext, groups: Groups) -> None:
+    def __init__(self, context: ProxyContext, groups: Groups) -> None:
         self.groups = groups
         self.meter = RequestMetrics()
         self.gauge = TokenEstimator()
-        self.windows = ContextWindows(seat, groups)
-        seat.bus.listen(self.meter.listen, *COUNTED)
-        self.settings = seat.settings.proxy
+        self.windows = ContextWindows(context, groups)
+        context.bus.listen(self.meter.listen, *COUNTED)
+        self.settings = context.settings.proxy
         self.largest = self.settings.max_body_mb << 20
-        self._tasks = seat.tasks
+        self._tasks = context.tasks
         self._waiting: set[AnswerWaiter | MultiPromptWaiter] = set()
 
     def endpoint(self, dialect: Dialect) -> App:
@@ -91,23 +91,23 @@ class RequestHandler:
 
         return answer
 
-    def hurry(self) -> None:
+    def expire_now(self) -> None:
         """The proxy stops. Who waits gets an end now: the provisional best, else an error."""
-        for ticket in self._waiting:
-            ticket.hurry()
+        for waiter in self._waiting:
+            waiter.expire_now()
 
     async def _answer(self, exchange: "_Exchange", receive: Receive) -> None:
-        ticket: AnswerWaiter | MultiPromptWaiter | None = None
+        waiter: AnswerWaiter | MultiPromptWaiter | None = None
         unwatch: Callable[[], object] | None = None
         try:
             request = await self._read(exchange, receive)
-            ticket = await self._admit(request)
-            self._waiting.add(ticket)
-            unwatch = self._watch(exchange, receive, ticket)
+            waiter = await self._admit(request)
+            self._waiting.add(waiter)
+            unwatch = self._watch(exchange, receive, waiter)
             if request.stream:
-                await self._stream(exchange, request, ticket)
+                await self._stream(exchange, request, waiter)
             else:
-                await self._whole(exchange, request, ticket)
+                await self._whole(exchange, request, waiter)
         except ClientLeft:
             pass
         except ApiError as refusal:
@@ -119,10 +119,10 @@ class RequestHandler:
         finally:
             if unwatch is not None:
                 unwatch()
-            if ticket is not None:
-                self._waiting.discard(ticket)
-                self.meter.keepalives += ticket.keepalives
-                ticket.leave()
+            if waiter is not None:
+                self._waiting.discard(waiter)
+                self.meter.keepalives += waiter.keepalives
+                waiter.leave()
 
     async def _read(self, exchange: "_Exchange", receive: Receive) -> ChatRequest:
         """The request; its bytes are not kept while it waits for its answer."""
@@ -141,13 +141,13 @@ class RequestHandler:
         )
 
     def _watch(
-        self, exchange: "_Exchange", receive: Receive, ticket: AnswerWaiter | MultiPromptWaiter
+        self, exchange: "_Exchange", receive: Receive, waiter: AnswerWaiter | MultiPromptWaiter
     ) -> Callable[[], object]:
         """Notice when the client leaves; returns what ends that."""
 
         def left() -> None:
             exchange.gone = True
-            ticket.leave()
+            waiter.leave()
 
         async def watch() -> None:
             await until_left(receive)
@@ -158,9 +158,9 @@ class RequestHandler:
         return self._tasks.spawn(watch(), "listener").cancel
 
     async def _whole(
-        self, exchange: "_Exchange", request: ChatRequest, ticket: AnswerWaiter | MultiPromptWaiter
+        self, exchange: "_Exchange", request: ChatRequest, waiter: AnswerWaiter | MultiPromptWaiter
     ) -> None:
-        reply = await ticket.next(FOREVER)
+        reply = await waiter.next(FOREVER)
         if not isinstance(reply, FinalAnswer):
             return
         winners = _winners(reply)
@@ -169,10 +169,10 @@ class RequestHandler:
         exchange.started = True
         if exchange.at_once is None or not exchange.at_once(body, exchange.more):
             await send_json(exchange.send, 200, body, exchange.more)
-        self._told(exchange, request, winners, ticket)
+        self._told(exchange, request, winners, waiter)
 
     async def _stream(
-        self, exchange: "_Exchange", request: ChatRequest, ticket: AnswerWaiter | MultiPromptWaiter
+        self, exchange: "_Exchange", request: ChatRequest, waiter: AnswerWaiter | MultiPromptWaiter
     ) -> None:
         if request.dialect == "messages":  # which tells the prompt's length first
             told = self.gauge.estimate(request, exchange.marks)
@@ -182,7 +182,7 @@ class RequestHandler:
             request = msgspec.structs.replace(request, prompt_tokens=told)
         writer = exchange.dialect.writer(request, self._model(request), int(time.time()))
         first = writer.opening()
-        news = await _news(ticket, SOON)
+        news = await _news(waiter, SOON)
         if isinstance(news, FinalAnswer):
             _winners(news)  # what is refused already is told by the status
         exchange.started, exchange.writer = True, writer
@@ -190,14 +190,14 @@ class RequestHandler:
         while not isinstance(news, FinalAnswer):
             if news is not None and (data := writer.piece(news.delta)):
                 await send_part(exchange.send, data)
-            news = await _news(ticket, self.settings.keepalive)
+            news = await _news(waiter, self.settings.keepalive)
             if news is None:
-                ticket.kept_alive()
+                waiter.count_keepalive()
                 await send_part(exchange.send, writer.keepalive())
         winners = _winners(news)
-        last = writer.finish(winners[0]) if ticket.live else writer.answer(winners)
+        last = writer.finish(winners[0]) if waiter.has_streamed else writer.answer(winners)
         await send_part(exchange.send, last, more=False)
-        self._told(exchange, request, winners, ticket)
+        self._told(exchange, request, winners, waiter)
 
     async def _refuse(self, exchange: "_Exchange", refusal: ApiError) -> None:
         """The error in the dialect's own form, before the answer or as the end of its stream."""
@@ -213,7 +213,7 @@ class RequestHandler:
         self.meter.refused[refusal.status] += 1
         if not exchange.started:
             body = exchange.dialect.refusal(refusal)
-            await send_refusal(exchange.send, refusal, body, exchange.more)
+            await send_error(exchange.send, refusal, body, exchange.more)
         elif exchange.writer is not None:
             await send_part(exchange.send, exchange.writer.error(refusal), more=False)
 
@@ -225,11 +225,11 @@ class RequestHandler:
         exchange: "_Exchange",
         request: ChatRequest,
         winners: Sequence[PublicAnswer],
-        ticket: AnswerWaiter | MultiPromptWaiter,
+        waiter: AnswerWaiter | MultiPromptWaiter,
     ) -> None:
         if not exchange.gone:
-            ticket.delivered()
-        self.meter.answered(winners, ticket.age)
+            waiter.confirm_delivery()
+        self.meter.answered(winners, waiter.age)
         if request.dialect == "messages" or request.prompt_tokens:  # others do not ask for it
             self.gauge.learn(request, winners[0].usage["prompt_tokens"], exchange.marks)
 
@@ -294,11 +294,11 @@ class _Exchange:
 
 
 async def _news(
-    ticket: AnswerWaiter | MultiPromptWaiter, seconds: float
+    waiter: AnswerWaiter | MultiPromptWaiter, seconds: float
 ) -> FinalAnswer | Delta | None:
     """What comes next, or None after `seconds`; raises `ClientLeft` when nobody waits for it."""
-    news = await ticket.next(seconds)
-    if ticket.left:
+    news = await waiter.next(seconds)
+    if waiter.left:
         raise ClientLeft
     return news
 
@@ -306,5 +306,5 @@ async def _news(
 def _winners(reply: FinalAnswer) -> list[PublicAnswer]:
     """What the reply has to tell; raises its refusal."""
     if not reply.answers:
-        raise reply.refusal or overloaded(2)
+        raise reply.error or overloaded(2)
     return [public_answer(answer.parsed) for answer in reply.answers]

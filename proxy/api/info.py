@@ -33,8 +33,8 @@ from proxy.http.asgi import (
     parse_body,
     read_body,
     send_bytes,
+    send_error,
     send_json,
-    send_refusal,
 )
 from proxy.http.body_budget import BODY_BYTES
 from proxy.http.errors import ApiError
@@ -48,21 +48,21 @@ class InfoRoutes:
     """Answers for one proxy.
 
     Args:
-        seat: The proxy's shared parts.
+        context: The proxy's shared parts.
         groups: Knows what is served and how it is.
         meter: What `/metrics` tells.
         gauge: What `count_tokens` tells.
     """
 
     def __init__(
-        self, seat: ProxyContext, groups: Groups, meter: RequestMetrics, gauge: TokenEstimator
+        self, context: ProxyContext, groups: Groups, meter: RequestMetrics, gauge: TokenEstimator
     ) -> None:
-        self._seat = seat
+        self._context = context
         self._groups = groups
         self._meter = meter
         self._gauge = gauge
         self._started = time.time()
-        self._largest = seat.settings.proxy.max_body_mb << 20
+        self._largest = context.settings.proxy.max_body_mb << 20
 
     # --- what is served ------------------------------------------------------------------------
 
@@ -88,7 +88,7 @@ class InfoRoutes:
         name, names = scope["path"].removeprefix("/v1/models/"), self._groups.models()
         if name not in names:
             refusal = no_model(name, names)
-            await send_refusal(send, refusal, refusal.body())
+            await send_error(send, refusal, refusal.body())
             return
         await send_json(send, 200, _encode(self._card(name)))
 
@@ -97,9 +97,9 @@ class InfoRoutes:
 
     async def metrics(self, scope: Scope, receive: Receive, send: Send) -> None:
         """For a Prometheus server."""
-        groups, seat = self._groups, self._seat
-        engines = {name: server.watcher.current for name, server in seat.servers.items()}
-        text = self._meter.text(seat.bus.state, groups.models()[0], groups.waiting, engines)
+        groups, context = self._groups, self._context
+        engines = {name: server.watcher.current for name, server in context.servers.items()}
+        text = self._meter.text(context.bus.state, groups.models()[0], groups.waiting, engines)
         await send_bytes(send, 200, CONTENT_TYPE, text)
 
     # --- responses: nothing is stored ----------------------------------------------------------
@@ -114,7 +114,7 @@ class InfoRoutes:
             kind="invalid_request_error",
             param="response_id",
         )
-        await send_refusal(send, refusal, refusal.body())
+        await send_error(send, refusal, refusal.body())
 
     # --- tokens --------------------------------------------------------------------------------
 
@@ -124,17 +124,17 @@ class InfoRoutes:
         try:
             data = await read_body(headers, receive, self._largest, scope.get(BODY_BYTES))
             request, marks = await parse_body(data, partial(_read_count, data, headers))
-            check_model(self._seat.settings, request.model, self._groups.models())
+            check_model(self._context.settings, request.model, self._groups.models())
             tokens = None
             if not self._gauge.knows(request, marks):
-                tokens = await count(self._seat.server_of(request.model), request)
+                tokens = await count(self._context.server_of(request.model), request)
             if tokens is None:
                 tokens = self._gauge.estimate(request, marks)
             body = count_body(tokens)
         except ClientLeft:
             return
         except ApiError as refusal:
-            await send_refusal(send, refusal, refusal_body(refusal))
+            await send_error(send, refusal, refusal_body(refusal))
             return
         await send_json(send, 200, body)
 
@@ -149,7 +149,7 @@ class InfoRoutes:
             try:
                 data = await read_body(headers, receive, self._largest, scope.get(BODY_BYTES))
                 model = await parse_body(data, partial(model_of, data))
-                server = self._seat.server_of(model)
+                server = self._context.server_of(model)
                 see(server, model)
                 there = path in await server.client.features()
                 if there:
@@ -161,12 +161,12 @@ class InfoRoutes:
             except ClientLeft:
                 return
             except ApiError as refusal:
-                await send_refusal(send, refusal, refusal.body())
+                await send_error(send, refusal, refusal.body())
                 return
             except SwarmError as error:
                 log.info("%s: %s gave no answer: %s", path, server.name, error.what)
-                no_answer = server.busy(model, 10)
-                await send_refusal(send, no_answer, no_answer.body())
+                no_answer = server.overloaded(model, 10)
+                await send_error(send, no_answer, no_answer.body())
                 return
             await send_json(send, status, body)
 

@@ -17,18 +17,18 @@ places: a choice that ends without a word, as a stream tells it."""
 
 
 class MultiPromptWaiter:
-    """The tickets of all prompts as one; made to be read as a `AnswerWaiter` is.
+    """The waiters of all prompts as one; made to be read as a `AnswerWaiter` is.
 
     Args:
-        tickets: One for each prompt, in their order.
+        waiters: One for each prompt, in their order.
         each: Choices asked for with each.
     """
 
-    live = False
+    has_streamed = False
     """Nothing is told before all of it is there."""
 
-    def __init__(self, tickets: Sequence[AnswerWaiter], each: int) -> None:
-        self.tickets = tuple(tickets)
+    def __init__(self, waiters: Sequence[AnswerWaiter], each: int) -> None:
+        self.waiters = tuple(waiters)
         self.keepalives = 0
         self._each = each
         self._replies: list[FinalAnswer] = []
@@ -37,24 +37,24 @@ class MultiPromptWaiter:
     @property
     def age(self) -> float:
         """Seconds since they came."""
-        return self.tickets[0].age
+        return self.waiters[0].age
 
     @property
     def left(self) -> bool:
         """The user is gone."""
         return self._left
 
-    def hurry(self) -> None:
+    def expire_now(self) -> None:
         """An end is wanted now."""
-        for ticket in self.tickets:
-            ticket.hurry()
+        for waiter in self.waiters:
+            waiter.expire_now()
 
     async def next(self, seconds: float) -> FinalAnswer | None:
         """All answers as one reply; the first refusal instead; None as of a `AnswerWaiter`."""
         loop = asyncio.get_running_loop()
         until = loop.time() + seconds
-        for ticket in self.tickets[len(self._replies) :]:
-            news = await ticket.next(max(0.0, until - loop.time()))
+        for waiter in self.waiters[len(self._replies) :]:
+            news = await waiter.next(max(0.0, until - loop.time()))
             if not isinstance(news, FinalAnswer):
                 return None
             if not news.answers:
@@ -67,21 +67,21 @@ class MultiPromptWaiter:
         answers = list(reply.answers[: self._each])
         return answers + [_MISSING] * (self._each - len(answers))
 
-    def kept_alive(self) -> None:
+    def count_keepalive(self) -> None:
         """The user was sent that there is no news."""
         self.keepalives += 1
-        self.tickets[len(self._replies)].kept_alive()
+        self.waiters[len(self._replies)].count_keepalive()
 
     def leave(self) -> None:
         """The user is gone, or was told off."""
         self._left = True
-        for ticket in self.tickets:
-            ticket.leave()
+        for waiter in self.waiters:
+            waiter.leave()
 
-    def delivered(self) -> None:
+    def confirm_delivery(self) -> None:
         """The last byte of the answer was written and the user was still there."""
-        for ticket in self.tickets:
-            ticket.delivered()
+        for waiter in self.waiters:
+            waiter.confirm_delivery()
 
 
 async def submit_parts(
@@ -96,20 +96,20 @@ async def submit_parts(
         most: Prompts that one request may have: more would never fit in the queue.
 
     Raises:
-        Refusal: of the part that is refused; nothing is left of the others.
+        ApiError: of the part that is refused; nothing is left of the others.
     """
     if len(request.parts) > most:
         text = f"At most {most} prompts for each request are supported, got {len(request.parts)}."
         raise bad_value(text, "prompt")
-    tickets: list[AnswerWaiter] = []
+    waiters: list[AnswerWaiter] = []
     try:
         for part in request.parts:
-            ticket = await groups.submit(part)
+            waiter = await groups.submit(part)
             if request.stream:
-                ticket.deadline = ticket.began + stream_budget
-            tickets.append(ticket)
+                waiter.deadline = waiter.started_at + stream_budget
+            waiters.append(waiter)
     except BaseException:
-        for ticket in tickets:
-            ticket.leave()
+        for waiter in waiters:
+            waiter.leave()
         raise
-    return MultiPromptWaiter(tickets, request.n)
+    return MultiPromptWaiter(waiters, request.n)

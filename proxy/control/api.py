@@ -97,9 +97,9 @@ class Control:
     """Answers for one proxy."""
 
     def __init__(
-        self, seat: ProxyContext, orders: CommandHandler, token: str, hosts: frozenset[str]
+        self, context: ProxyContext, orders: CommandHandler, token: str, hosts: frozenset[str]
     ) -> None:
-        self.seat = seat
+        self.context = context
         self.orders = orders
         self._token = token.encode()
         self._hosts = _LOCAL | {host.lower() for host in hosts}
@@ -168,53 +168,55 @@ class Control:
     # --- reading --------------------------------------------------------------------------------
 
     async def _snapshot(self, request: Request) -> Response:
-        state = self.seat.bus.state
+        state = self.context.bus.state
         return _json({"seq": state.seq, "state": state})
 
     async def _settings(self, request: Request) -> Response:
-        servers = {name: server.url for name, server in self.seat.servers.items()}
-        shown = shown_settings(self.seat.settings)
+        servers = {name: server.url for name, server in self.context.servers.items()}
+        shown = shown_settings(self.context.settings)
         return _json(EffectiveSettings(settings=shown, servers=servers))
 
     async def _groups(self, request: Request) -> Response:
         first = _number(request.query_params.get("first", "0"), "first")
         limit = _number(request.query_params.get("limit", "50"), "limit")
         await self._settled()
-        page = await asyncio.to_thread(read_page, self.seat.journal, first, max(1, limit))
+        page = await asyncio.to_thread(read_page, self.context.journal, first, max(1, limit))
         return _json(page)
 
     async def _group(self, request: Request) -> Response:
         group_id = request.path_params["group_id"]
         await self._settled()
-        events = await asyncio.to_thread(self.seat.journal.group_events, group_id)
+        events = await asyncio.to_thread(self.context.journal.group_events, group_id)
         if not events:
             raise _Refused(404, f"there is no group {group_id}")
         return _json({"events": events})
 
     async def _tokens(self, request: Request) -> Response:
-        server = request.query_params.get("server") or next(iter(self.seat.servers), "")
-        return _json(await tokens(self.seat, request.path_params["episode_uuid"], server))
+        server = request.query_params.get("server") or next(iter(self.context.servers), "")
+        return _json(await tokens(self.context, request.path_params["episode_uuid"], server))
 
     async def _look(self, request: Request) -> Response:
-        return _json(await read_details(self.seat, request.path_params["server"]))
+        return _json(await read_details(self.context, request.path_params["server"]))
 
     async def _job(self, request: Request) -> Response:
-        server = self.seat.servers.get(request.path_params["server"])
+        server = self.context.servers.get(request.path_params["server"])
         if server is None:
-            raise _Refused(404, "there is no such server", f"Known: {', '.join(self.seat.servers)}")
-        return _json(await sheet(self.seat, server, JobStore.beside(self.seat.journal.path)))
+            raise _Refused(
+                404, "there is no such server", f"Known: {', '.join(self.context.servers)}"
+            )
+        return _json(await sheet(self.context, server, JobStore.beside(self.context.journal.path)))
 
     async def _settled(self) -> None:
         """What was published before now can be read from the journal."""
         try:
-            await self.seat.journal.committed(self.seat.bus.state.seq)
+            await self.context.journal.committed(self.context.bus.state.seq)
         except JournalError:
             return  # the alert says so; what is on disk is still shown
 
     async def _events(self, request: Request) -> Response:
         after = _number(request.query_params.get("after", "0"), "after")
         console = request.query_params.get("console") == "1"
-        if request.query_params.get("run", "") not in ("", self.seat.bus.run_id):
+        if request.query_params.get("run", "") not in ("", self.context.bus.run_id):
             after = -1  # seen in a run that may have lost its last events: begin anew
         return StreamingResponse(
             self._feed(after, console),
@@ -223,7 +225,7 @@ class Control:
         )
 
     async def _feed(self, after: int, console: bool) -> AsyncIterator[bytes]:
-        bus = self.seat.bus
+        bus = self.context.bus
         until = bus.state.seq
         subscription = bus.subscribe()
         self._following.add(subscription)
@@ -256,7 +258,7 @@ class Control:
             return
         await self._settled()
         while after < until:
-            page = await asyncio.to_thread(self.seat.journal.events, after, 500)
+            page = await asyncio.to_thread(self.context.journal.events, after, 500)
             wanted = [event for event in page if event.seq <= until]
             if not wanted:
                 return
@@ -280,7 +282,7 @@ class Control:
             raise _Refused(400, f"this is no row: {error}") from error
         directive = self.orders.directive(row.mock_id)
         if directive == "run":
-            self.seat.rows.register(row)
+            self.context.rows.register(row)
         return _json({"directive": directive})
 
     async def _row_over(self, request: Request) -> Response:
@@ -288,12 +290,12 @@ class Control:
         row_id = told.get("row_id") if isinstance(told, Mapping) else None
         if not isinstance(row_id, str):
             raise _Refused(400, "`row_id` is missing")
-        self.seat.rows.release(row_id)
+        self.context.rows.release(row_id)
         return _json({"ok": True})
 
     async def _mock(self, request: Request) -> Response:
         mock_id = request.query_params.get("mock_id", "")
-        self.seat.rows.alive(mock_id)
+        self.context.rows.alive(mock_id)
         return _json({"directive": self.orders.directive(mock_id)})
 
     async def _fact(self, request: Request) -> Response:
@@ -306,28 +308,28 @@ class Control:
             raise _Refused(403, f"`{event.kind}` cannot be posted: only the mock user's facts can")
         if not self._known(fact.id, event):
             self._end_rows(event)
-            stamped = msgspec.structs.replace(event, at=self.seat.clock())
-            self._facts[fact.id] = self.seat.bus.publish(stamped)
+            stamped = msgspec.structs.replace(event, at=self.context.clock())
+            self._facts[fact.id] = self.context.bus.publish(stamped)
             while len(self._facts) > REPLAY_CAP:
                 del self._facts[next(iter(self._facts))]
         # Posted again, it is in the journal or kept for it: there is no other event for it.
-        await self.seat.journal.committed(self._facts.get(fact.id, 0))
+        await self.context.journal.committed(self._facts.get(fact.id, 0))
         return _json({"ok": True})
 
     def _end_rows(self, event: Event) -> None:
         """Rows that a fact says the end of are not waited for any more."""
         if isinstance(event, MockRowDone):
-            self.seat.rows.release(event.row_id)
+            self.context.rows.release(event.row_id)
         elif isinstance(event, MockStarted):
-            self.seat.rows.end_earlier(event.mock_id)
+            self.context.rows.end_earlier(event.mock_id)
         elif isinstance(event, MockFinished):
-            self.seat.rows.end_run(event.mock_id)
+            self.context.rows.end_run(event.mock_id)
 
     def _known(self, fact_id: str, event: Event) -> bool:
         """Whether the fact is in the journal already; a restart of the proxy does not forget."""
         if fact_id in self._facts:
             return True
-        mock = self.seat.bus.state.mock
+        mock = self.context.bus.state.mock
         if mock is None:
             return False
         if isinstance(event, MockStarted):

@@ -36,9 +36,9 @@ BASE = "base"
 class EngineCommands:
     """Orders for the swarm servers of one proxy."""
 
-    def __init__(self, seat: ProxyContext) -> None:
-        self.seat = seat
-        self.jobs = JobCommands(seat, self.server)
+    def __init__(self, context: ProxyContext) -> None:
+        self.context = context
+        self.jobs = JobCommands(context, self.server)
         self.table: Mapping[str, Callable[[dict[str, Any]], Awaitable[str]]] = {
             **self.jobs.table,
             "engine.stop": self._stop,
@@ -51,7 +51,7 @@ class EngineCommands:
         }
 
     def server(self, args: Mapping[str, Any]) -> ServerHandle:
-        servers = self.seat.servers
+        servers = self.context.servers
         """The server that is named, else the first.
 
         Raises:
@@ -66,19 +66,19 @@ class EngineCommands:
 
     async def _start(self, server: ServerHandle, job: str = "", how: str = "") -> None:
         """Start with `job`, or with the one the server has."""
-        self.seat.bus.publish(AlertCleared(key=f"start:{server.name}"))
+        self.context.bus.publish(AlertCleared(key=f"start:{server.name}"))
         work = self.jobs.begin(server, "Resume", (START,))
         work.job = job
         try:
             if job:
                 sent = await server.client.sync_train_config(job)
                 shown = await asyncio.to_thread(self.jobs.store.masked, sent)
-                self.seat.bus.publish(JobSent(server=server.name, yaml=shown, how=how))
+                self.context.bus.publish(JobSent(server=server.name, yaml=shown, how=how))
             await work.step(START, server.client.start_engine())
         except AjetError as refused:
             error = hidden_error(refused, job)
             work.end("failed", error.what)
-            self.seat.bus.publish(
+            self.context.bus.publish(
                 AlertRaised(
                     key=f"start:{server.name}",
                     cause=f"{server.name} did not start: {error.what}",
@@ -128,7 +128,7 @@ class EngineCommands:
             raise AjetError("the server did not take the abort", server.name, "Try again")
         log.info("aborted %s of %s: %s", episode.episode_uuid, server.name, args.get("reason", ""))
         server.watcher.nudge()
-        own = episode.client_uuid == self.seat.client_uuid
+        own = episode.client_uuid == self.context.client_uuid
         whose = "of ours" if own else f"of client {episode.client_uuid or '?':.40}"
         fate = "it is back in the pool" if rolling else "it is deleted"
         return f"{server.name}: episode {episode.episode_uuid:.8} {whose} aborted; {fate}"
@@ -154,13 +154,13 @@ class EngineCommands:
         server = await self._keeping(args)
         name = args["name"].strip()
         told = await ask(server, CheckpointResult, CHECKPOINTS, {"name": name})
-        await refresh_checkpoints(self.seat, server)
+        await refresh_checkpoints(self.context, server)
         return f"{server.name}: checkpoint {name} saved, step {told.step}"
 
     async def _restore(self, args: dict[str, Any]) -> str:
         server = await self._keeping(args)
         name = args["name"].strip()
-        found = {one.name: one for one in await refresh_checkpoints(self.seat, server)}
+        found = {one.name: one for one in await refresh_checkpoints(self.context, server)}
         if name != BASE and name not in found:
             raise AjetError(
                 f"there is no checkpoint `{name:.80}`",
@@ -182,7 +182,7 @@ class EngineCommands:
         if args["keep"] < 0:
             raise CommandError("a negative number cannot be kept", todo="Give 0 or more")
         told = await ask(server, CheckpointResult, PRUNE, {"keep": args["keep"]})
-        await refresh_checkpoints(self.seat, server)
+        await refresh_checkpoints(self.context, server)
         if not told.deleted:
             return f"{server.name}: there is nothing to delete"
         return f"{server.name}: deleted {', '.join(told.deleted)}"
@@ -199,7 +199,7 @@ class EngineCommands:
             if ran:  # nothing has changed, so it goes on as it was
                 await self._start(server)
             raise
-        await refresh_checkpoints(self.seat, server)
+        await refresh_checkpoints(self.context, server)
         if not ran:
             return done, "resume it to continue from there"
         await self._start(server)

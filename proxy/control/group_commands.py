@@ -37,7 +37,7 @@ class GroupCommands:
     """
 
     def __init__(self, groups: Groups) -> None:
-        self.seat = groups.seat
+        self.context = groups.context
         self._groups = groups
         self.table: Mapping[str, Callable[[dict[str, Any]], Awaitable[str]]] = {
             "group.rate": lambda args: self.rate(**args),
@@ -58,7 +58,7 @@ class GroupCommands:
         Raises:
             NotNow: the journal cannot be written.
         """
-        if error := self.seat.journal.error:
+        if error := self.context.journal.error:
             todo = "Send it again once the journal can be written; see the alert"
             raise NotNow(f"nothing is changed: the journal cannot be written: {error}", todo=todo)
 
@@ -68,7 +68,7 @@ class GroupCommands:
         Raises:
             JournalError: the journal cannot be written.
         """
-        await self.seat.journal.committed(self.seat.bus.state.seq)
+        await self.context.journal.committed(self.context.bus.state.seq)
 
     async def rate(
         self,
@@ -100,14 +100,14 @@ class GroupCommands:
 
     def _held(self, run: GroupRun) -> str:
         """Until when the vote of a group can be taken back, in words."""
-        now = self.seat.clock()
+        now = self.context.clock()
         due = held_until(
             rated_at=now,
             first_rated_at=run.first_rated_at,
-            mode=self.seat.bus.state.rating_mode,
-            window=self.seat.settings.rating.window,
+            mode=self.context.bus.state.rating_mode,
+            window=self.context.settings.rating.window,
             scored_at=run.scored_at,
-            rolling=run.sense.server.watcher.current.is_in(ROLLING),
+            rolling=run.facts.server.watcher.current.is_in(ROLLING),
             clock=run.clock,
         )
         if due <= now:
@@ -155,16 +155,16 @@ class GroupCommands:
     async def rerun(self, group_id: str) -> str:
         """Ask the request of a group again, however old it is; it becomes a new group."""
         group = await self._any_group(group_id)
-        seat = self.seat
+        context = self.context
         with contextlib.suppress(JournalError):  # then what is on disk must do
-            await seat.journal.committed(seat.bus.state.seq)
-        opened = await asyncio.to_thread(opened_by, seat, group.group_id)
+            await context.journal.committed(context.bus.state.seq)
+        opened = await asyncio.to_thread(opened_by, context, group.group_id)
         try:
-            ticket = await self._groups.submit(request_of(opened, seat.rows))
+            waiter = await self._groups.submit(request_of(opened, context.rows))
         except ApiError as refusal:
             raise not_now(refusal) from None
-        seat.tasks.spawn(await_answer(ticket), f"again:{ticket.group_id}")
-        return f"group {group.group_id} is asked again as group {ticket.group_id}"
+        context.tasks.spawn(await_answer(waiter), f"again:{waiter.group_id}")
+        return f"group {group.group_id} is asked again as group {waiter.group_id}"
 
     async def _any_group(self, group_id: str) -> Group:
         """A group of state, or of the journal by its whole id.
@@ -172,11 +172,11 @@ class GroupCommands:
         Raises:
             NotNow: there is none.
         """
-        groups = self.seat.bus.state.groups
+        groups = self.context.bus.state.groups
         try:
             return groups[find_id(group_id, groups)]
         except NotNow:
-            found = await asyncio.to_thread(read_group, self.seat.journal, group_id)
+            found = await asyncio.to_thread(read_group, self.context.journal, group_id)
             if found is None:
                 raise
             return found
@@ -185,7 +185,7 @@ class GroupCommands:
         """Set, clear or (None) toggle the mark of a group, also of one that is over."""
         group = await self._any_group(group_id)
         wanted = not group.marked if marked is None else marked
-        self.seat.bus.publish(
+        self.context.bus.publish(
             GroupMarked(server=group.server, group_id=group.group_id, marked=wanted)
         )
         return f"group {group.group_id} is {'marked' if wanted else 'no longer marked'}"
@@ -193,12 +193,14 @@ class GroupCommands:
     async def note(self, group_id: str, note: str) -> str:
         """Write a note on a group, also on one that is over; an empty one clears it."""
         group = await self._any_group(group_id)
-        self.seat.bus.publish(GroupNoted(server=group.server, group_id=group.group_id, note=note))
+        self.context.bus.publish(
+            GroupNoted(server=group.server, group_id=group.group_id, note=note)
+        )
         return f"the note of group {group.group_id} is {'written' if note else 'cleared'}"
 
     async def set_mode(self, mode: str) -> str:
         """Switch how people rate; it holds for open groups too."""
         if mode not in MODES:
             raise AjetError(f"there is no rating mode {mode}", todo=f"Known: {', '.join(MODES)}")
-        self.seat.bus.publish(RatingModeChanged(mode=mode))
+        self.context.bus.publish(RatingModeChanged(mode=mode))
         return f"the rating mode is {mode.replace('_', ' ')}"

@@ -48,12 +48,12 @@ class JobCommands:
 
     def __init__(
         self,
-        seat: ProxyContext,
+        context: ProxyContext,
         find: Callable[[Mapping[str, Any]], ServerHandle],
         quiet: float | None = None,
     ) -> None:
-        self.seat = seat
-        self.store = JobStore.beside(seat.journal.path)
+        self.context = context
+        self.store = JobStore.beside(context.journal.path)
         self.quiet = QUIET if quiet is None else quiet
         self._find = find
         self._works: dict[str, JobOperation] = {}
@@ -84,14 +84,14 @@ class JobCommands:
             self._read(saved[0], str(self.store.path(server.name)))
             return saved[0], "saved"
         preset = preset or "default"
-        return dump_job(presets(self.seat, await server.client.is_embedded())[preset]), preset
+        return dump_job(presets(self.context, await server.client.is_embedded())[preset]), preset
 
     async def _keeps_job(self, server: ServerHandle, args: Mapping[str, Any]) -> bool:
         """Whether a start is to run the job the server has, which another client sent."""
         if args.get("job") is not None or args.get("preset"):
             return False
         saved = await asyncio.to_thread(self.store.load, server.name)
-        if not starts_as_it_was(self.seat, server.name, saved[1] if saved else 0.0):
+        if not starts_as_it_was(self.context, server.name, saved[1] if saved else 0.0):
             return False
         return not await server.client.is_embedded() or await has_job(server)
 
@@ -175,7 +175,7 @@ class JobCommands:
 
     def begin(self, server: ServerHandle, title: str, steps: tuple[str, ...]) -> JobOperation:
         """Begin a work on the engine of a server; the caller ends it."""
-        work = self._works[server.name] = JobOperation(self.seat, server.name, title, steps)
+        work = self._works[server.name] = JobOperation(self.context, server.name, title, steps)
         return work
 
     async def _run(
@@ -186,9 +186,9 @@ class JobCommands:
         Raises:
             AjetError: a step failed or it was cancelled; says what the server is left in.
         """
-        self.seat.bus.publish(AlertCleared(key=f"start:{server.name}"))
+        self.context.bus.publish(AlertCleared(key=f"start:{server.name}"))
         begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.seat.tasks.spawn(self._work(server, work, body, begun), f"work:{server.name}")
+        self.context.tasks.spawn(self._work(server, work, body, begun), f"work:{server.name}")
         await asyncio.shield(begun)
 
     async def _work(
@@ -247,7 +247,7 @@ class JobCommands:
         work.job = text
         sent = await work.step(SEND, server.client.sync_train_config(text))
         shown = await asyncio.to_thread(self.store.masked, sent)
-        self.seat.bus.publish(JobSent(server=server.name, yaml=shown, how=how))
+        self.context.bus.publish(JobSent(server=server.name, yaml=shown, how=how))
         await work.step(START, server.client.start_engine())
         server.watcher.nudge()
 
@@ -307,7 +307,7 @@ class JobCommands:
         work.end("failed", f"`{step}` failed: {why}; {left}")
         off = server.watcher.current.is_in(_OFF)
         todo = (error.todo if isinstance(error, AjetError) else "") or (_AGAIN if off else _WAY_OUT)
-        self.seat.bus.publish(
+        self.context.bus.publish(
             AlertRaised(
                 key=f"start:{server.name}",
                 cause=f"{server.name} did not start: `{step}` failed: {why}",

@@ -55,10 +55,10 @@ class _Info(msgspec.Struct, frozen=True):
     job: dict[str, Any] | None = None
 
 
-def presets(seat: ProxyContext, embedded: bool) -> dict[str, Job]:
+def presets(context: ProxyContext, embedded: bool) -> dict[str, Job]:
     """The jobs that come with the program, by name: for the embedded engine, or for others."""
     if embedded:
-        own = seat.settings.engine.model
+        own = context.settings.engine.model
         return {"default": default_job(own), "hand": hand_job(own)}
     model = remote_model()
     return {"default": server_job(model), "hand": server_hand_job(model)}
@@ -69,38 +69,38 @@ def remote_model() -> str:
     return os.environ.get(MODEL_VARIABLE, "")
 
 
-def starts_as_it_was(seat: ProxyContext, name: str, saved_at: float) -> bool:
+def starts_as_it_was(context: ProxyContext, name: str, saved_at: float) -> bool:
     """Whether a start keeps the job the server has: another client started it since the last save.
 
     Args:
         saved_at: When the job of the server was last saved here, Unix seconds; 0 for never.
     """
-    server = seat.bus.state.servers.get(name)
+    server = context.bus.state.servers.get(name)
     return server is not None and server.foreign_start > saved_at
 
 
-async def sheet(seat: ProxyContext, server: ServerHandle, store: JobStore) -> JobInfo:
+async def sheet(context: ProxyContext, server: ServerHandle, store: JobStore) -> JobInfo:
     """Everything known about the jobs of one server.
 
     Raises:
         AjetError: the saved job cannot be read.
     """
     saved = await asyncio.to_thread(store.load, server.name)
-    known = seat.bus.state.servers.get(server.name)
+    known = context.bus.state.servers.get(server.name)
     sent = known.job if known is not None else None
     base = _tree(sent.yaml) if sent is not None else None
     shown = await asyncio.to_thread(store.masked, saved[0]) if saved else ""
     told, teller = await _told(server)
     running, differs = _running(base, told)
-    embedded = await _embedded(seat, server)
-    made = presets(seat, embedded)
+    embedded = await _embedded(context, server)
+    made = presets(context, embedded)
     saved_at = saved[1] if saved else 0.0
     return JobInfo(
         server=server.name,
         saved=shown,
         saved_at=saved_at,
         embedded=embedded,
-        last=starts_as_it_was(seat, server.name, saved_at),
+        last=starts_as_it_was(context, server.name, saved_at),
         model="" if embedded else remote_model(),
         running=await asyncio.to_thread(store.masked, dump_job(running)) if running else "",
         source=_source(base is not None, teller),
@@ -113,12 +113,12 @@ async def sheet(seat: ProxyContext, server: ServerHandle, store: JobStore) -> Jo
     )
 
 
-async def _embedded(seat: ProxyContext, server: ServerHandle) -> bool:
+async def _embedded(context: ProxyContext, server: ServerHandle) -> bool:
     """Whether the server is the embedded engine; as the settings name it while it is silent."""
     try:
         return await server.client.is_embedded()
     except SwarmError:
-        return seat.settings.servers().get(server.name) == "embedded"
+        return context.settings.servers().get(server.name) == "embedded"
 
 
 def _source(sent: bool, teller: str) -> str:

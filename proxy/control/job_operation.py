@@ -25,21 +25,23 @@ class JobOperation:
     """Tells how far an order is.
 
     Args:
-        seat: Where events go.
+        context: Where events go.
         server: Name of the server it is about.
         title: What is done.
         steps: Titles of the steps, in order.
     """
 
-    def __init__(self, seat: ProxyContext, server: str, title: str, steps: tuple[str, ...]) -> None:
-        self._seat = seat
+    def __init__(
+        self, context: ProxyContext, server: str, title: str, steps: tuple[str, ...]
+    ) -> None:
+        self._context = context
         self.server = server
         self.title = title
         self.phase = "doing"
         self.job = ""
         """YAML of the job that is sent: no text that is published quotes its secrets."""
         self.steps = [OperationStep(title=one) for one in steps]
-        self._began = seat.clock()
+        self._began = context.clock()
         self._cancelled = False
         self._breaks = False
         self._task: asyncio.Task[object] | None = None
@@ -102,7 +104,7 @@ class JobOperation:
         self._tell(said)
 
     def _mark(self, title: str, phase: str, detail: str = "") -> None:
-        now = self._seat.clock()
+        now = self._context.clock()
         for index, one in enumerate(self.steps):
             if one.title == title:
                 self.steps[index] = msgspec.structs.replace(
@@ -115,7 +117,7 @@ class JobOperation:
         self._tell()
 
     def _tell(self, said: str = "") -> None:
-        self._seat.bus.publish(
+        self._context.bus.publish(
             WorkChanged(
                 server=self.server,
                 work=self.title,

@@ -12,7 +12,7 @@ LOOK_EVERY = 0.5
 SALVAGE = "Restart the proxy: the start sets the file aside and keeps what can be read"
 
 
-def follow_journal(seat: ProxyContext) -> None:
+def follow_journal(context: ProxyContext) -> None:
     """Raise an alert when writing fails and clear it once all that was kept is written.
 
     A disk that stalls does not fail by itself: it is looked at every `LOOK_EVERY` seconds. The file
@@ -20,7 +20,7 @@ def follow_journal(seat: ProxyContext) -> None:
 
     Both are events, and so in the journal themselves, with everything that happened meanwhile.
     """
-    loop, journal, bus = asyncio.get_running_loop(), seat.journal, seat.bus
+    loop, journal, bus = asyncio.get_running_loop(), context.journal, context.bus
 
     def tell(event: Event) -> None:
         if not loop.is_closed():
@@ -52,4 +52,4 @@ def follow_journal(seat: ProxyContext) -> None:
     if journal.error:  # since the start
         failed(journal.failure())
     check_in_background(journal.path, checked)
-    seat.tasks.spawn(look(), "disk watch")
+    context.tasks.spawn(look(), "disk watch")

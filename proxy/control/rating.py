@@ -82,13 +82,13 @@ def rate(
         )
     indices = [one.index for one in run.usable]
     said = Said(_kind(rating), _places(order, indices), _used(scores, indices, run.n))
-    bounds = _bounds(run.seat.settings.rating)
+    bounds = _bounds(run.context.settings.rating)
     rewards = [one for one in rating_rewards(said, len(indices), bounds) if one is not None]
     if not voter.override and _given_by_another(run, voter, rating, tuple(rewards)):
         return
     run.rated = dict(zip(indices, rewards, strict=True)) if rewards else {}
     run.rated_from = voter.holder
-    now = run.seat.clock()
+    now = run.context.clock()
     run.votes += 1
     run.first_rated_at = now if run.rating is None else run.first_rated_at
     run.rating = Rating(
@@ -100,9 +100,9 @@ def rate(
         note=note,
         at=now,
     )
-    run.seat.bus.publish(
+    run.context.bus.publish(
         GroupRated(
-            server=run.sense.server.name,
+            server=run.facts.server.name,
             group_id=run.group_id,
             rating=rating,
             order=order,
@@ -125,8 +125,8 @@ def unrate(run: GroupRun, rater: str) -> None:
     if run.rating is None:
         raise NotNow(f"group {run.group_id} has no rating")
     run.rating, run.rated, run.first_rated_at = None, {}, None
-    run.seat.bus.publish(
-        RatingUndone(server=run.sense.server.name, group_id=run.group_id, rater=rater)
+    run.context.bus.publish(
+        RatingUndone(server=run.facts.server.name, group_id=run.group_id, rater=rater)
     )
     run.wake.set()
 
@@ -146,7 +146,7 @@ def accept(run: GroupRun) -> None:
 
 
 def repeat(
-    seat: ProxyContext,
+    context: ProxyContext,
     group: Group,
     rating: str,
     order: tuple[int, ...],
@@ -170,10 +170,10 @@ def repeat(
         raise NotNow("a skip judges nothing", todo="Leave the second vote out")
     indices = sorted(sent)
     said = Said(_kind(rating), _places(order, indices), _used(scores, indices, group.n))
-    found = rating_rewards(said, len(indices), _bounds(seat.settings.rating))
+    found = rating_rewards(said, len(indices), _bounds(context.settings.rating))
     rewards = {index: one for index, one in zip(indices, found, strict=True) if one is not None}
     agrees = agree(sent, rewards)
-    seat.bus.publish(
+    context.bus.publish(
         RatingRepeated(
             server=group.server,
             group_id=group.group_id,
@@ -191,7 +191,7 @@ def repeat(
     return agrees
 
 
-def edit(seat: ProxyContext, group: Group, index: int, edited: str, rater: str) -> None:
+def edit(context: ProxyContext, group: Group, index: int, edited: str, rater: str) -> None:
     """Keep a better text for one answer; also on a group that is over. It is never sent.
 
     Raises:
@@ -199,7 +199,7 @@ def edit(seat: ProxyContext, group: Group, index: int, edited: str, rater: str) 
     """
     if not 0 <= index < len(group.candidates):
         raise NotNow(f"group {group.group_id} has no candidate {index + 1}")
-    seat.bus.publish(
+    context.bus.publish(
         GroupEdited(
             server=group.server, group_id=group.group_id, index=index, edited=edited, rater=rater
         )
@@ -228,7 +228,7 @@ def _given_by_another(run: GroupRun, voter: Voter, rating: str, rewards: tuple[f
     Raises:
         NotNow: another has given a different one, or has the lease; names who, when and what.
     """
-    now, name = run.seat.clock(), f"group {run.group_id}"
+    now, name = run.context.clock(), f"group {run.group_id}"
     old = run.rating
     if old is not None:
         named = voter.rater or old.rater
@@ -240,7 +240,7 @@ def _given_by_another(run: GroupRun, voter: Voter, rating: str, rewards: tuple[f
                 todo=f"Leave it, or {OVERRIDE_HINT}",
             )
         return not same
-    group = run.seat.bus.state.groups.get(run.group_id)
+    group = run.context.bus.state.groups.get(run.group_id)
     lease = group.lease if group is not None else None
     mine = lease is None or not lease.of_another(voter.holder, now)
     if lease is not None and not mine and not (lease.rater and lease.rater == voter.rater):

@@ -99,9 +99,9 @@ def _refuse(url: str) -> NoReturn:
 class WatchOnlyCommands:
     """What can be ordered of a proxy that only looks on: it changes nothing on a server."""
 
-    def __init__(self, seat: ProxyContext) -> None:
-        self.seat = seat
-        self._journal = JournalCommands(seat)
+    def __init__(self, context: ProxyContext) -> None:
+        self.context = context
+        self._journal = JournalCommands(context)
 
     async def execute(self, name: str, args: dict[str, Any]) -> CommandReply:
         """Do what `name` says with validated arguments.
@@ -110,7 +110,7 @@ class WatchOnlyCommands:
             AjetError: it would change something; says so.
         """
         if name == "alert.dismiss":
-            dismiss_alert(self.seat.bus, args["key"])
+            dismiss_alert(self.context.bus, args["key"])
             return "dismissed", {}
         if name in self._journal.table:
             return await self._journal.table[name](args), {}
@@ -126,9 +126,11 @@ class WatchOnlyCommands:
 class OnlyWatch(ServerWatch):
     """Watches one server for itself alone: nobody waits for it here, and nothing can be started."""
 
-    def __init__(self, seat: ProxyContext, server: ServerHandle, home: Home | None = None) -> None:
-        super().__init__(seat, server, home)
-        self._slots = SlotsReader(seat, server)
+    def __init__(
+        self, context: ProxyContext, server: ServerHandle, home: Home | None = None
+    ) -> None:
+        super().__init__(context, server, home)
+        self._slots = SlotsReader(context, server)
 
     async def run(self) -> None:
         """Watch until cancelled."""
@@ -166,13 +168,13 @@ async def _version(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 @contextlib.asynccontextmanager
-async def watching(seat: ProxyContext, home: Home) -> AsyncIterator[None]:
-    """Watch all servers of a seat for as long as the context is open."""
-    left_open = len(seat.bus.state.open_groups())
+async def watching(context: ProxyContext, home: Home) -> AsyncIterator[None]:
+    """Watch all servers of a context for as long as the context is open."""
+    left_open = len(context.bus.state.open_groups())
     if left_open:
         log.warning("%d groups of an earlier proxy are open: they stay as they are", left_open)
-    targets = seat.settings.servers()
-    for name, server in seat.servers.items():
-        watch = OnlyWatch(seat, server, home if targets[name] == "embedded" else None)
-        seat.tasks.spawn(watch.run(), f"watch:{name}")
+    targets = context.settings.servers()
+    for name, server in context.servers.items():
+        watch = OnlyWatch(context, server, home if targets[name] == "embedded" else None)
+        context.tasks.spawn(watch.run(), f"watch:{name}")
     yield

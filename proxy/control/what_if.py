@@ -29,14 +29,14 @@ class WhatIfCommands:
     """One proxy's what-ifs; one at a time, a new one ends the one before.
 
     Args:
-        seat: The proxy's shared parts.
+        context: The proxy's shared parts.
         orders: Writes what is applied.
     """
 
-    def __init__(self, seat: ProxyContext, orders: RewardCommands) -> None:
-        self._seat = seat
+    def __init__(self, context: ProxyContext, orders: RewardCommands) -> None:
+        self._context = context
         self._orders = orders
-        self._home = Home(seat.journal.path.parent)
+        self._home = Home(context.journal.path.parent)
         self._task: asyncio.Task[None] | None = None
         self._now: WhatIfChanged | None = None
         self.table: Mapping[str, Callable[[dict[str, Any]], Awaitable[str]]] = {
@@ -59,16 +59,16 @@ class WhatIfCommands:
         if not 1 <= last <= MOST:
             raise UsageError(f"{last} groups cannot be tried", todo=f"From 1 to {MOST}")
         if weights:
-            await asyncio.to_thread(model_of, self._home, self._seat.settings, choice)
+            await asyncio.to_thread(model_of, self._home, self._context.settings, choice)
         await self._end()
         self._now = WhatIfChanged(
             what=_what(choice),
             weights=tuple(weights.items()) if not (choice.file or choice.hooks) else (),
             total=last,
-            began=self._seat.clock(),
+            began=self._context.clock(),
         )
         self._tell()
-        self._task = self._seat.tasks.spawn(self._run(choice, last), "what-if")
+        self._task = self._context.tasks.spawn(self._run(choice, last), "what-if")
         return f"the newest {last} groups are re-scored; nothing is sent"
 
     async def stop(self, args: dict[str, Any]) -> str:
@@ -85,7 +85,7 @@ class WhatIfCommands:
         """
         if given := weights_of(args.get("weights") or ()):
             return await self._orders.weights(given)
-        known = self._seat.bus.state.what_if
+        known = self._context.bus.state.what_if
         if known is None or known.phase != "done":
             raise AjetError(
                 "there is no what-if to apply", todo="Try some weights first: rewards.whatif"
@@ -96,7 +96,7 @@ class WhatIfCommands:
                 todo="Put that file in place of the rewards file: it is loaded when it is saved",
             )
         told = await self._orders.weights(dict(known.weights))
-        self._seat.bus.publish(
+        self._context.bus.publish(
             WhatIfChanged(
                 what=known.what,
                 phase="applied",
@@ -130,9 +130,9 @@ class WhatIfCommands:
             self._tell(phase="failed", cause=f"{type(error).__name__}: {error}")
 
     async def _score(self, choice: Choice, last: int) -> None:
-        journal, loop = self._seat.journal, asyncio.get_running_loop()
-        await journal.committed(self._seat.bus.state.seq)
-        async with bench(self._home, self._seat.settings, choice) as one:
+        journal, loop = self._context.journal, asyncio.get_running_loop()
+        await journal.committed(self._context.bus.state.seq)
+        async with bench(self._home, self._context.settings, choice) as one:
             ids = await asyncio.to_thread(newest, journal, last)
             if not ids:
                 raise AjetError("there are no groups to re-score", todo="Ask something first")
@@ -147,7 +147,7 @@ class WhatIfCommands:
                     told = loop.time()
                     self._tell(done=done)
 
-            limit = self._seat.settings.reward_limit
+            limit = self._context.settings.reward_limit
             for page in pages(ids):
                 cases = await asyncio.to_thread(cases_of, journal, page)
                 results += await trial(one.source, cases, limit, at_once=one.at_once, tell=counted)
@@ -157,7 +157,7 @@ class WhatIfCommands:
     def _tell(self, **changed: Any) -> None:
         assert self._now is not None
         self._now = msgspec.structs.replace(self._now, seq=0, at=0.0, **changed)
-        self._seat.bus.publish(self._now)
+        self._context.bus.publish(self._now)
 
 
 def weights_of(given: Any) -> dict[str, float]:

@@ -91,7 +91,7 @@ def decode(data: bytes, content_type: str) -> dict[str, Any]:
     """The body as a JSON object; half surrogate pairs in it become U+FFFD.
 
     Raises:
-        Refusal: it is not one.
+        ApiError: it is not one.
     """
     if content_type.partition(";")[0].strip().lower() != "application/json":
         raise bad_type()
@@ -138,7 +138,7 @@ def number(name: str, value: Any) -> float:
         value: As it came.
 
     Raises:
-        Refusal: it is none.
+        ApiError: it is none.
     """
     where = f"body.{name}"
     if isinstance(value, str):
@@ -161,7 +161,7 @@ def integer(name: str, value: Any) -> int:
     """A whole number, also from its text or from a float without a fraction.
 
     Raises:
-        Refusal: it is none, or one beyond 64 bits.
+        ApiError: it is none, or one beyond 64 bits.
     """
     where = f"body.{name}"
     if isinstance(value, str):
@@ -190,7 +190,7 @@ def flag(name: str, value: Any) -> bool:
     """True or false, also from the words for them.
 
     Raises:
-        Refusal: it is neither.
+        ApiError: it is neither.
     """
     if isinstance(value, bool):
         return value

@@ -27,7 +27,7 @@ def check_tokenizing(path: str, data: bytes, content_type: str) -> None:
     """Look at a body before the upstream does.
 
     Raises:
-        Refusal: vLLM would refuse it too.
+        ApiError: vLLM would refuse it too.
     """
     body = decode(data, content_type)
     if path == "/detokenize":

@@ -48,19 +48,19 @@ def fit_to_capacity(run: GroupRun) -> ApiError | None:
     Returns:
         What the client is told when it is its own `n` that cannot be had.
     """
-    seat, server = run.seat, run.sense.server
-    room = capacity_of(server, seat.settings)
+    context, server = run.context, run.facts.server
+    room = capacity_of(server, context.settings)
     key = f"room:{server.name}"
     if room is None or run.n <= room:
-        run.sense.fitting += 1
-        if run.sense.fitting >= CALM or (room is not None and room >= run.sense.not_fitting):
-            clear_alert(seat.bus, key)
+        run.facts.fitting += 1
+        if run.facts.fitting >= CALM or (room is not None and room >= run.facts.not_fitting):
+            clear_alert(context.bus, key)
         return None
     if refusal := too_many_choices(run.request.n, room):
         return refusal
-    run.sense.fitting, run.sense.not_fitting = 0, run.n
+    run.facts.fitting, run.facts.not_fitting = 0, run.n
     cause = f"{run.n} candidates are wanted, {server.name} has {room} episodes at a time"
     todo = "Lower proxy.repeats or what the hook returns, or raise the job's batch"
-    show_alert(seat.bus, key, f"{cause}: {room} are used", todo)
+    show_alert(context.bus, key, f"{cause}: {room} are used", todo)
     run.n = room
     return None

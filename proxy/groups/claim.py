@@ -23,7 +23,7 @@ async def take_turn(run: GroupRun) -> None:
     if entering.done:
         await entering
     else:
-        with run.sense.queueing():
+        with run.facts.queueing():
             await entering
     run.entered = True
 
@@ -41,8 +41,8 @@ async def claim(run: GroupRun, *, durable: bool = True) -> None:
         JournalError: the intent could not be committed; nothing was claimed.
     """
     run.reset(run.n)
-    run.begun = False
-    server = run.sense.server
+    run.generation_announced = False
+    server = run.facts.server
 
     async def intend() -> None:
         event = ClaimIntended(
@@ -52,14 +52,14 @@ async def claim(run: GroupRun, *, durable: bool = True) -> None:
             discard_timeout=run.discard_timeout,
         )
         if durable:
-            await run.seat.bus.publish_committed(event)
+            await run.context.bus.publish_committed(event)
         else:
-            run.seat.bus.publish(event)
+            run.context.bus.publish(event)
 
-    way = run.sense.way
-    way.begin()
+    priority = run.facts.claim_priority
+    priority.begin()
     try:
-        claimed = await server.desk.claim_group(
+        claimed = await server.claimer.claim_group(
             run.n,
             episode_type=run.kind,
             discard_timeout=run.discard_timeout,
@@ -71,8 +71,8 @@ async def claim(run: GroupRun, *, durable: bool = True) -> None:
             on_returned=lambda uuids, cause: _gave_back(run, uuids, cause),
         )
     finally:
-        way.end()
-    run.notes.tell()
+        priority.end()
+    run.episode_events.flush()
     by_uuid = {one.episode_uuid: one for one in claimed}
     for candidate in run.candidates:
         candidate.claimed = by_uuid[candidate.uuid]
@@ -91,7 +91,7 @@ async def refill(run: GroupRun, candidate: Candidate, deadline: float) -> bool:
     Returns:
         False when none was free in time, or the engine does not roll.
     """
-    claimed = await run.sense.server.desk.refill(
+    claimed = await run.facts.server.claimer.refill(
         episode_type=run.kind,
         discard_timeout=run.discard_timeout,
         deadline=min(deadline, run.loop.time() + REFILL_WAIT),
@@ -111,24 +111,24 @@ def _took(run: GroupRun, uuid: str, place: Candidate | None = None) -> None:
         free = [one for one in run.candidates if not one.uuid]
         place = free[0]
     run.take(place, uuid)
-    step = run.sense.server.watcher.current.step
-    run.notes.claimed(place.index, uuid, place.attempt, step)
+    step = run.facts.server.watcher.current.step
+    run.episode_events.claimed(place.index, uuid, place.attempt, step)
     if len(free) == 1:  # the last place: most groups get all their episodes in one turn of the loop
-        run.begun = run.notes.begins(
-            run.n, run.seat.clock() + run.discard_timeout, run.sense.damping
+        run.generation_announced = run.episode_events.begins(
+            run.n, run.context.clock() + run.discard_timeout, run.facts.damping
         )
 
 
 def _gave_back(run: GroupRun, uuids: Sequence[str], cause: str) -> None:
-    run.notes.tell()
-    run.begun = False
+    run.episode_events.flush()
+    run.generation_announced = False
     for candidate in run.candidates:
         if candidate.uuid in uuids:
-            run.put_down(candidate)
+            run.release_place(candidate)
             candidate.attempt = 0
-    run.seat.bus.publish(
+    run.context.bus.publish(
         ClaimsReturned(
-            server=run.sense.server.name,
+            server=run.facts.server.name,
             group_id=run.group_id,
             episode_uuids=tuple(uuids),
             cause=cause,

@@ -34,16 +34,20 @@ class CutPrompts:
         for one in run.usable:
             if one.answer is not None and "ajetc" in one.answer.parsed:
                 cut = cut or was_cut(one.answer)
-        recent = self._recent[run.sense.server.name]
+        recent = self._recent[run.facts.server.name]
         recent.append(run.group_id if cut else "")
-        key, bus = f"cut:{run.sense.server.name}", run.seat.bus
-        sent = run.seat.settings.rewards.cut_prompts == "send"
+        key, bus = f"cut:{run.facts.server.name}", run.context.bus
+        sent = run.context.settings.rewards.cut_prompts == "send"
         if cut:
-            window = f"{run.sense.context} tokens" if run.sense.context else "the engine's window"
+            window = (
+                f"{run.facts.context_length} tokens"
+                if run.facts.context_length
+                else "the engine's window"
+            )
             cause = f"prompts are cut to {window}: answers will be poor"
             cause += "" if sent else ", and these groups are not trained on"
             groups = filter(None, recent)
-            show_alert(bus, key, cause, _todo(run.sense.context or 0), groups=groups)
+            show_alert(bus, key, cause, _todo(run.facts.context_length or 0), groups=groups)
             return "" if sent else f"prompt cut to {window}: not trained on"
         if not any(recent):
             clear_alert(bus, key)

@@ -18,7 +18,7 @@ from core.events import (
 
 
 class EpisodeEventBatch:
-    """Of one run; what is noted becomes an event before the loop's turn is over, or at `tell`.
+    """Of one run; what is noted becomes an event before the loop's turn is over, or at `flush`.
 
     Args:
         bus: Is told.
@@ -56,7 +56,7 @@ class EpisodeEventBatch:
     def claimed(self, index: int, uuid: str, attempt: int, step: int | None) -> None:
         """An episode is ours, for the candidate with this index."""
         if not (self._claimed or self._answered or self._ended):
-            self._loop.call_soon(self.tell)
+            self._loop.call_soon(self.flush)
         self._claimed.append(ClaimedEpisode(index, uuid, attempt))
         self._step = step
 
@@ -73,16 +73,16 @@ class EpisodeEventBatch:
     def answered(self, answer: AnsweredCandidate) -> None:
         """A candidate has its answer."""
         if not (self._claimed or self._answered or self._ended):
-            self._loop.call_soon(self.tell)
+            self._loop.call_soon(self.flush)
         self._answered.append(answer)
 
     def ended(self, index: int, uuid: str, reward: float, outcome: str, text: str) -> None:
         """What came of a reward, see `EpisodeEnded`."""
         if not (self._claimed or self._answered or self._ended):
-            self._loop.call_soon(self.tell)
+            self._loop.call_soon(self.flush)
         self._ended.append(EndedEpisode(index, uuid, reward, outcome, text))
 
-    def tell(self) -> None:
+    def flush(self) -> None:
         """Make an event of what was noted since."""
         if not (self._claimed or self._answered or self._ended):
             return

@@ -115,14 +115,14 @@ class FairGate:
             if not entered:
                 self._withdraw(place)
 
-    def _withdraw(self, place: "_Place") -> None:
+    def _withdraw(self, place: "_QueuedTurn") -> None:
         gate = place.open
         if gate.done() and not (gate.cancelled() or gate.exception()):  # in and gone at once
             self._out(place.turn)
         else:
             self._remove(place)
 
-    def _remove(self, place: "_Place") -> None:
+    def _remove(self, place: "_QueuedTurn") -> None:
         """Take it out of the queue, where it may be no more."""
         if not self._queue.remove(place.turn.lane, place):
             return
@@ -156,7 +156,7 @@ class FairGate:
                 self._take(place.turn, beyond)
                 place.open.set_result(None)
 
-    def _next(self) -> "tuple[_Place, bool] | None":
+    def _next(self) -> "tuple[_QueuedTurn, bool] | None":
         """Whose turn it is: the first of all that may go in, the kept place is for a small one; and
         whether that is beyond the places."""
         if len(self._trying) >= 3 * self._most or (self.limit and self.inside >= self.limit):

@@ -45,20 +45,20 @@ async def generate(run: GroupRun) -> None:
     Bounded by the stream budget from now, by the clock of the candidates that have answered (they
     are idle meanwhile) and by the rule for stragglers. What takes longer is a failed candidate.
     """
-    limit = run.seat.settings.proxy.stream_budget
-    if not run.begun:
-        run.seat.bus.publish(
+    limit = run.context.settings.proxy.stream_budget
+    if not run.generation_announced:
+        run.context.bus.publish(
             GenerationStarted(
-                server=run.sense.server.name,
+                server=run.facts.server.name,
                 group_id=run.group_id,
                 n=run.n,
-                expires_at=run.seat.clock() + run.discard_timeout,
-                damping=run.sense.damping,
+                expires_at=run.context.clock() + run.discard_timeout,
+                damping=run.facts.damping,
             )
         )
     if run.gate is not None:
         run.gate.claimed()
-    run.gave_way = False
+    run.cut_stragglers = False
     scope = Limit(run.loop.time() + limit, run.loop)
     effort = _CandidateCalls(run, scope, limit)
     try:
@@ -67,7 +67,7 @@ async def generate(run: GroupRun) -> None:
     except TimeoutError:
         effort.cut_off()
     finally:
-        run.notes.tell()
+        run.episode_events.flush()
     if times := [one.seconds for one in run.usable]:
         run.latency["slowest"] = round(max(times), 6)
 
@@ -96,7 +96,7 @@ class _CandidateCalls:
 
     async def fill_all(self) -> None:
         """All candidates, side by side."""
-        remove = self.run.sense.server.watcher.add_listener(self._seen)
+        remove = self.run.facts.server.watcher.add_listener(self._seen)
         try:
             await self._ask_all()
         finally:
@@ -106,7 +106,7 @@ class _CandidateCalls:
     async def _ask_all(self) -> None:
         """The first call of each candidate; what is more than that gets a task."""
         crew = Crew(self.run.loop)
-        client = self.run.sense.server.client
+        client = self.run.facts.server.client
         begun: list[Call[ChatAnswer]] = []
         asked: list[Candidate] = []
         live = self.run.streams  # then the first goes first, and has a task to read it
@@ -157,7 +157,7 @@ class _CandidateCalls:
 
         `failure` is that of its first call, when that was made before.
         """
-        retries = self.run.seat.settings.rewards.retries
+        retries = self.run.context.settings.rewards.retries
         while True:
             failure = failure or await self._ask(candidate)
             if failure is None:
@@ -196,17 +196,17 @@ class _CandidateCalls:
 
     def _take(self, candidate: Candidate, answer: ChatAnswer, began: float) -> ChatError | None:
         run, message = self.run, answer.message
-        candidate.active_at = run.seat.clock()
+        candidate.active_at = run.context.clock()
         if fault := incomplete(answer):
             return ChatError(ChatErrorKind.UPSTREAM, fault)
         candidate.answer = answer
-        run.see_usable()
+        run.refresh_usable()
         candidate.seconds = run.loop.time() - began
         candidate.error = candidate.unretried = ""
-        run.sense.answer_seconds.append(candidate.seconds)
+        run.facts.answer_seconds.append(candidate.seconds)
         if not self._minded:
             self._mind_the_clock()
-        run.notes.answered(answered(candidate, answer, message))
+        run.episode_events.answered(answered(candidate, answer, message))
         if run.live:
             self._answered_live(candidate)
         self._stragglers.settled()
@@ -215,23 +215,23 @@ class _CandidateCalls:
     async def _answer_of(self, candidate: Candidate) -> ChatAnswer:
         run, claimed = self.run, candidate.claimed
         assert claimed is not None
-        client = run.sense.server.client
+        client = run.facts.server.client
         if not (candidate.index == 0 and run.streams):
             body = self._body_of(candidate)
             return await client.chat(claimed, body, self.headers, self.limit)
 
         def tell(delta: dict[str, Any]) -> None:
             self._stragglers.restart()
-            if run.reply is None:
-                run.lead = candidate
-                run.tell(delta)
+            if run.final_answer is None:
+                run.streamed_candidate = candidate
+                run.add_delta(delta)
 
         return await client.chat_stream(claimed, run.request.body, tell, self.headers, self.limit)
 
     def _answered_live(self, candidate: Candidate) -> None:
         run = self.run
         if candidate.index == 0 or run.candidates[0].error:
-            run.notes.tell()
+            run.episode_events.flush()
             run.resolve(candidate, "live")
 
     # --- time ----------------------------------------------------------------------------------
@@ -246,7 +246,7 @@ class _CandidateCalls:
     def _mind_the_clock(self) -> None:
         """The first one that has answered is the first one the server takes back."""
         self._minded = True
-        left = self.run.clock - self.run.seat.clock()
+        left = self.run.clock - self.run.context.clock()
         end = self.run.loop.time() + left
         if end < self.deadline and not self.scope.expired():
             self.scope.reschedule(end)
@@ -255,13 +255,13 @@ class _CandidateCalls:
         """Give back what has not answered: see `cut_off`."""
         run = self.run
         if not self.scope.expired():
-            run.gave_way = run.limit_used = True
+            run.cut_stragglers = run.limit_used = True
             self._too_late = why
             self.scope.reschedule(run.loop.time())
 
     def _hedge(self) -> bool:
         """Ask fresh episodes in place of the late ones; False where it is off, or was done."""
-        if not self.run.seat.settings.proxy.hedge or self._hedged or not self._rolls_on():
+        if not self.run.context.settings.proxy.hedge or self._hedged or not self._rolls_on():
             return False
         self._hedged = True
         self._give_up(LATE)
@@ -279,7 +279,7 @@ class _CandidateCalls:
     def _give_up(self, why: ChatError) -> None:
         """Wait no longer for those that are being asked."""
         for index, task in tuple(self._asked.items()):
-            reading = why is LATE and self.run.candidates[index] is self.run.lead
+            reading = why is LATE and self.run.candidates[index] is self.run.streamed_candidate
             if not reading and index not in self._given_up:
                 self._given_up[index] = why
                 task.cancel()
@@ -313,7 +313,7 @@ class _CandidateCalls:
 
     def _why_not_now(self) -> str:
         """Why nothing can be asked of a fresh episode now; empty when it can."""
-        seen = self.run.sense.server.watcher.current
+        seen = self.run.facts.server.watcher.current
         if not seen.is_in(ROLLING):
             return f"the engine is {seen.shown.value}"
         return "" if self._rolls_on() else NO_TIME
@@ -323,7 +323,7 @@ class _CandidateCalls:
 
     def _rolls_on(self) -> bool:
         """Whether there is an engine and time for a fresh episode."""
-        rolling = self.run.sense.server.watcher.current.is_in(ROLLING)
+        rolling = self.run.facts.server.watcher.current.is_in(ROLLING)
         return rolling and self.run.loop.time() < self.deadline - LAST_TRY
 
     def _failed(self, candidate: Candidate, failure: ChatError, unretried: str) -> None:
@@ -331,12 +331,12 @@ class _CandidateCalls:
         run = self.run
         candidate.error, candidate.failure = failure.kind.value, failure
         candidate.unretried = unretried
-        run.notes.tell()
+        run.episode_events.flush()
         # A call that was lost on the way may still be running: its episode is ours all the same.
         candidate.lost = candidate.lost or failure.kind in MAYBE_GONE
-        run.seat.bus.publish(
+        run.context.bus.publish(
             CandidateFailed(
-                server=run.sense.server.name,
+                server=run.facts.server.name,
                 group_id=run.group_id,
                 index=candidate.index,
                 episode_uuid=candidate.uuid,
@@ -347,7 +347,9 @@ class _CandidateCalls:
                 unretried=unretried,
             )
         )
-        if candidate is run.lead:  # no other answer may follow what the user has read of this one
+        if (
+            candidate is run.streamed_candidate
+        ):  # no other answer may follow what the user has read of this one
             run.refuse(overloaded(1, "The answer broke off. Please try again."))
         elif run.live and candidate.index == 0 and run.usable:
             run.resolve(run.usable[0], "live")
@@ -401,8 +403,8 @@ def may_go_again(run: GroupRun) -> bool:
     """Whether a run without any answer lost its episodes to the engine, not by its own fault: they
     are gone, or the rule for stragglers aborted them, or what failed could not be retried
     because the engine did not roll any more."""
-    retries = run.seat.settings.rewards.retries
-    return run.gave_way or any(
+    retries = run.context.settings.rewards.retries
+    return run.cut_stragglers or any(
         one.error in GONE
         or (one.failure is not None and one.failure.kind in _ANEW and one.attempt <= retries)
         for one in run.candidates

@@ -22,11 +22,11 @@ _LEFT = "waited_at_stop"
 _LEFT_GROUPS = "groups_waited_at_stop"
 
 
-def mode_at_start(seat: ProxyContext) -> str:
+def mode_at_start(context: ProxyContext) -> str:
     """The rating mode to begin with; to be asked once, before the start is announced."""
-    setting, known = seat.settings.rating.mode, seat.bus.state.rating_mode
-    if seat.journal.meta(_SETTING) != setting:
-        seat.journal.put_meta(_SETTING, setting)
+    setting, known = context.settings.rating.mode, context.bus.state.rating_mode
+    if context.journal.meta(_SETTING) != setting:
+        context.journal.put_meta(_SETTING, setting)
         return setting
     if known not in MODES or known == setting:
         return setting
@@ -45,26 +45,28 @@ def is_unrated(group: Group) -> bool:
     return waits and group.rating is None
 
 
-def note_waited(seat: ProxyContext, waited: Sequence[Group]) -> None:
+def note_waited(context: ProxyContext, waited: Sequence[Group]) -> None:
     """Keep for the next start what became of groups that had waited when the stop was asked."""
     fates = Counter(_fate(group) for group in waited)
     if not fates:
         return
     groups = "1 group" if len(waited) == 1 else f"{len(waited)} groups"
     said = ", ".join(f"{count} {fate}" for fate, count in sorted(fates.items()))
-    seat.journal.put_meta(_LEFT_GROUPS, " ".join(group.group_id for group in waited))
-    seat.journal.put_meta(_LEFT, f"{groups} waited for a rating when the proxy was stopped: {said}")
+    context.journal.put_meta(_LEFT_GROUPS, " ".join(group.group_id for group in waited))
+    context.journal.put_meta(
+        _LEFT, f"{groups} waited for a rating when the proxy was stopped: {said}"
+    )
 
 
-def tell_waited(seat: ProxyContext) -> None:
+def tell_waited(context: ProxyContext) -> None:
     """Say what `note_waited` kept, once."""
-    told = seat.journal.meta(_LEFT)
+    told = context.journal.meta(_LEFT)
     if not told:
         return
-    seat.journal.put_meta(_LEFT, "")
+    context.journal.put_meta(_LEFT, "")
     todo = "Enter opens them: each group says what it was"
-    groups = (seat.journal.meta(_LEFT_GROUPS) or "").split()
-    show_alert(seat.bus, KEY, told, todo, level="info", groups=groups)
+    groups = (context.journal.meta(_LEFT_GROUPS) or "").split()
+    show_alert(context.bus, KEY, told, todo, level="info", groups=groups)
 
 
 def _fate(group: Group) -> str:

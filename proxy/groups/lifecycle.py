@@ -71,7 +71,7 @@ class Lifecycle:
 
     async def walk(self, run: GroupRun) -> None:
         """Live the whole life of `run`; whatever happens, nothing stays claimed."""
-        run.lap("")
+        run.mark_phase_end("")
         try:
             await self._phases(run)
         except RunEnded as ended:
@@ -98,7 +98,7 @@ class Lifecycle:
 
     async def _rescued(self, run: GroupRun, end: RunEnded, refusal: ApiError) -> None:
         best = run.best()
-        if best is not None and run.reply is None and run.tickets:
+        if best is not None and run.final_answer is None and run.waiters:
             run.resolve(best, "provisional")
         run.refuse(refusal)
         await self._surely_finish(run, end)
@@ -112,26 +112,26 @@ class Lifecycle:
             await self._finish(run, end)
 
     async def _finish(self, run: GroupRun, end: RunEnded) -> None:
-        run.notes.tell()
+        run.episode_events.flush()
         await run.returned()
         if run.held:
             await release(run, run.held, end.cause)
         run.leave_gate()
-        run.lap("submit" if run.sealed else run.lapping)
-        if run.row is not None and (run.reply is None or run.reply.index is None):
-            run.seat.rows.again(run.row)  # it was not answered: its next try finds it again
+        run.mark_phase_end("submit" if run.sealed else run.current_span)
+        if run.row is not None and (run.final_answer is None or run.final_answer.index is None):
+            run.context.rows.again(run.row)  # it was not answered: its next try finds it again
         run.phase = end.phase
-        run.seat.bus.publish(
+        run.context.bus.publish(
             GroupClosed(
-                server=run.sense.server.name,
+                server=run.facts.server.name,
                 group_id=run.group_id,
                 phase=end.phase,
                 cause=end.cause,
                 latency=run.latency,
             )
         )
-        if run.leftovers:
-            run.sense.sweep_soon()
+        if run.needs_sweep:
+            run.facts.sweep_soon()
 
     async def _phases(self, run: GroupRun) -> None:
         await self._tell_source(run)
@@ -144,16 +144,16 @@ class Lifecycle:
         try:
             source = await self._decide(run)
         finally:
-            run.sense.unscored.pop(run.group_id, None)
+            run.facts.unscored.pop(run.group_id, None)
         await self._seal_and_send(run, source)
 
     # --- before the answers --------------------------------------------------------------------
 
     async def _tell_source(self, run: GroupRun) -> None:
-        source = run.seat.rewards
+        source = run.context.rewards
         request = run.request
         if not observes_requests(source):
-            clear_alert(run.seat.bus, "hook")
+            clear_alert(run.context.bus, "hook")
             run.n = max(run.n, request.n)
             return
         try:
@@ -165,7 +165,7 @@ class Lifecycle:
             self._alert(run, "hook", "the hook for new requests took too long and was left out")
             return
         if report.error is None:
-            clear_alert(run.seat.bus, "hook")
+            clear_alert(run.context.bus, "hook")
         elif source.health().ok:  # a folder that does not load has an alert of its own
             self._alert(run, "hook", f"the hook for new requests failed: {report.error.cause}")
         own = {name: run.metadata[name] for name in ("task_id", "dataset_task_id")}
@@ -178,13 +178,13 @@ class Lifecycle:
             try:
                 await self._claim(run)
             except ClaimTimedOut as error:
-                run.refuse(run.busy(2))
+                run.refuse(run.overloaded(2))
                 raise RunEnded("ABORTED", f"no episodes in time: {error.cause}") from None
             run.phase = "GENERATING"
-            run.lap("claim")
+            run.mark_phase_end("claim")
             run.live = self._is_live(run)
             await generate(run)
-            run.lap("generate")
+            run.mark_phase_end("generate")
             if run.usable or not self._another_round(run):
                 break
             await run.returned()  # an aborted episode may be claimed again, under the same id
@@ -197,39 +197,39 @@ class Lifecycle:
     def _is_live(self, run: GroupRun) -> bool:
         """Whether the first candidate is the answer. An operator who holds answers goes before, and
         several choices are the best ones."""
-        mode = run.seat.bus.state.rating_mode
-        return run.seat.settings.proxy.answer == "live" and mode != "hold" and run.request.n == 1
+        mode = run.context.bus.state.rating_mode
+        return run.context.settings.proxy.answer == "live" and mode != "hold" and run.request.n == 1
 
     def _another_round(self, run: GroupRun) -> bool:
         in_time = run.loop.time() < run.deadline - 1.0
-        return run.reply is None and in_time and may_go_again(run)
+        return run.final_answer is None and in_time and may_go_again(run)
 
     async def _claim(self, run: GroupRun) -> None:
         run.phase = "CLAIMING"
         if not run.held:  # another round: it queues again
             run.leave_gate()
-        watcher = run.sense.server.watcher
+        watcher = run.facts.server.watcher
         try:
             if not watcher.current.is_in(ROLLING):
                 async with Limit(lambda: run.deadline, run.loop):
                     await watcher.wait_for(ROLLING)
-            if run.sense.recovering:
-                await run.sense.recovered(max(run.deadline - run.loop.time(), 0.0))
+            if run.facts.recovering:
+                await run.facts.recovered(max(run.deadline - run.loop.time(), 0.0))
             await take_turn(run)
         except TimeoutError:
             seen = watcher.current
             cause = "no turn" if seen.is_in(ROLLING) else seen.shown.value
-            raise ClaimTimedOut(run.n, 0, cause, run.sense.server.name) from None
+            raise ClaimTimedOut(run.n, 0, cause, run.facts.server.name) from None
         if run.kind != "eval":
-            run.n = max(run.n, await run.sense.repeats())
+            run.n = max(run.n, await run.facts.repeats())
         if refusal := fit_to_capacity(run):
             run.refuse(refusal)
             raise RunEnded("ABORTED", refusal.message)
-        run.lap("queue")
-        settings, mode = run.seat.settings.rating, run.seat.bus.state.rating_mode
+        run.mark_phase_end("queue")
+        settings, mode = run.context.settings.rating, run.context.bus.state.rating_mode
         off = mode == "off"
         run.discard_timeout = settings.discard_timeout if off else settings.discard_timeout_rating
-        if not run.seat.journal.error:
+        if not run.context.journal.error:
             try:
                 await claim(run)
                 return
@@ -247,16 +247,16 @@ class Lifecycle:
         run.phase = "SCORING"
         enough = len(run.usable) >= min(2, run.n)
         if enough:
-            version = run.seat.rewards.version
+            version = run.context.rewards.version
             await score(run)
-            if run.sheet is None and version and run.seat.rewards.version not in ("", version):
+            if run.sheet is None and version and run.context.rewards.version not in ("", version):
                 await score(run)  # another version was loaded meanwhile
-        run.lap("score")
-        state = run.seat.bus.state
+        run.mark_phase_end("score")
+        state = run.context.bus.state
         best = run.best()
         assert best is not None
         short = len(run.usable) < run.n
-        abort = short and (not enough or run.seat.settings.rewards.short_group == "abort")
+        abort = short and (not enough or run.context.settings.rewards.short_group == "abort")
         if state.rating_mode != "hold" or abort:
             run.resolve(best, self._why(run))
         if abort:
@@ -283,7 +283,7 @@ class Lifecycle:
             return
         run.phase = "SCORING"
         await score(run)
-        run.lap("score")
+        run.mark_phase_end("score")
         if run.sheet is not None:
             run.phase = "SUBMITTING"
             await submit(run, self._rewards(run, "auto"))
@@ -291,7 +291,7 @@ class Lifecycle:
     def _why(self, run: GroupRun) -> str:
         if len(run.usable) == 1:
             return "only"
-        final = run.sheet is not None and run.seat.bus.state.rating_mode == "off"
+        final = run.sheet is not None and run.context.bus.state.rating_mode == "off"
         return "winner" if final else "provisional"
 
     async def _decide(self, run: GroupRun) -> str:
@@ -302,10 +302,10 @@ class Lifecycle:
             if run.refill is not None:
                 await refill.carry_out(run)
                 shown = None
-            now = run.seat.clock()
+            now = run.context.clock()
             decision = decide(self._situation(run, now))
             if isinstance(decision, Seal):
-                run.lap("rate")
+                run.mark_phase_end("rate")
                 return decision.source
             if isinstance(decision, Drop):
                 self._dropped(run, decision)
@@ -315,25 +315,25 @@ class Lifecycle:
             if key != shown:
                 shown = key
                 self._await(run, decision)
-            with run.sense.window(run.wake), contextlib.suppress(TimeoutError):
+            with run.facts.window(run.wake), contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(max(decision.wake - now, 0.001)):
                     await run.wake.wait()
 
     def _dropped(self, run: GroupRun, decision: Drop) -> None:
         if (best := run.best()) is not None:
             run.resolve(best, "provisional")
-        run.lap("rate")
+        run.mark_phase_end("rate")
         for one in run.candidates:
-            one.lost = one.lost or has_lost_all(run.sense.server.watcher.current)
+            one.lost = one.lost or has_lost_all(run.facts.server.watcher.current)
         unscored = decision.cause.startswith("unscored: ") and run.abstained
         raise RunEnded(
             "ABORTED", f"{decision.cause}; {run.abstained}" if unscored else decision.cause
         )
 
     def _await(self, run: GroupRun, decision: Wait) -> None:
-        run.seat.bus.publish(
+        run.context.bus.publish(
             RatingAwaited(
-                server=run.sense.server.name,
+                server=run.facts.server.name,
                 group_id=run.group_id,
                 until=decision.until,
                 fallback=decision.fallback,
@@ -342,15 +342,15 @@ class Lifecycle:
         )
 
     def _situation(self, run: GroupRun, now: float) -> Situation:
-        state, settings = run.seat.bus.state, run.seat.settings.rating
-        seen = run.sense.server.watcher.current
+        state, settings = run.context.bus.state, run.context.settings.rating
+        seen = run.facts.server.watcher.current
         return Situation(
             now=now,
             mode=state.rating_mode,
             consoles=state.consoles,
             attended_until=self._attended_until(),
             rolling=seen.is_in(ROLLING) and not self._draining(),
-            crowded=run.sense.crowded,
+            crowded=run.facts.crowded,
             gone=has_lost_all(seen),
             closing=self._closing(),
             scored=run.sheet is not None,
@@ -372,13 +372,13 @@ class Lifecycle:
         A group that may stay open is counted in `Sense.unscored`. In a rating mode one may always:
         the operator has to have something to rate where a group is the whole pool.
         """
-        unscored = run.sense.unscored
+        unscored = run.facts.unscored
         others = sum(unscored.values()) - unscored.pop(run.group_id, 0)
         if run.sheet is not None or run.rating is not None:
             return False
-        room = capacity_of(run.sense.server, run.seat.settings)
+        room = capacity_of(run.facts.server, run.context.settings)
         held = len(run.held)
-        rates = others == 0 and run.seat.bus.state.rating_mode != "off"
+        rates = others == 0 and run.context.bus.state.rating_mode != "off"
         if room is not None and 2 * (others + held) > room and not rates:
             return True
         unscored[run.group_id] = held
@@ -395,24 +395,28 @@ class Lifecycle:
         event = sealed(run, rewards, winner.index, source)
         run.resolve(winner, "winner" if len(run.usable) > 1 else "only")
         try:
-            await run.seat.bus.publish_durable(event)
+            await run.context.bus.publish_durable(event)
         except JournalError:
             self._alert(run, "journal", "the journal cannot be written: no reward is sent")
             run.sealed = False
             raise RunEnded("ABORTED", "the journal cannot be written") from None
-        sense = run.sense
-        if sense.way.crowded and not sense.crowded:  # else others wait for what this one holds
-            await sense.way.turn()
+        facts = run.facts
+        if (
+            facts.claim_priority.crowded and not facts.crowded
+        ):  # else others wait for what this one holds
+            await facts.claim_priority.turn()
         outcomes = await submit(run, rewards)
-        if run.ended == len(outcomes):
+        if run.rewards_taken == len(outcomes):
             raise RunEnded("DONE", short_of(run))
         counted = ", ".join(
             f"{outcomes.count(kind)} {kind}"
             for kind in dict.fromkeys(outcomes)
             if kind not in TAKEN
         )
-        if run.ended or "unknown" in outcomes:
-            raise RunEnded("DONE", f"{run.ended} of {len(outcomes)} rewards taken, {counted}")
+        if run.rewards_taken or "unknown" in outcomes:
+            raise RunEnded(
+                "DONE", f"{run.rewards_taken} of {len(outcomes)} rewards taken, {counted}"
+            )
         expired = all(outcome == "expired" for outcome in outcomes)
         raise RunEnded("ABORTED" if expired else "FAILED", "expired" if expired else counted)
 
@@ -423,8 +427,8 @@ class Lifecycle:
         return {score.index: score.reward for score in run.sheet.scores}
 
     def _alert(self, run: GroupRun, key: str, cause: str) -> None:
-        if key == "journal" and not run.seat.journal.error:
+        if key == "journal" and not run.context.journal.error:
             return  # it is written again, and nobody would clear the alert
-        if key != "journal" or key not in run.seat.bus.state.alerts:
+        if key != "journal" or key not in run.context.bus.state.alerts:
             groups = (run.group_id,) if key == "hook" else ()
-            show_alert(run.seat.bus, key, cause, level="error", groups=groups)
+            show_alert(run.context.bus, key, cause, level="error", groups=groups)

@@ -15,14 +15,14 @@ from proxy.http.upstream_errors import refusal_of
 
 def sealed(run: GroupRun, rewards: dict[int, float], best: int, source: str) -> GroupSealed:
     """The event that fixes these rewards, by candidate."""
-    mine = [one for one in run.usable if not one.taken]  # the others cannot be sent any more
+    mine = [one for one in run.usable if not one.superseded]  # the others cannot be sent any more
     return _seal(
-        run.sense.server.name,
+        run.facts.server.name,
         run.group_id,
         [(one.index, one.uuid, rewards[one.index]) for one in mine],
         best,
         source,
-        run.sense.damping,
+        run.facts.damping,
         run.sheet.version if run.sheet is not None else "",
     )
 
@@ -127,8 +127,10 @@ def why_none(run: GroupRun) -> ApiError:
         )
         return ApiError(400, None, text, param="input_tokens")
     if errors & GONE:
-        return run.busy(5)
-    return run.busy(5, f"None of the {run.n} candidates gave an answer. Please try again later.")
+        return run.overloaded(5)
+    return run.overloaded(
+        5, f"None of the {run.n} candidates gave an answer. Please try again later."
+    )
 
 
 def vote_words(vote: Rating) -> str:

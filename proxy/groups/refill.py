@@ -67,9 +67,9 @@ def check(run: GroupRun) -> None:
             f"{name} is rated already: fresh candidates would have no place in it",
             todo="Undo the rating first",
         )
-    seen = run.sense.server.watcher.current
+    seen = run.facts.server.watcher.current
     if not seen.is_in(ROLLING):
-        raise NotNow(f"{run.sense.server.name} is {seen.shown.value}: it gives no fresh episodes")
+        raise NotNow(f"{run.facts.server.name} is {seen.shown.value}: it gives no fresh episodes")
     if _left(run) < LEAST:
         raise NotNow(f"{name} has no time left for fresh candidates")
 
@@ -96,15 +96,15 @@ async def carry_out(run: GroupRun) -> None:
 
 async def _bounded(run: GroupRun, wanted: Refill, places: list[Candidate]) -> str:
     loop, left = run.loop, _left(run)
-    scoring = min(run.seat.settings.reward_limit, left / 2)
-    patience = run.seat.settings.proxy.stream_budget
+    scoring = min(run.context.settings.reward_limit, left / 2)
+    patience = run.context.settings.proxy.stream_budget
     scope = Limit(loop.time() + min(patience, left - scoring))
 
     def seen_now(seen: Seen) -> None:
         if (seen.down or has_lost_all(seen)) and not scope.expired():
             scope.reschedule(loop.time())
 
-    remove = run.sense.server.watcher.add_listener(seen_now)
+    remove = run.facts.server.watcher.add_listener(seen_now)
     try:
         async with scope:
             await run.returned()  # a place is free once its failed episode is given back
@@ -127,7 +127,7 @@ async def _fill(run: GroupRun, wanted: Refill, place: Candidate, until: float | 
         return
     began = run.loop.time()
     assert place.claimed is not None
-    client, headers = run.sense.server.client, {"X-Request-Id": run.request.request_id}
+    client, headers = run.facts.server.client, {"X-Request-Id": run.request.request_id}
     try:
         body = run.request.encoded(place.index)
         answer = await client.chat(place.claimed, body, headers, until - began)
@@ -138,7 +138,7 @@ async def _fill(run: GroupRun, wanted: Refill, place: Candidate, until: float | 
         place.lost = place.lost or error.kind in (ChatErrorKind.LOST_EPISODE, ChatErrorKind.BROKEN)
         _failed(run, wanted, place, cause)
         return
-    place.active_at = run.seat.clock()
+    place.active_at = run.context.clock()
     wanted.fresh[place.index] = answer
     wanted.seconds[place.index] = run.loop.time() - began
 
@@ -152,7 +152,7 @@ async def _put_in(run: GroupRun, wanted: Refill, places: list[Candidate]) -> str
     fresh = [one for one in places if one.index in wanted.fresh]
     for one in fresh:
         one.answer, one.seconds = wanted.fresh[one.index], wanted.seconds[one.index]
-    run.see_usable()
+    run.refresh_usable()
     found: ScoreSheet | Abstention | None = None
     try:
         found = await evaluate(run)
@@ -160,7 +160,7 @@ async def _put_in(run: GroupRun, wanted: Refill, places: list[Candidate]) -> str
         if run.sheet is not None and not isinstance(found, ScoreSheet):
             for one in fresh:
                 one.answer = None
-            run.see_usable()
+            run.refresh_usable()
     if isinstance(found, Abstention) and run.sheet is not None:
         for one in fresh:
             _failed(run, wanted, one, f"the rewards abstain with it: {found.cause}")
@@ -169,8 +169,8 @@ async def _put_in(run: GroupRun, wanted: Refill, places: list[Candidate]) -> str
     for one in fresh:
         one.error = ""
         answer = wanted.fresh[one.index]
-        run.notes.answered(answered(one, answer, answer.message))
-    run.notes.tell()
+        run.episode_events.answered(answered(one, answer, answer.message))
+    run.episode_events.flush()
     if isinstance(found, ScoreSheet):
         take(run, found)
     else:
@@ -181,10 +181,10 @@ async def _put_in(run: GroupRun, wanted: Refill, places: list[Candidate]) -> str
 
 def _failed(run: GroupRun, wanted: Refill, place: Candidate, cause: str) -> None:
     wanted.causes.append(cause)
-    run.notes.tell()  # that it was claimed comes first
-    run.seat.bus.publish(
+    run.episode_events.flush()  # that it was claimed comes first
+    run.context.bus.publish(
         CandidateFailed(
-            server=run.sense.server.name,
+            server=run.facts.server.name,
             group_id=run.group_id,
             index=place.index,
             episode_uuid=place.uuid,
@@ -199,4 +199,4 @@ def _why(wanted: Refill) -> str:
 
 def _left(run: GroupRun) -> float:
     """Seconds to the group's clock."""
-    return run.clock - run.seat.clock()
+    return run.clock - run.context.clock()

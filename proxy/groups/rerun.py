@@ -114,24 +114,24 @@ def request_of(opened: GroupOpened, rows: Rows) -> ChatRequest:
     )
 
 
-async def await_answer(ticket: AnswerWaiter) -> None:
+async def await_answer(waiter: AnswerWaiter) -> None:
     """Be the user of a request that was asked again: wait for the answer."""
     try:
-        while not isinstance(await ticket.next(_PATIENCE), FinalAnswer):
-            if ticket.left:
+        while not isinstance(await waiter.next(_PATIENCE), FinalAnswer):
+            if waiter.left:
                 return
-        ticket.delivered()
+        waiter.confirm_delivery()
     finally:
-        ticket.leave()
+        waiter.leave()
 
 
-def opened_by(seat: "Seat", group_id: str) -> GroupOpened:
+def opened_by(context: "ProxyContext", group_id: str) -> GroupOpened:
     """The event that opened a group, from the journal; blocks.
 
     Raises:
         NotNow: it is not there.
     """
-    for event in seat.journal.group_events(group_id):
+    for event in context.journal.group_events(group_id):
         if isinstance(event, GroupOpened):
             messages = event.body.get("messages")
             if isinstance(messages, list):

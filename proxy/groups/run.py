@@ -26,7 +26,7 @@ from proxy.http.errors import BUSY, ApiError
 from proxy.rewards.source import ScoreSheet
 from proxy.servers.server_facts import ServerFacts
 
-_LAPS = {
+_PHASE_SPANS = {
     "QUEUED": "queue",
     "GENERATING": "generate",
     "SCORING": "score",
@@ -34,7 +34,17 @@ _LAPS = {
     "SUBMITTING": "submit",
 }
 
-__all__ = ["Candidate", "Gate", "Piece", "Reply", "Run", "Stop", "Ticket", "best_of", "ranked"]
+__all__ = [
+    "AnswerWaiter",
+    "Candidate",
+    "Delta",
+    "FinalAnswer",
+    "Gate",
+    "GroupRun",
+    "StopReason",
+    "best_of",
+    "ranked",
+]
 
 
 class Candidate(msgspec.Struct):
@@ -55,7 +65,7 @@ class Candidate(msgspec.Struct):
     """Why no fresh episode took the place of the failed one; empty when one did."""
     lost: bool = False
     """The server no longer knows the episode as ours, or may not: never abort it unseen."""
-    taken: bool = False
+    superseded: bool = False
     """The same episode was claimed anew for another candidate of ours since: hands off."""
 
     @property
@@ -123,8 +133,8 @@ class Gate(Protocol):
 class GroupRun(msgspec.Struct, eq=False):
     """A group from its request to its last reward."""
 
-    seat: ProxyContext
-    sense: ServerFacts
+    context: ProxyContext
+    facts: ServerFacts
     group_id: str
     request: ChatRequest
     row: Row | None
@@ -132,7 +142,7 @@ class GroupRun(msgspec.Struct, eq=False):
     task_id: str
     metadata: dict[str, Any]
     opened_at: float
-    on_alone: "Callable[[Run], None]"
+    on_abandoned: "Callable[[GroupRun], None]"
     """Called when the last listener has left before the answer."""
     kind: str = "train"
     untrained: str = "not trained on"
@@ -140,8 +150,8 @@ class GroupRun(msgspec.Struct, eq=False):
     phase: str = "QUEUED"
     candidates: list[Candidate] = []
     usable: list[Candidate] = []
-    """Candidates with an answer, by index; see `see_usable`."""
-    tickets: set[AnswerWaiter] = set()
+    """Candidates with an answer, by index; see `refresh_usable`."""
+    waiters: set[AnswerWaiter] = set()
     lane: Lane = ("", "", "")
     """Whom it takes turns with: key, address, session."""
     newcomer: bool = False
@@ -149,14 +159,14 @@ class GroupRun(msgspec.Struct, eq=False):
     gate: Gate | None = None
     """Entered before claiming, left when nothing is held any more."""
     entered: bool = False
-    begun: bool = False
+    generation_announced: bool = False
     """That its generation starts was told with its claims."""
-    reply: FinalAnswer | None = None
+    final_answer: FinalAnswer | None = None
     live: bool = False
     """The user gets the first candidate, whatever wins."""
-    lead: Candidate | None = None
+    streamed_candidate: Candidate | None = None
     """Whose pieces the user has begun to read: no other answer may follow them."""
-    pieces: list[dict[str, Any]] = []
+    deltas: list[dict[str, Any]] = []
     """The lead's deltas so far."""
     sheet: ScoreSheet | None = None
     """Scores of the usable candidates; None before, and when the source abstained."""
@@ -180,16 +190,16 @@ class GroupRun(msgspec.Struct, eq=False):
     sealed: bool = False
     rescored: str = ""
     """Version of the rewards by which the group was last scored again on its own accord."""
-    gave_way: bool = False
+    cut_stragglers: bool = False
     """The rule for stragglers aborted its candidates in this round."""
     limit_used: bool = False
     """The rule for stragglers aborted its candidates in any round: `straggler_limit` no longer
     applies while the run has no answer, else a slow model would never finish one."""
     returning: list[asyncio.Task[None]] = []
     """Episodes being given back while the group goes on."""
-    leftovers: bool = False
+    needs_sweep: bool = False
     """The server may hold an episode that nobody here ends or aborts any more."""
-    ended: int = 0
+    rewards_taken: int = 0
     """Rewards the server took."""
     stop: StopReason | None = None
     closing: bool = False
@@ -197,37 +207,37 @@ class GroupRun(msgspec.Struct, eq=False):
     task: asyncio.Task[None] | None = None
     wake: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
     latency: dict[str, float] = {}
-    notes: EpisodeEventBatch = None  # type: ignore[assignment]  # made once the others are known
+    episode_events: EpisodeEventBatch = None  # type: ignore[assignment]  # made once the others are known
     """Of its episodes."""
     loop: asyncio.AbstractEventLoop = msgspec.field(default_factory=asyncio.get_running_loop)
     """Asked for once: asyncio's own look-up costs a call to the system each time."""
-    _lap: float = 0.0
+    _phase_began: float = 0.0
 
     def __post_init__(self) -> None:
-        name = self.sense.server.name
-        self.notes = EpisodeEventBatch(self.seat.bus, name, self.group_id, self.loop)
+        name = self.facts.server.name
+        self.episode_events = EpisodeEventBatch(self.context.bus, name, self.group_id, self.loop)
 
     # --- time ----------------------------------------------------------------------------------
 
-    def lap(self, name: str) -> None:
+    def mark_phase_end(self, name: str) -> None:
         """The time since the last lap belongs to `name`; the first call begins."""
         now = self.loop.time()
-        if name and self._lap:
-            self.latency[name] = round(self.latency.get(name, 0.0) + now - self._lap, 6)
-        self._lap = now
+        if name and self._phase_began:
+            self.latency[name] = round(self.latency.get(name, 0.0) + now - self._phase_began, 6)
+        self._phase_began = now
 
     @property
-    def lapping(self) -> str:
+    def current_span(self) -> str:
         """What the time since the last lap was spent on; empty after the last phase."""
         if self.phase == "CLAIMING":
             return "claim" if "queue" in self.latency else "queue"
-        return _LAPS.get(self.phase, "")
+        return _PHASE_SPANS.get(self.phase, "")
 
     @property
     def deadline(self) -> float:
         """When the last listener's patience is over, on the loop's clock; it may be postponed."""
         now = self.loop.time()
-        return max([ticket.deadline for ticket in self.tickets], default=now)
+        return max([waiter.deadline for waiter in self.waiters], default=now)
 
     @property
     def clock(self) -> float:
@@ -248,11 +258,11 @@ class GroupRun(msgspec.Struct, eq=False):
 
         What pieces cannot carry (logprobs, token ids) is told with a whole answer only.
         """
-        if not self.live or self.reply is not None or self.lead is not None:
+        if not self.live or self.final_answer is not None or self.streamed_candidate is not None:
             return False
         body = self.request.body
         whole = body.get("logprobs") or body.get("return_token_ids")
-        return not whole and any(ticket.stream for ticket in self.tickets)
+        return not whole and any(waiter.stream for waiter in self.waiters)
 
     @property
     def held(self) -> list[Candidate]:
@@ -263,9 +273,9 @@ class GroupRun(msgspec.Struct, eq=False):
         """`n` empty places."""
         self.n = n
         self.candidates = [Candidate(index) for index in range(n)]
-        self.see_usable()
+        self.refresh_usable()
 
-    def see_usable(self) -> None:
+    def refresh_usable(self) -> None:
         """Candidates, or their answers, have changed."""
         self.usable = [one for one in self.candidates if one.answer is not None]
 
@@ -273,18 +283,18 @@ class GroupRun(msgspec.Struct, eq=False):
         """An episode was claimed for this place."""
         place.uuid = uuid
         place.attempt += 1
-        place.lost = place.taken = False
-        self.sense.hold(uuid, place)
+        place.lost = place.superseded = False
+        self.facts.hold(uuid, place)
 
-    def put_down(self, place: Candidate) -> None:
+    def release_place(self, place: Candidate) -> None:
         """The place's episode was ended or given back."""
-        self.sense.drop(place.uuid, place)
+        self.facts.drop(place.uuid, place)
         place.uuid, place.claimed = "", None
 
     def give_back(self, work: Coroutine[Any, Any, None]) -> None:
         """Run `work`, which gives back episodes, while the group goes on: a server may answer an
         abort late, and the user must not wait for that."""
-        self.returning.append(self.sense.spawn(work, f"return:{self.group_id}"))
+        self.returning.append(self.facts.spawn(work, f"return:{self.group_id}"))
 
     async def returned(self) -> None:
         """Wait until the episodes of `give_back` are given back."""
@@ -310,47 +320,49 @@ class GroupRun(msgspec.Struct, eq=False):
 
     def join(self, stream: bool) -> AnswerWaiter:
         """One listener more."""
-        proxy = self.seat.settings.proxy
+        proxy = self.context.settings.proxy
         budget = proxy.stream_budget if stream else proxy.answer_budget
-        ticket = AnswerWaiter(self, stream, budget, self.loop)
-        self.tickets.add(ticket)
-        if self.reply is not None:
-            ticket.give(self.reply)
-        return ticket
+        waiter = AnswerWaiter(self, stream, budget, self.loop)
+        self.waiters.add(waiter)
+        if self.final_answer is not None:
+            waiter.deliver(self.final_answer)
+        return waiter
 
-    def left(self, ticket: AnswerWaiter) -> None:
+    def waiter_left(self, waiter: AnswerWaiter) -> None:
         """A listener has gone."""
-        self.tickets.discard(ticket)
-        if not self.tickets and self.reply is None:
-            self.on_alone(self)
+        self.waiters.discard(waiter)
+        if not self.waiters and self.final_answer is None:
+            self.on_abandoned(self)
 
-    def busy(self, retry_after: int, message: str = BUSY) -> ApiError:
+    def overloaded(self, retry_after: int, message: str = BUSY) -> ApiError:
         """A 503 of the group's server: see `ServerSeat.busy`."""
-        return self.sense.server.busy(self.request.model, retry_after, message)
+        return self.facts.server.overloaded(self.request.model, retry_after, message)
 
-    def spend_budget(self, ticket: AnswerWaiter) -> None:
+    def spend_budget(self, waiter: AnswerWaiter) -> None:
         """A listener's patience is over: give it what there is."""
-        if self.lead is None and (best := self.best()) is not None:
+        if self.streamed_candidate is None and (best := self.best()) is not None:
             self.resolve(best, "provisional")
             return
         text = "No answer was ready in time. Please try again later."
-        late = FinalAnswer(None, (), "error", ticket.late or self.busy(2, text))
-        ticket.give(late)
-        self.tickets.discard(ticket)
-        if not self.tickets:
-            self.settle(late, (ticket,))
-            self.on_alone(self)
+        late = FinalAnswer(None, (), "error", waiter.late_error or self.overloaded(2, text))
+        waiter.deliver(late)
+        self.waiters.discard(waiter)
+        if not self.waiters:
+            self.set_final_answer(late, (waiter,))
+            self.on_abandoned(self)
 
     def resolve(self, candidate: Candidate, why: str) -> None:
         """The user gets this candidate's answer first; the first word holds.
 
         Once pieces of an answer were told, only that answer can be given.
         """
-        if self.reply is None and (self.lead is None or self.lead is candidate):
+        if self.final_answer is None and (
+            self.streamed_candidate is None or self.streamed_candidate is candidate
+        ):
             chosen = self._choices(candidate)
             answers = tuple([one.answer for one in chosen if one.answer is not None])
             others = tuple([one.index for one in chosen[1:]])
-            self.settle(FinalAnswer(candidate.index, answers, why, others=others))
+            self.set_final_answer(FinalAnswer(candidate.index, answers, why, others=others))
 
     def _choices(self, first: Candidate) -> list[Candidate]:
         """As many usable candidates as choices were asked for, by the order known now."""
@@ -363,31 +375,31 @@ class GroupRun(msgspec.Struct, eq=False):
         others = [one for one in self.usable if one is not first]
         return [first, *ranked(others, rewards)][:wanted]
 
-    def tell(self, delta: dict[str, Any]) -> None:
+    def add_delta(self, delta: dict[str, Any]) -> None:
         """A part of the lead's answer came."""
-        if not self.pieces and self.tickets:
-            self.latency["first_piece"] = self._waited(self.tickets)
-        self.pieces.append(delta)
-        for ticket in self.tickets:
-            ticket.wake()
+        if not self.deltas and self.waiters:
+            self.latency["first_piece"] = self._waited(self.waiters)
+        self.deltas.append(delta)
+        for waiter in self.waiters:
+            waiter.wake()
 
     def refuse(self, refusal: ApiError) -> None:
         """The user gets an error; nothing when it was answered before."""
-        self.settle(FinalAnswer(None, (), "error", refusal))
+        self.set_final_answer(FinalAnswer(None, (), "error", refusal))
 
-    def settle(self, reply: FinalAnswer, told: tuple[AnswerWaiter, ...] = ()) -> None:
+    def set_final_answer(self, reply: FinalAnswer, told: tuple[AnswerWaiter, ...] = ()) -> None:
         """Fix the reply and tell everybody; only the first one counts."""
-        if self.reply is not None:
+        if self.final_answer is not None:
             return
-        self.reply = reply
-        listeners = (*self.tickets, *told)
+        self.final_answer = reply
+        listeners = (*self.waiters, *told)
         if listeners:
             waited = self._waited(listeners)
-            keepalives = max([ticket.keepalives for ticket in listeners])
+            keepalives = max([waiter.keepalives for waiter in listeners])
             self.latency |= {"answered": waited, "keepalives": keepalives}
-            self.seat.bus.publish(
+            self.context.bus.publish(
                 AnswerReturned(
-                    server=self.sense.server.name,
+                    server=self.facts.server.name,
                     group_id=self.group_id,
                     index=reply.index,
                     why=reply.why,
@@ -396,13 +408,13 @@ class GroupRun(msgspec.Struct, eq=False):
                     others=reply.others,
                 )
             )
-        for ticket in tuple(self.tickets):
-            ticket.give(reply)
+        for waiter in tuple(self.waiters):
+            waiter.deliver(reply)
 
     def _waited(self, listeners: Iterable[AnswerWaiter]) -> float:
         """Seconds since the first of them came."""
         now = self.loop.time()
-        return round(now - min([ticket.began for ticket in listeners]), 6)
+        return round(now - min([waiter.started_at for waiter in listeners]), 6)
 
 
 def ranked(candidates: list[Candidate], rewards: dict[int, float]) -> list[Candidate]:

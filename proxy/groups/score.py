@@ -49,17 +49,19 @@ async def score(run: GroupRun) -> None:
 
 async def evaluate(run: GroupRun) -> ScoreSheet | Abstention:
     """What the source says of the usable candidates now; changes nothing."""
-    return await request_scores(run.seat.rewards, context_of(run), run.seat.settings.reward_limit)
+    return await request_scores(
+        run.context.rewards, context_of(run), run.context.settings.reward_limit
+    )
 
 
 def take(run: GroupRun, sheet: ScoreSheet) -> None:
     """The scores are those of the group from now on."""
     run.sheet, run.abstained = sheet, ""
-    run.scored_at = run.seat.clock()
+    run.scored_at = run.context.clock()
     best = run.best()
-    run.seat.bus.publish(
+    run.context.bus.publish(
         GroupScored(
-            server=run.sense.server.name,
+            server=run.facts.server.name,
             group_id=run.group_id,
             scores=sheet.scores,
             best=best.index if best is not None else 0,
@@ -71,11 +73,11 @@ def take(run: GroupRun, sheet: ScoreSheet) -> None:
 
 def abstain(run: GroupRun, abstention: Abstention) -> None:
     """The group has no automatic rewards."""
-    run.scored_at = run.seat.clock()
+    run.scored_at = run.context.clock()
     run.abstained = one_line(f"{abstention.part}: {abstention.cause}", 300)
-    run.seat.bus.publish(
+    run.context.bus.publish(
         ScoringAbstained(
-            server=run.sense.server.name,
+            server=run.facts.server.name,
             group_id=run.group_id,
             part=abstention.part,
             cause=abstention.cause,

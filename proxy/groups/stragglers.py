@@ -39,7 +39,7 @@ class StragglerRule:
         self, run: GroupRun, cut: Callable[[str], object], hedge: Callable[[], bool]
     ) -> None:
         self._run = run
-        self._settings = run.seat.settings.proxy
+        self._settings = run.context.settings.proxy
         self._cut: Callable[[str], object] = cut
         self._hedge: Callable[[], bool] = hedge
         self._failed = 0
@@ -50,7 +50,7 @@ class StragglerRule:
         """When enough candidates were settled."""
         self._alarm: asyncio.TimerHandle | None = None
         limit = self._settings.straggler_limit
-        self._limit = limit and max(limit, SLACK * run.sense.usual_seconds)
+        self._limit = limit and max(limit, SLACK * run.facts.usual_seconds)
         """Seconds after which a candidate is late whatever the others do; 0 for never."""
         self._schedule()
 
@@ -136,7 +136,7 @@ class StragglerRule:
 
     def _act(self, why: str) -> None:
         run = self._run
-        if run.sense.server.watcher.current.is_in(POST):
+        if run.facts.server.watcher.current.is_in(POST):
             self._cut(f"{why}, the batch waits for it")
         elif not run.usable:
             if self._may_start_again():
@@ -146,13 +146,13 @@ class StragglerRule:
             self._schedule()
         elif self._settings.straggler == "cut":
             self._cut(why)
-        elif run.seat.bus.state.rating_mode == "hold":
+        elif run.context.bus.state.rating_mode == "hold":
             self._cut(f"{why}, the operator cannot rate before")
         else:
             best = run.best()
             assert best is not None
             run.resolve(best, "provisional")
-            if run.sense.crowded:
+            if run.facts.crowded:
                 self._cut(f"{why}, other requests wait for its episode")
             else:
                 self._ring_at(run.loop.time() + CROWD_CHECK)
@@ -160,9 +160,9 @@ class StragglerRule:
     def _may_start_again(self) -> bool:
         """Whether a run without an answer can claim fresh episodes, and has time for theirs."""
         run = self._run
-        rolling = run.sense.server.watcher.current.is_in(ROLLING)
+        rolling = run.facts.server.watcher.current.is_in(ROLLING)
         left = run.deadline - run.loop.time()
-        return rolling and run.lead is None and left > self._limit
+        return rolling and run.streamed_candidate is None and left > self._limit
 
 
 def _unused(*_: object) -> bool:

@@ -52,32 +52,32 @@ async def release(run: GroupRun, candidates: Iterable[Candidate], reason: str) -
 
     Episodes that may not be ours any more are looked up first.
     """
-    run.notes.tell()
+    run.episode_events.flush()
     mine = [one for one in candidates if one.uuid]
-    late = run.seat.clock() - run.discard_timeout
+    late = run.context.clock() - run.discard_timeout
     doubtful = {one.uuid for one in mine if one.lost or one.active_at < late}
-    sure = [one.uuid for one in mine if one.uuid not in doubtful and not one.taken]
-    doubtful -= {one.uuid for one in mine if one.taken}
+    sure = [one.uuid for one in mine if one.uuid not in doubtful and not one.superseded]
+    doubtful -= {one.uuid for one in mine if one.superseded}
     for one in mine:
         one.lost = True  # when this is cut short, whoever tries again looks first
-    server = run.sense.server
+    server = run.facts.server
     why = "the server had taken it back"
     if not server.watcher.current.reachable:  # nobody waits for that
         why = "the server is not there"
         sure, doubtful = [], set()
-        run.sense.sweep_soon()
+        run.facts.sweep_soon()
     if doubtful:
         found = await episodes_held(server)
         if found is None:
-            run.leftovers = True
+            run.needs_sweep = True
         else:
             sure += [uuid for uuid in doubtful if uuid in found]
-    await server.desk.give_back(sure, reason)
+    await server.claimer.give_back(sure, reason)
     for one in mine:
         uuid = one.uuid
-        run.put_down(one)
+        run.release_place(one)
         told = reason if uuid in sure else f"{reason} ({why})"
-        run.seat.bus.publish(
+        run.context.bus.publish(
             EpisodeAborted(
                 server=server.name,
                 group_id=run.group_id,
@@ -112,7 +112,7 @@ async def submit(run: GroupRun, rewards: dict[int, float]) -> list[str]:
     Returns:
         One outcome for each reward, as in `EpisodeEnded`.
     """
-    server, now, crew = run.sense.server, run.seat.clock(), Crew(run.loop)
+    server, now, crew = run.facts.server, run.context.clock(), Crew(run.loop)
     outcomes: list[str] = []
     begun: list[Call[EndOutcome]] = []
     sent: list[tuple[Candidate, PendingReward]] = []
@@ -130,7 +130,7 @@ async def submit(run: GroupRun, rewards: dict[int, float]) -> list[str]:
             continue
         ending = _ending(run, one, rewards[one.index])
         call = None
-        if not (one.taken or _is_late(ending, now)):
+        if not (one.superseded or _is_late(ending, now)):
             call = server.client.begin_end(ending.uuid, ending.task_id, ending.output)
         if call is None:
             crew.add(_end_and_tell(run, one, ending))
@@ -165,18 +165,18 @@ async def _end_and_tell(
     run: GroupRun, one: Candidate, ending: PendingReward, first: EndOutcome | None = None
 ) -> str:
     """The long way; `first` is what came of it when it was sent before."""
-    if one.taken:
+    if one.superseded:
         outcome, text = "expired", "the server had taken it back; another candidate has it now"
     else:
-        outcome, text = await end(run.sense.server, ending, run.seat.clock(), first)
+        outcome, text = await end(run.facts.server, ending, run.context.clock(), first)
     return _tell(run, one, ending, outcome, text)
 
 
 def _tell(run: GroupRun, one: Candidate, ending: PendingReward, outcome: str, text: str) -> str:
-    run.notes.ended(ending.index, ending.uuid, ending.reward, outcome, text)
-    run.ended += outcome in TAKEN
-    run.put_down(one)
-    run.leftovers = run.leftovers or outcome in ("unknown", "refused")
+    run.episode_events.ended(ending.index, ending.uuid, ending.reward, outcome, text)
+    run.rewards_taken += outcome in TAKEN
+    run.release_place(one)
+    run.needs_sweep = run.needs_sweep or outcome in ("unknown", "refused")
     return outcome
 
 
@@ -293,7 +293,7 @@ async def _resolve(
 async def _abort_if_ours(server: ServerHandle, uuid: str) -> None:
     held = await episodes_held(server)
     if held is not None and uuid in held:
-        await server.desk.give_back([uuid], "not ended")
+        await server.claimer.give_back([uuid], "not ended")
 
 
-__all__ = ["Ending", "end", "ours", "publish_end", "release", "submit"]
+__all__ = ["PendingReward", "end", "episodes_held", "publish_end", "release", "submit"]

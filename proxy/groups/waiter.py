@@ -1,4 +1,4 @@
-"""What a request's handler holds while it waits for its answer: the ticket, its news, its reply."""
+"""What a request's handler holds while it waits for its answer: the waiter, its news, its reply."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +20,7 @@ class FinalAnswer(msgspec.Struct, frozen=True):
     none on a refusal."""
     why: str
     """winner, provisional, only, live, replayed, several (one for each prompt) or error."""
-    refusal: ApiError | None = None
+    error: ApiError | None = None
     others: tuple[int, ...] = ()
     """Candidates of the further answers."""
 
@@ -39,7 +39,7 @@ class Delta(msgspec.Struct, frozen=True):
 
 
 class WaiterOwner(Protocol):
-    """What a ticket is for: a run."""
+    """What a waiter is for: a run."""
 
     @property
     def group_id(self) -> str:
@@ -47,15 +47,15 @@ class WaiterOwner(Protocol):
         ...
 
     @property
-    def pieces(self) -> Sequence[Mapping[str, Any]]:
+    def deltas(self) -> Sequence[Mapping[str, Any]]:
         """The deltas of the live candidate so far."""
         ...
 
-    def spend_budget(self, ticket: "Ticket") -> None:
+    def spend_budget(self, waiter: "AnswerWaiter") -> None:
         """The listener's patience is over: give it something."""
         ...
 
-    def left(self, ticket: "Ticket") -> None:
+    def waiter_left(self, waiter: "AnswerWaiter") -> None:
         """The listener has gone."""
         ...
 
@@ -63,26 +63,38 @@ class WaiterOwner(Protocol):
 class AnswerWaiter:
     """One listener of a run: a user that waits for its answer. Read by one task only."""
 
-    __slots__ = ("_at", "_left", "_loop", "_news", "_reply", "began", "deadline", "host",
-                 "keepalives", "late", "on_delivered", "stream")  # fmt: skip
+    __slots__ = (
+        "_at",
+        "_left",
+        "_loop",
+        "_news",
+        "_reply",
+        "deadline",
+        "keepalives",
+        "late_error",
+        "on_delivered",
+        "owner",
+        "started_at",
+        "stream",
+    )  # fmt: skip
 
     def __init__(
         self,
-        host: WaiterOwner,
+        owner: WaiterOwner,
         stream: bool,
         budget: float,
         loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
-        self.host = host
+        self.owner = owner
         self.stream = stream
         self._loop = loop or asyncio.get_running_loop()
-        self.began = self._loop.time()
-        self.deadline = self.began + budget
+        self.started_at = self._loop.time()
+        self.deadline = self.started_at + budget
         self.keepalives = 0
         """How often the wait was long enough for a sign of life."""
         self.on_delivered: Callable[[], None] | None = None
         """Called once, when the user has all of the answer."""
-        self.late: ApiError | None = None
+        self.late_error: ApiError | None = None
         """What it is told when nothing is there by its deadline, if not that it took too long."""
         self._at = 0
         self._left = False
@@ -91,12 +103,12 @@ class AnswerWaiter:
 
     @property
     def group_id(self) -> str:
-        return self.host.group_id
+        return self.owner.group_id
 
     @property
     def age(self) -> float:
         """Seconds since it came."""
-        return self._loop.time() - self.began
+        return self._loop.time() - self.started_at
 
     @property
     def left(self) -> bool:
@@ -104,33 +116,33 @@ class AnswerWaiter:
         return self._left
 
     @property
-    def live(self) -> bool:
+    def has_streamed(self) -> bool:
         """Pieces were handed out: the end is a `finish` or an error, never another answer."""
         return self._at > 0
 
     async def next(self, seconds: float) -> FinalAnswer | Delta | None:
         """What comes next, or None: `seconds` have passed without news, or the user has left.
 
-        Pieces come before the reply, and only on a stream. At the ticket's budget the provisional
+        Pieces come before the reply, and only on a stream. At the waiter's budget the provisional
         best is the reply; without any candidate by then, or in the midst of pieces, it is a 503.
         """
         loop = self._loop
         until = loop.time() + seconds
         while not self._left:
-            if self.stream and self._at < len(self.host.pieces):
+            if self.stream and self._at < len(self.owner.deltas):
                 return self._piece()
             if self._reply is not None:
                 return self._reply
             now = loop.time()
             if now >= self.deadline:
-                self.host.spend_budget(self)
+                self.owner.spend_budget(self)
             elif now >= until:
                 return None
             else:
                 await self._wait(min(until, self.deadline))
         return None
 
-    def kept_alive(self) -> None:
+    def count_keepalive(self) -> None:
         """The user was sent that there is no news."""
         self.keepalives += 1
 
@@ -139,25 +151,25 @@ class AnswerWaiter:
         if self._reply is None and not self._left:
             self._left = True
             self.wake()
-            self.host.left(self)
+            self.owner.waiter_left(self)
 
     def postpone(self, seconds: float, most: float) -> None:
         """Wait `seconds` longer, in all at most `most` seconds."""
-        self.deadline = max(self.deadline, min(self.deadline + seconds, self.began + most))
+        self.deadline = max(self.deadline, min(self.deadline + seconds, self.started_at + most))
 
-    def hurry(self) -> None:
+    def expire_now(self) -> None:
         """The proxy stops: an end is wanted now."""
-        self.late = ProxyStopping()
+        self.late_error = ProxyStopping()
         self.deadline = 0.0
         self.wake()
 
-    def delivered(self) -> None:
+    def confirm_delivery(self) -> None:
         """The last byte of the answer was written and the user was still there."""
         told, self.on_delivered = self.on_delivered, None
         if told is not None:
             told()
 
-    def give(self, reply: FinalAnswer) -> None:
+    def deliver(self, reply: FinalAnswer) -> None:
         """Hand the reply over; the first one counts."""
         if self._reply is None and not self._left:
             self._reply = reply
@@ -170,7 +182,7 @@ class AnswerWaiter:
 
     def _piece(self) -> Delta:
         """The next delta; text that has piled up comes as one."""
-        pieces = self.host.pieces
+        pieces = self.owner.deltas
         first = pieces[self._at]
         self._at += 1
         name = next(iter(first)) if len(first) == 1 else ""

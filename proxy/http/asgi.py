@@ -73,7 +73,7 @@ async def read_body(
         room: Counts the bytes that are in memory.
 
     Raises:
-        Refusal: 413 for a body over `largest`, 503 for one that `room` has no place for. The rest
+        ApiError: 413 for a body over `largest`, 503 for one that `room` has no place for. The rest
             is read and discarded first, so that the client sees the answer; not where the client
             waits to be asked for its body.
         ClientLeft: the connection ended first.
@@ -168,7 +168,7 @@ async def send_json(send: Send, status: int, body: bytes, more: Extra = ()) -> N
     await send_bytes(send, status, b"application/json", body, more)
 
 
-async def send_refusal(send: Send, refusal: ApiError, body: bytes, more: Extra = ()) -> None:
+async def send_error(send: Send, refusal: ApiError, body: bytes, more: Extra = ()) -> None:
     """An error before anything else was sent; `body` tells it in the dialect's words."""
     if isinstance(refusal, EngineOffline):  # or the SDKs of OpenAI and Anthropic wait 60 s, twice
         more = (*more, (b"x-should-retry", b"false"))

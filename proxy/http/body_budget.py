@@ -3,7 +3,7 @@
 from proxy.http.errors import ApiError
 
 BODY_BYTES = "ajet.body_bytes"
-"""Key of a scope: the `BodyReservation` of its request. The front door sets it and releases the bytes
+"""Key of a scope: the `BodyReservation` of its request. The router sets it and releases the bytes
 when the request is answered."""
 
 _FULL = "The server holds too many request bodies in memory. Please try again later."
@@ -25,7 +25,7 @@ class BodyBudget:
         self._most = most
         self.used = 0
 
-    def body(self) -> "BodyBytes":
+    def body(self) -> "BodyReservation":
         """The bytes of one more request, none yet."""
         return BodyReservation(self)
 

@@ -19,7 +19,7 @@ def check_values(data: bytes, most: int = MOST_VALUES) -> None:
     """Refuse a body of very many values, in a small part of the time it would take to read it.
 
     Raises:
-        Refusal: it holds more than `most`.
+        ApiError: it holds more than `most`.
     """
     if len(data) > 2 * most and has_more_values(data, most):
         raise _too_many(most, "JSON values")
@@ -29,7 +29,7 @@ def check_fields(body: Mapping[str, Any], most: int = MOST_FIELDS) -> None:
     """Refuse a body of very many fields.
 
     Raises:
-        Refusal: it has more than `most`.
+        ApiError: it has more than `most`.
     """
     if len(body) > most:
         raise _too_many(most, "fields")

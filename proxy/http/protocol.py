@@ -16,7 +16,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 
 from core.settings import ProxySettings
 from proxy.http import asgi
-from proxy.http.asgi import AT_ONCE, ON_LEAVE, UNREAD, Receive, Scope, Send, send_refusal
+from proxy.http.asgi import AT_ONCE, ON_LEAVE, UNREAD, Receive, Scope, Send, send_error
 from proxy.http.errors import ApiError, overloaded, reason_phrase
 from proxy.http.fast_response import whole_of
 
@@ -52,7 +52,7 @@ class _WriteCoalescer:
         self._loop = loop
         self._waiting: list[_CoalescingTransport] = []
 
-    def put(self, connection: "_Joined") -> None:
+    def put(self, connection: "_CoalescingTransport") -> None:
         if not self._waiting:
             self._loop.call_soon(self._send)
         self._waiting.append(connection)
@@ -433,7 +433,7 @@ async def _full(scope: Scope, receive: Receive, send: Send) -> None:
     """Answers on a connection that is one too many."""
     log.warning("a connection was refused: too many are open")
     refusal = overloaded(5)
-    await send_refusal(send, refusal, refusal.body(), ((b"connection", b"close"),))
+    await send_error(send, refusal, refusal.body(), ((b"connection", b"close"),))
 
 
 def bounded(settings: ProxySettings) -> type[asyncio.Protocol]:

@@ -83,25 +83,27 @@ async def has_job(server: ServerHandle) -> bool:
     return (await ask(server, _EngineInfo, INFO)).job is not None
 
 
-async def refresh_checkpoints(seat: ProxyContext, server: ServerHandle) -> tuple[Checkpoint, ...]:
+async def refresh_checkpoints(
+    context: ProxyContext, server: ServerHandle
+) -> tuple[Checkpoint, ...]:
     """Read the list of checkpoints, and publish it when it differs from what is known.
 
     Returns:
         All of them, newest first; none of a server that keeps none.
     """
-    known = seat.bus.state.servers.get(server.name)
+    known = context.bus.state.servers.get(server.name)
     if not await offers(server, CHECKPOINTS):
         if known is not None and known.checkpoints is not None:
-            seat.bus.publish(CheckpointsListed(server=server.name, offered=False))
+            context.bus.publish(CheckpointsListed(server=server.name, offered=False))
         return ()
     found = await ask(server, tuple[Checkpoint, ...], CHECKPOINTS)
     listed, more = found[:LISTED], max(0, len(found) - LISTED)
     if known is None or (known.checkpoints, known.checkpoints_more) != (listed, more):
-        seat.bus.publish(CheckpointsListed(server=server.name, checkpoints=listed, more=more))
+        context.bus.publish(CheckpointsListed(server=server.name, checkpoints=listed, more=more))
     return found
 
 
-async def tokens(seat: ProxyContext, episode_uuid: str, name: str) -> EpisodeTokens:
+async def tokens(context: ProxyContext, episode_uuid: str, name: str) -> EpisodeTokens:
     """The token log of an episode.
 
     Args:
@@ -111,10 +113,10 @@ async def tokens(seat: ProxyContext, episode_uuid: str, name: str) -> EpisodeTok
     Raises:
         AjetError: the server is not known, gives no token log, or does not have the episode.
     """
-    server = seat.servers.get(name)
+    server = context.servers.get(name)
     if server is None:
         raise AjetError(
-            f"there is no server `{name}` now", todo=f"Known: {', '.join(seat.servers)}"
+            f"there is no server `{name}` now", todo=f"Known: {', '.join(context.servers)}"
         )
     if not _plain(episode_uuid):
         raise AjetError("this is no id of an episode", f"{episode_uuid!r:.80}")

@@ -43,12 +43,12 @@ class HeldBatch:
     """Describes what holds up the batch of one server.
 
     Args:
-        seat: The proxy's shared parts.
+        context: The proxy's shared parts.
         server: The server.
     """
 
-    def __init__(self, seat: ProxyContext, server: ServerHandle) -> None:
-        self._seat = seat
+    def __init__(self, context: ProxyContext, server: ServerHandle) -> None:
+        self._context = context
         self._server = server
         self._key: tuple[tuple[str, ...], ...] = ()
         self._said_at = 0.0
@@ -63,7 +63,7 @@ class HeldBatch:
 
         Figures in the text are at most `UPDATE_EVERY` seconds old.
         """
-        now = self._seat.clock()
+        now = self._context.clock()
         lasted = now - seen.since
         self.foreign = {}
         held = seen.is_in({EngineState.ROLLING_POST}) and lasted >= HELD_AFTER
@@ -82,7 +82,7 @@ class HeldBatch:
 
     def _users(self) -> int:
         """Requests that wait for episodes of the next batch."""
-        groups = self._seat.bus.state.open_groups()
+        groups = self._context.bus.state.open_groups()
         waiting = [one for one in groups if one.phase in ("QUEUED", "CLAIMING")]
         return sum(one.server == self._server.name for one in waiting)
 
@@ -93,7 +93,7 @@ class HeldBatch:
             return []
         details = pool.running_episode_details or {}
         long = now - seen.since >= LONG
-        ours = self._seat.client_uuid
+        ours = self._context.client_uuid
         mine = {uuid for uuid, one in details.items() if one.client_uuid == ours}
         age = max(0.0, now - watcher.pool_at)
         others: dict[str, dict[str, RunningEpisode]] = {}
@@ -130,7 +130,7 @@ class HeldBatch:
         found: list[BatchBlocker] = []
         known: set[str] = set()
         self.groups = ()
-        for group in self._seat.bus.state.open_groups():
+        for group in self._context.bus.state.open_groups():
             held = [one for one in group.candidates if one.episode_uuid in mine]
             known.update(one.episode_uuid for one in held)
             silent = [one for one in held if one.phase == "claimed"]

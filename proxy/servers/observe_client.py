@@ -105,7 +105,7 @@ class ObserveClient(NoEngine):
 
     Attributes:
         models: What it can be asked for, the default first; empty while that is not known.
-        context: Its window in tokens; None when it does not say.
+        context_length: Its window in tokens; None when it does not say.
         trouble: What is wrong with it, for the operator; empty when nothing is.
         announced: The operator was told what observe mode is.
     """
@@ -129,7 +129,7 @@ class ObserveClient(NoEngine):
         self.key = key_of(settings)
         self.repeats = repeats
         self.models: tuple[str, ...] = (settings.model,) if settings.model else ()
-        self.context: int | None = None
+        self.context_length: int | None = None
         self.trouble = ""
         self.announced = False
         self._checked = ErrorMappingTransport(transport, self.key)
@@ -191,7 +191,7 @@ class ObserveClient(NoEngine):
         if not self.settings.model:
             self.models = tuple(one.id for one in listed if one.id)
         chosen = next(iter(self.models), "")
-        self.context = next((one.window for one in listed if one.id == chosen), None)
+        self.context_length = next((one.window for one in listed if one.id == chosen), None)
 
     def _fetch(self, url: str, timeout: float) -> Awaitable[Response]:
         return self.transport.request(

@@ -34,8 +34,8 @@ def handle_of(
     repeats = settings.proxy.repeats or CANDIDATES
     client = ObserveClient(settings.upstream, transport, client_uuid, repeats=repeats, name=name)
     watcher = Watcher(client)
-    desk = GroupClaimer(client, watcher, known=known)
-    return ServerHandle(name, client.base, client, watcher, desk, observes=True)
+    claimer = GroupClaimer(client, watcher, known=known)
+    return ServerHandle(name, client.base, client, watcher, claimer, observes=True)
 
 
 def update_alerts(bus: Bus, server: ServerHandle) -> None:
@@ -69,4 +69,4 @@ def window(server: ServerHandle, told: int | None) -> int | None:
         told: What a swarm server says of itself.
     """
     client = server.client
-    return client.context if isinstance(client, ObserveClient) else told
+    return client.context_length if isinstance(client, ObserveClient) else told

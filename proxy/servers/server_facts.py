@@ -41,7 +41,7 @@ ROLLING_POST = frozenset({EngineState.ROLLING_POST})
 class EpisodeOwner(Protocol):
     """What holds an episode: a candidate."""
 
-    taken: bool
+    superseded: bool
 
 
 class _ServerInfo(msgspec.Struct, frozen=True):
@@ -88,7 +88,7 @@ class ServerFacts:
     def __init__(self, server: ServerHandle, tasks: Tasks) -> None:
         self.server = server
         self.damping = 0.0
-        self.context: int | None = None
+        self.context_length: int | None = None
         self.strict = False
         self.answer_seconds: deque[float] = deque(maxlen=ANSWERS)
         """How long the newest answers took."""
@@ -107,13 +107,13 @@ class ServerFacts:
         """`known_repeats` of that reading."""
         self._holders: dict[str, EpisodeOwner] = {}
         self._queueing = 0
-        self.way = ClaimPriority()
+        self.claim_priority = ClaimPriority()
         self.unscored: dict[str, int] = {}
         self.not_fitting = self.fitting = 0
         self._windows: set[asyncio.Event] = set()
         self._recovered: asyncio.Event | None = None
         """While groups of a proxy that was killed are cleaned up."""
-        server.desk.on_starved = self._close_windows
+        server.claimer.on_starved = self._close_windows
 
     @property
     def usual_seconds(self) -> float:
@@ -131,7 +131,7 @@ class ServerFacts:
     @property
     def crowded(self) -> bool:
         """Whether a request waits for what others hold: for its turn, or for a free episode."""
-        return self._queueing > 0 or self.server.desk.starved
+        return self._queueing > 0 or self.server.claimer.starved
 
     @contextlib.contextmanager
     def queueing(self) -> Iterator[None]:
@@ -205,7 +205,7 @@ class ServerFacts:
         """
         before = self._holders.get(uuid)
         if before is not None and before is not holder:
-            before.taken = True
+            before.superseded = True
         self._holders[uuid] = holder
 
     def drop(self, uuid: str, holder: EpisodeOwner) -> None:
@@ -280,7 +280,7 @@ class ServerFacts:
                 )
                 if answer.status == 200:
                     info = msgspec.json.decode(answer.body, type=_ServerInfo)
-                    self.damping, self.context = info.damping, info.context
+                    self.damping, self.context_length = info.damping, info.context
                     self.strict = info.strict_context
                     self.bare_prompts = info.bare_prompts
             self._told = True
@@ -318,7 +318,7 @@ class ServerFacts:
                 await self.server.watcher.wait_for(lambda seen: seen.reachable)
                 self._doubt = False
                 try:
-                    await self.server.desk.reconcile()
+                    await self.server.claimer.reconcile()
                 except SwarmError as error:
                     log.warning("not swept yet: %s", error)
                     self._doubt = True

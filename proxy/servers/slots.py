@@ -32,8 +32,8 @@ TEXT = 2_000
 class SlotsReader:
     """Tells the journal who holds the episodes of one server, when that changes."""
 
-    def __init__(self, seat: ProxyContext, server: ServerHandle) -> None:
-        self.seat = seat
+    def __init__(self, context: ProxyContext, server: ServerHandle) -> None:
+        self.context = context
         self.server = server
         self._last: SlotsSeen | None = None
         self._trouble = ""
@@ -61,10 +61,10 @@ class SlotsReader:
             clients=clients[:LISTED],
             more=max(0, len(clients) - LISTED),
         )
-        known = self.seat.bus.state.servers.get(self.server.name)
+        known = self.context.bus.state.servers.get(self.server.name)
         if told != self._last or known is None or known.slots is None:
             self._last = told
-            self.seat.bus.publish(told)
+            self.context.bus.publish(told)
 
 
 def clients_of(records: Sequence[EpisodeRecord], pool: PoolInfo | None) -> tuple[ClientSeen, ...]:
@@ -84,15 +84,15 @@ def clients_of(records: Sequence[EpisodeRecord], pool: PoolInfo | None) -> tuple
     return tuple(sorted(found, key=lambda one: (-one.running, one.name)))
 
 
-async def read_details(seat: ProxyContext, name: str) -> ServerDetails:
+async def read_details(context: ProxyContext, name: str) -> ServerDetails:
     """Ask a server everything it tells.
 
     Raises:
         AjetError: there is no such server, or it has no episodes of its own.
     """
-    server = seat.servers.get(name)
+    server = context.servers.get(name)
     if server is None:
-        raise AjetError(f"there is no server `{name:.80}`", todo=known_names(name, seat.servers))
+        raise AjetError(f"there is no server `{name:.80}`", todo=known_names(name, context.servers))
     if server.observes:
         raise AjetError("an upstream has no pool of episodes", server.name)
     client = server.client
@@ -108,11 +108,11 @@ async def read_details(seat: ProxyContext, name: str) -> ServerDetails:
     asked, answered = call.result() or ("", "")
     return ServerDetails(
         server=name,
-        at=seat.clock(),
+        at=context.clock(),
         free=None if held is None else sum(not one.claimed for one in held),
         claimed=None if held is None else sum(one.claimed for one in held),
         clients=clients_of(held or (), fresh),
-        episodes=_episodes(held or (), fresh, seat.clock()),
+        episodes=_episodes(held or (), fresh, context.clock()),
         tasks=_tasks(fresh),
         folder=folder.result() or "",
         booting_since=batch.booting_start_time if batch is not None else None,

@@ -27,8 +27,8 @@ _NOT_FIGURES = frozenset({"step", "at"})
 class UpdateReader:
     """Reads one server for one proxy; servers without the routes are told by their pool."""
 
-    def __init__(self, seat: ProxyContext, server: ServerHandle) -> None:
-        self.seat = seat
+    def __init__(self, context: ProxyContext, server: ServerHandle) -> None:
+        self.context = context
         self.server = server
         self._after: int | None = None
         self._wanted = asyncio.Event()
@@ -77,11 +77,11 @@ class UpdateReader:
             await self._updates()
         else:
             await self._by_pool()
-        await refresh_checkpoints(self.seat, self.server)
+        await refresh_checkpoints(self.context, self.server)
 
     async def _updates(self) -> None:
         if self._after is None:
-            known = self.seat.bus.state.servers[self.server.name].steps
+            known = self.context.bus.state.servers[self.server.name].steps
             self._after = max((one.step for one in known if one.update), default=0)
         client = self.server.client
         answer = await client.transport.request(
@@ -93,7 +93,7 @@ class UpdateReader:
         for update in found["updates"] if isinstance(found, dict) else found:
             step = int(update["step"])
             self._after = step
-            self.seat.bus.publish(
+            self.context.bus.publish(
                 UpdateDone(server=self.server.name, step=step, stats=figures(update))
             )
 
@@ -105,7 +105,7 @@ class UpdateReader:
         elif seen.state is EngineState.ROLLING and seen.step is not None:
             stats = self._batches.pop(seen.step - 1, None)
             if stats is not None:
-                self.seat.bus.publish(
+                self.context.bus.publish(
                     UpdateDone(
                         server=self.server.name, step=seen.step - 1, stats=stats, source="pool"
                     )

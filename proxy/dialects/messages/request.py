@@ -64,7 +64,7 @@ def read_messages(data: bytes, headers: Mapping[str, str], client: str = "") -> 
         client: Where it comes from; with key and session it tells senders apart.
 
     Raises:
-        Refusal: vLLM would refuse it too.
+        ApiError: vLLM would refuse it too.
     """
     body = decode(data, headers.get("content-type", ""))
     messages, made = _conversation(body)
@@ -93,7 +93,7 @@ def read_count(data: bytes, headers: Mapping[str, str], client: str = "") -> Cha
     Its `messages` and `body["tools"]` are those `read_messages` makes of the same conversation.
 
     Raises:
-        Refusal: vLLM would refuse it too.
+        ApiError: vLLM would refuse it too.
     """
     body = decode(data, headers.get("content-type", ""))
     messages, made = _conversation(body)

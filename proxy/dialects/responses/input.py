@@ -49,7 +49,7 @@ class ConversationReader:
             kept: Items told earlier.
 
         Raises:
-            Refusal: an item is wrong, or refers to one that is not kept.
+            ApiError: an item is wrong, or refers to one that is not kept.
         """
         self.messages: list[Message] = []
         self.query: str | None = None
@@ -211,7 +211,7 @@ def _content(given: Any, where: str) -> str | list[Any]:
     """The content of a message: text if it is one text, else the parts in chat form.
 
     Raises:
-        Refusal: names the part that is wrong.
+        ApiError: names the part that is wrong.
     """
     if not isinstance(given, list):
         return _text(given)

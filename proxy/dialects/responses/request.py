@@ -128,7 +128,7 @@ def read_request(
         kept: Items told earlier.
 
     Raises:
-        Refusal: vLLM would refuse it too, or it cannot be answered.
+        ApiError: vLLM would refuse it too, or it cannot be answered.
     """
     body = decode(data, headers.get("content-type", ""))
     try:

@@ -66,7 +66,7 @@ class ToolTable(msgspec.Struct):
         """Take one function or custom tool.
 
         Raises:
-            Refusal: it has no name, or parameters that are no schema.
+            ApiError: it has no name, or parameters that are no schema.
         """
         name = tool.get("name")
         if not isinstance(name, str) or not name:
@@ -96,7 +96,7 @@ def read_tools(given: Any) -> ToolTable:
         given: The field as it came; None for no tools.
 
     Raises:
-        Refusal: it is no list of objects, or a function has no name.
+        ApiError: it is no list of objects, or a function has no name.
     """
     tools = ToolTable()
     if given is None:
@@ -165,7 +165,7 @@ def choose(choice: Any, tools: ToolTable) -> Any:
     sees is none.
 
     Raises:
-        Refusal: no such form, or no such function.
+        ApiError: no such form, or no such function.
     """
     if choice is None or isinstance(choice, str):
         if choice not in (None, "none", "auto", "required"):

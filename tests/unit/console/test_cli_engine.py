@@ -26,9 +26,9 @@ from proxy.control.api import Control
 from proxy.control.dispatch import CommandDispatcher
 from proxy.servers.watch import ServerWatch
 from tests.support.scripted_swarm import ScriptedSwarm
-from tests.support.seat import World, world
 from tests.support.served import served
 from tests.support.stored import stored_bytes
+from tests.support.world import World, world
 
 
 @dataclass
@@ -61,12 +61,12 @@ async def two(home: Home, state: str = "ROLLING") -> AsyncIterator[Two]:
         client = AsyncSwarmClient(t.url, made.line, "me", name="t")
         watcher = Watcher(client)
         seat = ServerHandle("t", t.url, client, watcher, GroupClaimer(client, watcher, known=set))
-        made.seat.servers["t"] = seat
-        made.seat.tasks.spawn(ServerWatch(made.seat, seat).run(), "t")
+        made.context.servers["t"] = seat
+        made.context.tasks.spawn(ServerWatch(made.context, seat).run(), "t")
         await watcher.wait_for(lambda seen: seen.reachable, 60)
         await made.until(lambda: {"s", "t"} <= set(made.state.servers))
-        orders = CommandDispatcher(made.seat, made.groups)
-        control = Control(made.seat, orders, home.token(), frozenset())
+        orders = CommandDispatcher(made.context, made.groups)
+        control = Control(made.context, orders, home.token(), frozenset())
         async with served(control.app()) as url:
             with Role(home, "proxy") as role:
                 role.publish(url=url)
@@ -332,7 +332,7 @@ async def test_no_secret_of_a_job_leaves_the_proxy_and_none_is_lost(
         for argv in (["--running"], ["--running", "--json"], ["--diff", "--json"], ["--json"]):
             assert await both.run("engine-job", *argv, "--server", "t") == 0
         assert await both.run("engine-start", "--server", "s", "--file", str(saved), "--yes") == 1
-        await both.made.seat.journal.committed(both.made.seat.bus.state.seq)
+        await both.made.context.journal.committed(both.made.context.bus.state.seq)
         kept = stored_bytes(*home.root.glob("j.db*"))
         assert b"api_key" in kept
         out = capsys.readouterr()

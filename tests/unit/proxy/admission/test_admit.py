@@ -25,8 +25,8 @@ from proxy.groups.fair_queue import CLAIMING
 from proxy.groups.waiter import AnswerWaiter
 from proxy.http.errors import ApiError
 from tests.support.scripted_swarm import ScriptedSwarm
-from tests.support.seat import FAST, HEADERS, World, sent, settings, world
 from tests.support.stopwatch import Stopwatch
+from tests.support.world import FAST, HEADERS, World, sent, settings, world
 
 TOOLS = [{"type": "function", "function": {"name": "ls", "parameters": {}}}]
 TITLE = "You are a title generator. You output ONLY a thread title. Nothing else."
@@ -159,10 +159,10 @@ async def test_what_is_never_a_helper_call(tmp_path: Path) -> None:
     title = [{"role": "system", "content": TITLE}, user("hi")]
     async with world(tmp_path) as w:
         told = await say(w, title, {"x-ajet-train": "yes"})
-        w.seat.rows.register(Row(row_id="r1", query="hi"))
+        w.context.rows.register(Row(row_id="r1", query="hi"))
         row = await say(w, title, {"x-ajet-row": "r1"})
         recap = "Summarize what was done in this conversation"
-        w.seat.rows.register(Row(row_id="r2", query=recap))
+        w.context.rows.register(Row(row_id="r2", query=recap))
         words = await say(w, [user(recap)])
         for ticket in (told, row, words):
             await w.reply(ticket)
@@ -174,7 +174,7 @@ async def test_a_title_beside_a_row_does_not_take_the_row(tmp_path: Path) -> Non
     title = [{"role": "system", "content": TITLE}, user("hi")]
     async with world(tmp_path) as w:
         for mark, session in ({}, ""), ({"x-ajet-session": "s1"}, "s1"):
-            w.seat.rows.register(Row(row_id="r1", query="hi", reference="5", session=session))
+            w.context.rows.register(Row(row_id="r1", query="hi", reference="5", session=session))
             helper = await say(w, title, mark)
             main = await say(w, [user("hi")], mark, tools=TOOLS)
             for ticket, row_id, reference in (helper, "", None), (main, "r1", "5"):
@@ -188,13 +188,13 @@ async def test_a_title_beside_a_row_does_not_take_the_row(tmp_path: Path) -> Non
 async def test_all_of_a_session_is_its_row_and_a_trial_is_not_trained_on(tmp_path: Path) -> None:
     mark = {"x-ajet-session": "s1"}
     async with world(tmp_path) as w:
-        w.seat.rows.register(Row(row_id="r1", query="hi", reference="5", session="s1"))
+        w.context.rows.register(Row(row_id="r1", query="hi", reference="5", session="s1"))
         for text in ("<note/> hi, please", "and now?"):
             ticket = await say(w, [user(text)], mark)
             await w.reply(ticket)
             group = w.group(ticket)
             assert (group.row_id, group.reference, group.episode_type) == ("r1", "5", "train")
-        w.seat.rows.register(Row(row_id="dry", query="hello", session="s2", train=False))
+        w.context.rows.register(Row(row_id="dry", query="hello", session="s2", train=False))
         ticket = await say(w, [user("other words")], {"x-ajet-session": "s2"})
         await w.reply(ticket)
         assert (w.group(ticket).row_id, w.group(ticket).episode_type) == ("dry", "eval")
@@ -365,8 +365,8 @@ async def test_a_queue_has_a_deadline_of_its_own_when_one_is_set(tmp_path: Path)
     ):
         ticket = await w.ask()
         reply = await w.reply(ticket)
-        assert reply.refusal is not None
-        assert (reply.refusal.status, reply.refusal.retry_after) == (503, 2)
+        assert reply.error is not None
+        assert (reply.error.status, reply.error.retry_after) == (503, 2)
         await w.closed()
         assert (w.group(ticket).phase, w.group(ticket).cause) == ("ABORTED", "no episodes in time")
         assert not swarm.claims

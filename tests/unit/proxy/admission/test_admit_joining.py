@@ -6,7 +6,7 @@ import pytest
 
 from core.events import GroupOpened
 from tests.support.scripted_swarm import ScriptedSwarm
-from tests.support.seat import settings, world
+from tests.support.world import settings, world
 
 
 @pytest.mark.parametrize("off", ["header", "setting"])
@@ -46,7 +46,7 @@ async def test_one_busy_session_does_not_keep_another_one_waiting(tmp_path: Path
     async with ScriptedSwarm(batch=400, slots=8) as swarm, world(tmp_path, swarm) as w:
         swarm.delay = 0.15
         busy = [await w.ask(f"a{number}", {"x-session-id": "a"}) for number in range(24)]
-        await w.until(lambda: len(swarm.chats) >= 8 and w.server.desk.starved)
+        await w.until(lambda: len(swarm.chats) >= 8 and w.server.claimer.starved)
         before = len([group for group in w.state.groups.values() if not group.open])
         other = await w.ask("b", {"x-session-id": "b"})
         await w.reply(other)

@@ -14,8 +14,8 @@ from proxy.dialects.session_marks import key_of
 from proxy.groups.waiter import AnswerWaiter
 from proxy.http.errors import ApiError
 from tests.support.scripted_swarm import ScriptedSwarm
-from tests.support.seat import HEADERS, World, settings, world
 from tests.support.stopwatch import Stopwatch
+from tests.support.world import HEADERS, World, settings, world
 
 UNCAPPED = settings(proxy={"session_cap": 0, "session_calls": 0})
 FLOOD = 500
@@ -105,8 +105,8 @@ async def test_who_has_the_most_places_gives_way_when_all_are_taken(tmp_path: Pa
             await say(w, "b3", "b")
         for ticket in flood[3:]:  # the newest
             reply = await w.reply(ticket)
-            assert reply.refusal is not None
-            assert (reply.refusal.status, reply.refusal.retry_after) == (503, 2)
+            assert reply.error is not None
+            assert (reply.error.status, reply.error.retry_after) == (503, 2)
         assert w.groups.waiting == 6
         third = await say(w, "c0", "c")
         await w.until(lambda: w.groups.open_count == 6)
@@ -128,8 +128,8 @@ async def test_newcomers_of_a_sender_take_no_place_of_its_older_half(tmp_path: P
         one = await say(w, "mine", session="s")  # of another lane: the newest gives way
         for ticket in flood[3:9] + flood[11:]:
             reply = await w.reply(ticket)
-            assert reply.refusal is not None
-            assert reply.refusal.status == 503
+            assert reply.error is not None
+            assert reply.error.status == 503
         assert w.groups.waiting == 6
         swarm.finish_sync()
         replies = await asyncio.gather(*(w.reply(it) for it in (*flood[:3], *flood[9:11], one)))

@@ -10,7 +10,7 @@ import pytest
 from proxy.http.errors import BUSY, ApiError
 from tests.support.front import BODIES, Front, fronted
 from tests.support.scripted_swarm import ScriptedSwarm
-from tests.support.seat import World, settings, world
+from tests.support.world import World, settings, world
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ async def w(tmp_path: Path, b: ScriptedSwarm) -> AsyncIterator[World]:
 
 
 async def has_state(w: World, server: str, state: str) -> None:
-    watcher = w.seat.servers[server].watcher
+    watcher = w.context.servers[server].watcher
     await watcher.wait_for(lambda seen: seen.shown.value == state, 20)
 
 

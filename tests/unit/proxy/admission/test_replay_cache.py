@@ -43,8 +43,8 @@ async def test_an_answer_that_was_delivered_is_not_given_again(ticket: AnswerWai
     replay = ReplayCache(30.0, Clock())
     replay.remember("k", "g1", reply(), (ticket,))
     assert replay.find("k", {}) is not None
-    ticket.delivered()
-    ticket.delivered()
+    ticket.confirm_delivery()
+    ticket.confirm_delivery()
     assert replay.find("k", {}) is None
     assert replay.find("k", RETRY) is not None  # it says that it is a retry
     assert replay.find("other", RETRY) is None
@@ -62,7 +62,7 @@ async def test_the_retry_gets_the_same_answer_and_then_it_is_delivered(
     assert again.group_id == "g1"
     assert await again.next(1.0) == given
     assert replay.find("k", {}) is not None  # broke off again
-    again.delivered()
+    again.confirm_delivery()
     again.leave()
     assert replay.find("k", {}) is None
 
@@ -71,9 +71,9 @@ async def test_each_listener_is_owed_its_answer(ticket: AnswerWaiter) -> None:
     replay = ReplayCache(30.0, Clock())
     other = AnswerWaiter(Run(), False, 10.0)
     replay.remember("k", "g1", reply(), (ticket, other))
-    other.delivered()
+    other.confirm_delivery()
     assert replay.find("k", {}) is not None
-    ticket.delivered()
+    ticket.confirm_delivery()
     assert replay.find("k", {}) is None
 
 
@@ -146,7 +146,7 @@ async def test_who_gets_an_answer_again_is_a_setting(
     replay = ReplayCache(30.0, Clock(), mode=mode)
     replay.remember("k", "g1", reply(), (ticket,))
     assert (replay.find("k", {}) is not None) == owed
-    ticket.delivered()
+    ticket.confirm_delivery()
     assert (replay.find("k", {}) is not None) == delivered
     assert replay.find("k", RETRY) is not None
 
@@ -155,7 +155,7 @@ async def test_a_session_gets_it_again_only_at_once(ticket: AnswerWaiter) -> Non
     clock = Clock()
     replay = ReplayCache(30.0, clock)
     replay.remember("k", "g1", reply(), (ticket,))
-    ticket.delivered()
+    ticket.confirm_delivery()
     mark = {"x-session-id": "ses_1"}
     assert replay.find("k", mark) is not None
     assert replay.find("k", {}, {"metadata": {"session_id": "ses_1"}}) is not None

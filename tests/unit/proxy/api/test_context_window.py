@@ -22,8 +22,8 @@ from tests.support.engine_client import Driver
 from tests.support.fake_policy import Bench
 from tests.support.observed import Observed, observed
 from tests.support.scripted_openai import ScriptedOpenAI
-from tests.support.seat import world
 from tests.support.served import client, served
+from tests.support.world import world
 
 LONG = "word " * 5000
 MESSAGES = [{"role": "user", "content": LONG}]
@@ -213,12 +213,12 @@ async def embedded(home: Path, *, strict: bool) -> AsyncIterator[tuple[httpx.Asy
         await driver.until("ROLLING")
         swarm: Any = SimpleNamespace(url=url)
         w = await stack.enter_async_context(world(home, swarm))
-        front = create_app(w.seat, w.groups, desk=RequestHandler(w.seat, w.groups))
+        front = create_app(w.context, w.groups, desk=RequestHandler(w.context, w.groups))
         base = await stack.enter_async_context(
-            served(front, http_config(w.seat.settings.proxy, front))
+            served(front, http_config(w.context.settings.proxy, front))
         )
-        sense = w.groups.senses["s"]
-        await w.until(lambda: sense.context)
+        facts = w.groups.server_facts["s"]
+        await w.until(lambda: facts.context)
         yield await stack.enter_async_context(client(base)), engine
 
 

@@ -14,8 +14,8 @@ from proxy.http.router import NOT_FOUND
 from proxy.servers.observe_client import ObserveClient
 from tests.support.front import BODIES, fronted
 from tests.support.scripted_swarm import ScriptedSwarm
-from tests.support.seat import settings
 from tests.support.served import served
+from tests.support.world import settings
 
 MESSAGES = "/v1/messages"
 COUNT = "/v1/messages/count_tokens"
@@ -164,7 +164,7 @@ async def test_a_server_that_is_named_counts_itself(tmp_path: Path) -> None:
         served(second) as url_b,
     ):
         for name, url in {"s": url_s, "b": url_b}.items():
-            f.world.seat.servers[name].client = AsyncSwarmClient(url, f.world.line, "me")
+            f.world.context.servers[name].client = AsyncSwarmClient(url, f.world.line, "me")
         for model in ("b", "s", "other"):
             body = {"model": model, "prompt": "hello"}
             assert (await f.client.post("/tokenize", json=body)).json()["count"] == 3

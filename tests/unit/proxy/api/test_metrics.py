@@ -7,8 +7,8 @@ from proxy.api.metrics import RequestMetrics
 from proxy.api.prometheus import CONTENT_TYPE, line
 from tests.support.front import BODIES, fronted
 from tests.support.scripted_swarm import ScriptedSwarm
-from tests.support.seat import settings
 from tests.support.wire import wire
+from tests.support.world import settings
 
 CHAT = "/v1/chat/completions"
 SAMPLE = re.compile(

@@ -43,13 +43,13 @@ READS = frozenset(
 
 @dataclass
 class Watcher:
-    seat: ProxyContext
+    context: ProxyContext
     http: httpx.AsyncClient
     control: ControlClient
 
     @property
     def state(self) -> State:
-        return self.seat.bus.state
+        return self.context.bus.state
 
     async def until(self, test: Callable[[], Any], seconds: float = 60.0) -> None:
         async with asyncio.timeout(seconds):
@@ -186,7 +186,7 @@ async def test_what_a_server_does_not_tell_is_named(tmp_path: Path) -> None:
         await w.until(lambda: w.state.servers["gpu"].state == "ROLLING")
         swarm.fail_always("/get_episode_buffer", 500)
         swarm.fail_always("/get_verbose_logs", 404)
-        told = await read_details(w.seat, "gpu")
+        told = await read_details(w.context, "gpu")
         assert told.free is None
         assert told.claimed is None
         assert len(told.missing) == 1

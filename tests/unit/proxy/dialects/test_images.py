@@ -16,8 +16,8 @@ from proxy.http.errors import NotNow
 from proxy.rewards.source import GroupContext
 from tests.support.front import Front, fronted
 from tests.support.observed import observed
-from tests.support.seat import settings
 from tests.support.stored import stored_bytes
+from tests.support.world import settings
 
 DATA = bytes(range(256)) * 400
 PNG = f"data:image/png;base64,{base64.b64encode(DATA).decode()}"
@@ -117,17 +117,17 @@ async def test_a_server_with_vision_gets_the_image_and_the_journal_a_word(
         assert kept == {"type": "image", "text": WORDS, "bytes": len(DATA), "sha256": digest}
         assert seen[0].query == "What is it?"
         assert kept in seen[0].messages[-1]["content"]
-        await f.world.seat.journal.committed(f.world.seat.bus.state.seq)
+        await f.world.context.journal.committed(f.world.context.bus.state.seq)
         stored = stored_bytes(*tmp_path.glob("j.db*"))
         assert WORDS.encode() in stored
         assert PNG[22:90].encode() not in stored
         with pytest.raises(NotNow, match=r"images of group .* are not kept"):
-            opened_by(f.world.seat, group.group_id)
+            opened_by(f.world.context, group.group_id)
 
 
 async def test_the_embedded_engine_takes_text_only_whatever_is_set(tmp_path: Path) -> None:
     async with fronted(tmp_path, configured=SEES) as f:
-        f.world.groups.senses["s"].context = 2048
+        f.world.groups.server_facts["s"].context = 2048
         answer = await f.client.post("/v1/chat/completions", json={"model": "any", **CHAT})
         assert answer.status_code == 400
         assert "is the embedded engine, which takes text only" in answer.json()["error"]["message"]

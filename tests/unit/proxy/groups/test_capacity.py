@@ -11,7 +11,7 @@ from proxy.dialects.chat.request import read_request
 from proxy.groups.waiter import AnswerWaiter
 from proxy.http.errors import ApiError
 from tests.support.scripted_swarm import ScriptedSwarm
-from tests.support.seat import HEADERS, World, settings, world
+from tests.support.world import HEADERS, World, settings, world
 
 
 async def ask(w: World, n: int, text: str = "hi") -> AnswerWaiter:

@@ -10,7 +10,7 @@ from console.session.filters import parse
 from console.views.events import told
 from core.events import AlertCleared, AlertRaised, GroupClosed, GroupSealed
 from tests.support.scripted_chat import completion
-from tests.support.seat import settings, texts, world
+from tests.support.world import settings, texts, world
 
 KEY = "cut:s"
 
@@ -22,7 +22,7 @@ def answered(text: str, truncated: bool) -> dict[str, Any]:
 
 async def test_a_cut_prompt_is_answered_and_not_trained_on(tmp_path: Path) -> None:
     async with world(tmp_path) as w:
-        w.groups.senses["s"].context = 512
+        w.groups.server_facts["s"].context = 512
         w.swarm.answer = texts(answered("whole", False), answered("cut", True))
         ticket = await w.ask()
         reply = await w.reply(ticket)

@@ -9,7 +9,7 @@ import pytest
 from core.events import AnswerReturned, CandidateFailed
 from proxy.groups.run import AnswerWaiter, Delta, FinalAnswer
 from tests.support.scripted_swarm import Cut, ScriptedSwarm
-from tests.support.seat import World, sent, settings, world
+from tests.support.world import World, sent, settings, world
 
 LIVE = settings(proxy={"answer": "live"})
 NO_RETRY = settings(proxy={"answer": "live"}, rewards={"retries": 0})
@@ -164,8 +164,8 @@ async def test_a_break_after_pieces_is_an_error_and_no_other_answer(
         assert text == "one two "
         assert ticket.live
         assert reply.answer is None
-        assert reply.refusal is not None
-        assert reply.refusal.status == 503
+        assert reply.error is not None
+        assert reply.error.status == 503
         assert len(w.kinds(AnswerReturned)) == 1
         group = w.group(ticket)
         assert group.returned is None
@@ -187,7 +187,7 @@ async def test_the_budget_in_the_midst_of_pieces_is_an_error(tmp_path: Path) -> 
         text, reply = await read(ticket)
         await w.closed()
         assert (text, reply.answer) == ("one ", None)
-        assert reply.refusal is not None
+        assert reply.error is not None
         assert not w.swarm.claimed()
 
 

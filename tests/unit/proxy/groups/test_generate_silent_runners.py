@@ -10,7 +10,7 @@ from ajet_swarm.protocol.errors import ChatErrorKind
 from core.events import CandidateFailed, ClaimIntended, EpisodeAborted
 from core.settings import Settings
 from tests.support.scripted_swarm import Cut, Denied, End, ScriptedSwarm
-from tests.support.seat import World, settings, texts, world
+from tests.support.world import World, settings, texts, world
 
 ABORT = "/abort_episode"
 UNTRAINED = {"x-ajet-train": "no"}
@@ -245,7 +245,7 @@ async def test_an_answer_that_the_user_reads_is_not_asked_again(tmp_path: Path) 
 
 async def test_a_slow_model_gets_twice_its_usual_time(tmp_path: Path) -> None:
     async with world(tmp_path, configured=rule(straggler_after=0)) as w:
-        w.groups.senses["s"].answer_seconds.extend([1.0] * 8)
+        w.groups.server_facts["s"].answer_seconds.extend([1.0] * 8)
         gate = asyncio.Event()
 
         async def answer(name: str, body: dict[str, Any], index: int) -> str:

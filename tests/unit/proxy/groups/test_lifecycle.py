@@ -22,8 +22,8 @@ from proxy.dataset_rows import Row
 from proxy.groups.waiter import FinalAnswer
 from proxy.rewards.source import RequestReport
 from tests.support.scripted_swarm import ScriptedSwarm
-from tests.support.seat import sent, settings, world
 from tests.support.stopwatch import Stopwatch
+from tests.support.world import sent, settings, world
 
 OVERFLOW = "AgentJet: Exceeded max model context length."
 
@@ -63,7 +63,7 @@ async def test_the_intent_is_on_disk_before_the_first_claim_and_the_seal_before_
         client: Any = w.server.client
 
         def on_disk() -> set[str]:
-            return {event.kind for event in w.seat.journal.events()}
+            return {event.kind for event in w.context.journal.events()}
 
         def spy(what: str, call: Callable[..., Any]) -> Callable[..., Any]:
             def noted(*args: Any, **more: Any) -> Any:
@@ -113,7 +113,7 @@ async def test_the_default_n_holds_when_the_server_does_not_say(
 async def test_a_row_lends_its_reference_and_id_to_its_request(tmp_path: Path) -> None:
     async with world(tmp_path) as w:
         row = Row(row_id="row7", query="hello", task_id="t7", reference="42", metadata={"a": 1})
-        w.seat.rows.register(row)
+        w.context.rows.register(row)
         ticket = await w.ask("hello")
         await w.reply(ticket)
         await w.closed()
@@ -123,12 +123,12 @@ async def test_a_row_lends_its_reference_and_id_to_its_request(tmp_path: Path) -
         assert w.source.contexts[0].reference == "42"
         assert w.source.contexts[0].metadata["a"] == 1
         assert "42" not in str(w.swarm.chats[0][1])
-        assert not len(w.seat.rows)
+        assert not len(w.context.rows)
 
 
 async def test_a_row_that_was_not_answered_is_found_again(tmp_path: Path) -> None:
     async with world(tmp_path) as w:
-        w.seat.rows.register(Row(row_id="row7", query="hello", reference="42"))
+        w.context.rows.register(Row(row_id="row7", query="hello", reference="42"))
         w.swarm.delay = 30.0
         first = await w.ask("hello")
         await w.open("GENERATING")
@@ -239,8 +239,8 @@ async def test_closing_gives_everything_back(tmp_path: Path) -> None:
         assert not swarm.claimed()
         reply = await ticket.next(0.1)
         assert isinstance(reply, FinalAnswer)
-        assert reply.refusal is not None
-        assert reply.refusal.status == 503
+        assert reply.error is not None
+        assert reply.error.status == 503
         assert w.group(ticket).cause == "the proxy stopped"
 
 

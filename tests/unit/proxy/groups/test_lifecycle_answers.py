@@ -9,7 +9,7 @@ import pytest
 from core.events import AnswerReturned, GroupOpened
 from proxy.http.errors import ApiError
 from tests.support.scripted_swarm import ScriptedSwarm
-from tests.support.seat import settings, world
+from tests.support.world import settings, world
 
 OVERFLOW = "AgentJet: Exceeded max model context length."
 
@@ -61,8 +61,8 @@ async def test_no_candidate_within_the_budget_is_a_503_and_frees_the_episodes(
         w.swarm.delay = 30.0
         ticket = await w.ask()
         reply = await w.reply(ticket)
-        assert reply.refusal is not None
-        assert (reply.refusal.status, reply.refusal.retry_after) == (503, 2)
+        assert reply.error is not None
+        assert (reply.error.status, reply.error.retry_after) == (503, 2)
         await w.closed()
         assert w.group(ticket).cause == "no answer in time"
         assert not w.swarm.claimed()
@@ -74,8 +74,8 @@ async def test_no_episode_within_the_budget(tmp_path: Path) -> None:
         world(tmp_path, swarm, settings(proxy={"answer_budget": 0.2})) as w,
     ):
         reply = await w.reply(await w.ask())
-        assert reply.refusal is not None
-        assert reply.refusal.status == 503
+        assert reply.error is not None
+        assert reply.error.status == 503
         await w.closed()
         assert not swarm.claims
 
@@ -97,8 +97,8 @@ async def test_requests_that_wait_for_an_engine_that_stays_off_are_refused(tmp_p
         ticket = await w.ask()
         swarm.set_state("OFFLINE", 0)
         reply = await w.reply(ticket, 2.0)
-        assert reply.refusal is not None
-        assert reply.refusal.status == 503
+        assert reply.error is not None
+        assert reply.error.status == 503
         await w.closed()
         assert w.group(ticket).phase == "FAILED"
 

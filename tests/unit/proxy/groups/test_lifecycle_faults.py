@@ -13,7 +13,7 @@ from proxy.rewards.model.assembly import score_group
 from proxy.rewards.source import GroupContext
 from tests.support.scripted_chat import completion
 from tests.support.scripted_swarm import Denied, ScriptedSwarm
-from tests.support.seat import sent, settings, texts, world
+from tests.support.world import sent, settings, texts, world
 
 OVERFLOW = "AgentJet: Exceeded max model context length."
 
@@ -77,7 +77,7 @@ async def test_a_group_of_empty_answers_is_answered_and_trained_on(
         ticket = await w.ask()
         reply = await w.reply(ticket)
         await w.closed()
-        assert reply.refusal is None
+        assert reply.error is None
         assert reply.answer is not None
         assert reply.answer.finish_reason == empty["choices"][0]["finish_reason"]
         assert not w.kinds(CandidateFailed)
@@ -179,8 +179,8 @@ async def test_no_candidate_at_all(tmp_path: Path, fault: Any, status: int) -> N
         ticket = await w.ask()
         reply = await w.reply(ticket)
         await w.closed()
-        assert reply.refusal is not None
-        assert reply.refusal.status == status
+        assert reply.error is not None
+        assert reply.error.status == status
         assert w.group(ticket).phase == "FAILED"
         assert not w.swarm.claimed()
         assert not w.swarm.ends
@@ -324,7 +324,7 @@ async def test_without_a_journal_the_user_is_answered_and_nothing_is_trained_on(
     tmp_path: Path,
 ) -> None:
     async with world(tmp_path) as w:
-        w.seat.journal.error = "disk full"
+        w.context.journal.error = "disk full"
         ticket = await w.ask()
         assert (await w.reply(ticket)).answer is not None
         await w.closed()
@@ -337,16 +337,16 @@ async def test_a_journal_that_breaks_before_the_seal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with world(tmp_path) as w:
-        durable = w.seat.bus.publish_durable
+        durable = w.context.bus.publish_durable
 
         async def breaking(event: Any) -> int:
             if isinstance(event, GroupSealed):
-                w.seat.bus.publish(event)
-                w.seat.journal.error = "disk full"
+                w.context.bus.publish(event)
+                w.context.journal.error = "disk full"
                 raise JournalError("disk full")
             return await durable(event)
 
-        monkeypatch.setattr(w.seat.bus, "publish_durable", breaking)
+        monkeypatch.setattr(w.context.bus, "publish_durable", breaking)
         ticket = await w.ask()
         assert (await w.reply(ticket)).why == "winner"
         await w.closed()

@@ -7,7 +7,7 @@ import pytest
 
 from ajet_swarm.api.outcomes import OVERFLOW
 from tests.support.scripted_swarm import ScriptedSwarm
-from tests.support.seat import world
+from tests.support.world import world
 
 
 async def test_candidates_that_fail_as_the_batch_ends_are_asked_anew(tmp_path: Path) -> None:
@@ -41,8 +41,8 @@ async def test_what_fails_by_its_own_fault_is_not(tmp_path: Path, told: Any, sta
 
     async with ScriptedSwarm(answer=failing) as swarm, world(tmp_path, swarm) as w:
         reply = await w.reply(await w.ask())
-        assert reply.refusal is not None
-        assert reply.refusal.status == status
+        assert reply.error is not None
+        assert reply.error.status == status
         await w.closed()
         assert len(swarm.chats) <= 12
         assert not swarm.claimed()

@@ -14,8 +14,8 @@ from proxy.control.api import Control
 from proxy.control.client import ControlClient
 from proxy.control.dispatch import CommandDispatcher
 from proxy.control.journal_alerts import follow_journal
-from tests.support.seat import World, world
 from tests.support.served import served
+from tests.support.world import World, world
 
 
 @pytest.fixture
@@ -35,9 +35,9 @@ def lets(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
 
 @contextlib.asynccontextmanager
 async def console(w: World) -> AsyncIterator[ControlClient]:
-    orders = CommandDispatcher(w.seat, w.groups)
+    orders = CommandDispatcher(w.context, w.groups)
     async with (
-        served(Control(w.seat, orders, "secret", frozenset()).app()) as url,
+        served(Control(w.context, orders, "secret", frozenset()).app()) as url,
         ControlClient(url, "secret") as client,
     ):
         yield client
@@ -68,7 +68,7 @@ async def test_the_console_and_the_mock_user_go_on_while_the_disk_stalls(
     async with world(tmp_path) as w, console(w) as client:
         ticket = await w.ask()
         await w.closed()
-        await w.seat.journal.durable(w.state.seq)
+        await w.context.journal.durable(w.state.seq)
         lets.clear()
         try:
             again = await w.ask("another question")
@@ -92,8 +92,8 @@ async def test_a_stall_is_told_and_gives_back_what_waits_for_it(
     monkeypatch.setattr(core.journal.fsync, "SLOW", 0.05)
     monkeypatch.setattr(core.journal.fsync, "HOPELESS", 0.1)
     async with world(tmp_path) as w:
-        follow_journal(w.seat)
-        await w.seat.journal.durable(w.state.seq)
+        follow_journal(w.context)
+        await w.context.journal.durable(w.state.seq)
         lets.clear()
         try:
             first = await w.ask("question 1")

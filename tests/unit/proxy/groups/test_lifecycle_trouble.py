@@ -15,7 +15,7 @@ from core.events import CandidateFailed
 from proxy.http.errors import ApiError
 from proxy.servers.server_facts import is_down
 from tests.support.scripted_swarm import ScriptedSwarm
-from tests.support.seat import World, settings, world
+from tests.support.world import World, settings, world
 
 ROUTES = ("/claim_episode", "/v1/chat/completions", "/get_engine_status", "/abort_episode")
 
@@ -103,9 +103,9 @@ async def test_a_server_that_stays_away_ends_the_wait(
         for name in ("GONE_FOR", "FROZEN_FOR"):
             monkeypatch.setattr(ajet_swarm.api.watcher, name, 0.3)
         reply = await w.reply(ticket, 20.0)
-        assert reply.refusal is not None
-        assert reply.refusal.status == 503
-        assert reply.refusal.message == "The engine cannot be reached. Please try again later."
+        assert reply.error is not None
+        assert reply.error.status == 503
+        assert reply.error.message == "The engine cannot be reached. Please try again later."
         assert trouble(w) == word
         assert not w.groups.serving
         with pytest.raises(ApiError) as refused:
@@ -126,8 +126,8 @@ async def test_a_server_that_goes_in_the_midst_of_a_group(tmp_path: Path, how: s
         await w.until(lambda: len(w.swarm.chats) == 4)
         gone(w, how)  # the calls that are under way are never answered either
         reply = await w.reply(ticket, 4.0)
-        assert reply.refusal is not None
-        assert reply.refusal.status == 503
+        assert reply.error is not None
+        assert reply.error.status == 503
         await w.closed()
         assert w.kinds(CandidateFailed)
         assert len(w.swarm.claimed()) == 4
@@ -220,8 +220,8 @@ async def test_knocked_offline_by_someone_else(tmp_path: Path) -> None:
         await w.until(lambda: len(w.swarm.chats) == 4)
         w.swarm.set_state("OFFLINE", 0)
         reply = await w.reply(ticket, 2.0)
-        assert reply.refusal is not None
-        assert reply.refusal.status == 503
+        assert reply.error is not None
+        assert reply.error.status == 503
         assert trouble(w) == "knocked"
         assert w.server.watcher.current.detail.startswith("stopped by someone else")
         await w.closed()
@@ -270,7 +270,7 @@ async def test_a_full_pool_closes_windows_that_nobody_uses(tmp_path: Path) -> No
         assert w.group(first).source == "auto"
         await w.open("AWAITING_RATING")  # for the second nobody waits
         assert w.group(second).phase == "AWAITING_RATING"
-        assert not w.server.desk.starved
+        assert not w.server.claimer.starved
 
 
 async def test_a_free_episode_leaves_windows_open(tmp_path: Path) -> None:
@@ -339,8 +339,8 @@ async def test_a_turn_that_does_not_come_is_a_503(tmp_path: Path) -> None:
         ticket = await w.ask()
         gate = gated(w, ticket.group_id)
         reply = await w.reply(ticket)
-        assert reply.refusal is not None
-        assert reply.refusal.status == 503
+        assert reply.error is not None
+        assert reply.error.status == 503
         await w.closed()
         assert not w.swarm.claims
         assert gate.left == 0

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from proxy.rewards.source import GroupContext
 from tests.support.scripted_swarm import ScriptedSwarm
-from tests.support.seat import settings, world
+from tests.support.world import settings, world
 
 ABSTAINED = "returned None, expected a list of 4 numbers"
 

@@ -16,8 +16,8 @@ from core.events import (
 )
 from core.state import Group
 from tests.support.scripted_swarm import ScriptedSwarm
-from tests.support.seat import FAST, World, settings, world
 from tests.support.stopwatch import Stopwatch
+from tests.support.world import FAST, World, settings, world
 
 HOLD = settings(rating={"mode": "hold"})
 
@@ -50,7 +50,7 @@ async def killed_in(tmp_path: Path, swarm: ScriptedSwarm, phase: str) -> str:
             )
         else:
             await w.open(phase)
-        await w.seat.journal.durable(w.state.seq)
+        await w.context.journal.durable(w.state.seq)
         w.kill()
         group_id = ticket.group_id
     swarm.fail_always("/end_episode", None)
@@ -96,7 +96,7 @@ async def test_an_end_that_arrived_before_the_kill_is_not_sent_again(tmp_path: P
             swarm.fail_always("/end_episode", "hang")  # acted on, never answered
             ticket = await w.ask()
             await w.until(lambda: len(swarm.ends) == 4)
-            await w.seat.journal.durable(w.state.seq)
+            await w.context.journal.durable(w.state.seq)
             w.kill()
         swarm.fail_always("/end_episode", None)
         async with world(tmp_path, swarm) as w:
@@ -158,13 +158,13 @@ async def test_requests_are_taken_at_once_and_only_claims_wait(tmp_path: Path) -
             ticket = await w.ask()
             await w.server.watcher.refresh(5)
             await w.server.watcher.refresh(5)
-            assert w.groups.senses["s"].recovering
+            assert w.groups.server_facts["s"].recovering
             assert w.groups.waiting == 1
             assert len(swarm.claims) == claims
             swarm.fail_always("/get_episode_buffer", None)
             swarm.release()
             assert (await w.reply(ticket)).answers
-            await w.until(lambda: not w.groups.senses["s"].recovering)
+            await w.until(lambda: not w.groups.server_facts["s"].recovering)
 
 
 async def test_claims_do_not_wait_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,10 +176,10 @@ async def test_claims_do_not_wait_for_ever(tmp_path: Path, monkeypatch: pytest.M
             await w.groups.recover()
             ticket = await w.ask()
             assert (await w.reply(ticket)).answers
-            assert w.groups.senses["s"].recovering
+            assert w.groups.server_facts["s"].recovering
             await w.closed()
             swarm.fail_always("/get_episode_buffer", None)
-            await w.until(lambda: not w.groups.senses["s"].recovering)
+            await w.until(lambda: not w.groups.server_facts["s"].recovering)
 
 
 async def test_two_kills_in_a_row(tmp_path: Path) -> None:
@@ -233,7 +233,7 @@ async def test_claims_that_a_frozen_server_makes_later_are_found_too(tmp_path: P
             await w.until(lambda: swarm.requests["/claim_episode"] == 4)
             w.kill()
         async with world(tmp_path, swarm, recover=False) as w:
-            w.server.desk.releaser.second_look = 0.3
+            w.server.claimer.releaser.second_look = 0.3
             await w.groups.recover()
             assert not swarm.claims
             swarm.release()
@@ -260,7 +260,7 @@ async def test_a_kill_when_half_of_the_ends_were_sent(tmp_path: Path, noted: boo
             ticket = await w.ask()
             await w.until(lambda: swarm.requests["/end_episode"] == 4)
             await w.until(lambda: len(w.kinds(EpisodeEnded)) == 2 * noted)
-            await w.seat.journal.durable(w.state.seq)
+            await w.context.journal.durable(w.state.seq)
             w.kill()
         assert len(swarm.claimed()) == 2
         async with world(tmp_path, swarm) as w:
@@ -298,7 +298,7 @@ async def test_an_episode_that_a_later_group_has_claimed_since(tmp_path: Path) -
         uuid = swarm.claim(ME)["episode_uuid"]
         async with world(tmp_path, swarm) as w:
             for name in ("first", "second"):
-                w.seat.bus.publish(
+                w.context.bus.publish(
                     GroupOpened(
                         server="s",
                         group_id=name,
@@ -309,17 +309,17 @@ async def test_an_episode_that_a_later_group_has_claimed_since(tmp_path: Path) -
                         body={},
                     )
                 )
-                w.seat.bus.publish(
+                w.context.bus.publish(
                     EpisodeClaimed(server="s", group_id=name, index=0, episode_uuid=uuid)
                 )
                 reward = SentReward(index=0, episode_uuid=uuid, reward=0.5, advantage=0.0)
                 if name == "first":
-                    w.seat.bus.publish(
+                    w.context.bus.publish(
                         GroupSealed(
                             server="s", group_id=name, rewards=(reward,), best=0, source="auto"
                         )
                     )
-            await w.seat.journal.durable(w.state.seq)
+            await w.context.journal.durable(w.state.seq)
             w.kill()
         async with world(tmp_path, swarm) as w:
             await w.until(lambda: not swarm.claimed())

@@ -10,7 +10,7 @@ from proxy.dataset_rows import Row
 from proxy.http.errors import NotNow
 from proxy.rewards.source import GroupContext
 from tests.support.sample import group_events
-from tests.support.seat import World, sent, settings, world
+from tests.support.world import World, sent, settings, world
 
 HOLD = settings(rating={"mode": "answer_first"})
 
@@ -83,7 +83,7 @@ async def again(w: World, group_id: str) -> GroupOpened:
 
 async def test_the_same_request_becomes_a_new_group_that_is_trained_on(tmp_path: Path) -> None:
     async with world(tmp_path) as w:
-        w.seat.rows.register(
+        w.context.rows.register(
             Row(row_id="r7", query="hello", task_id="t7", reference="42", metadata={"a": 1})
         )
         ticket = await w.ask("hello", top_k=3)
@@ -95,7 +95,7 @@ async def test_the_same_request_becomes_a_new_group_that_is_trained_on(tmp_path:
         assert (opened.body, opened.query) == (first.body, first.query)
         assert (opened.row_id, opened.dataset_task_id, opened.reference) == ("r7", "t7", "42")
         assert opened.metadata == first.metadata == {"a": 1}
-        assert len(w.seat.rows) == 0
+        assert len(w.context.rows) == 0
         found = w.state.groups[opened.group_id]
         assert (found.phase, found.returned, found.source) == ("DONE", 3, "auto")
         assert len(sent(w.swarm)) == 2
@@ -114,8 +114,8 @@ async def test_groups_that_fell_out_of_memory_can_be_marked_and_asked_again(tmp_
     async with world(tmp_path) as w:
         for number in range(GROUP_CAP + 1):
             for event in group_events(number, query="old"):
-                w.seat.bus.publish(event)
-        await w.seat.journal.durable(w.state.seq)
+                w.context.bus.publish(event)
+        await w.context.journal.durable(w.state.seq)
         assert "g0000" not in w.state.groups
         assert "marked" in await w.commands.mark("g0000")
         assert (await again(w, "g0000")).query == "old"

@@ -8,7 +8,7 @@ import pytest
 
 from core.events import EpisodeEnded, Event, GroupSealed
 from tests.support.scripted_swarm import ScriptedSwarm
-from tests.support.seat import World, settings, world
+from tests.support.world import World, settings, world
 
 
 def outcomes(w: World) -> list[str]:
@@ -19,7 +19,7 @@ def outcomes(w: World) -> list[str]:
 def seal_held_up(w: World) -> Callable[[float], None]:
     """No group is sealed before the result is called: with the seconds that go by at once then."""
     gate, passed = asyncio.Event(), 0.0
-    clock, durable = w.seat.clock, w.seat.bus.publish_durable
+    clock, durable = w.context.clock, w.context.bus.publish_durable
 
     async def held_up(event: Event) -> int:
         if isinstance(event, GroupSealed):
@@ -31,8 +31,8 @@ def seal_held_up(w: World) -> Callable[[float], None]:
         passed = seconds
         gate.set()
 
-    w.seat.clock = lambda: clock() + passed
-    w.seat.bus.publish_durable = held_up  # type: ignore[method-assign]  # held up
+    w.context.clock = lambda: clock() + passed
+    w.context.bus.publish_durable = held_up  # type: ignore[method-assign]  # held up
     return go_on
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from core.events import GroupOpened
 from proxy.http.client_timeout import client_timeout
-from tests.support.seat import world
+from tests.support.world import world
 
 
 @pytest.mark.parametrize(
@@ -38,4 +38,4 @@ async def test_it_is_kept_with_the_group(tmp_path: Path) -> None:
         await w.reply(ticket)
         (opened,) = w.kinds(GroupOpened)
         assert opened.client_timeout == 30.0
-        assert w.seat.bus.state.groups[ticket.group_id].client_timeout == 30.0
+        assert w.context.bus.state.groups[ticket.group_id].client_timeout == 30.0

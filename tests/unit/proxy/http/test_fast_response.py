@@ -6,8 +6,8 @@ import pytest
 
 from proxy.http.asgi import AT_ONCE, Extra, Receive, Scope, Send, headers_of, read_body, send_json
 from tests.support.front import BODIES, fronted
-from tests.support.seat import settings
 from tests.support.wire import wire
+from tests.support.world import settings
 from tests.unit.proxy.http.test_protocol import serving
 
 CHAT = "/v1/chat/completions"

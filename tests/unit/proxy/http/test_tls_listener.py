@@ -14,7 +14,7 @@ from ajet_swarm.common.tasks import Tasks
 from core.runtime.sockets import bind
 from core.settings import ProxySettings
 from proxy.http import asgi
-from proxy.http.asgi import Receive, Scope, Send, headers_of, read_body, send_json, send_refusal
+from proxy.http.asgi import Receive, Scope, Send, headers_of, read_body, send_error, send_json
 from proxy.http.errors import ApiError
 from proxy.http.router import Router
 from proxy.http.tls_listener import HttpServer
@@ -31,7 +31,7 @@ async def where_from(scope: Scope, receive: Receive, send: Send) -> None:
     try:
         await read_body(headers_of(scope), receive, 1 << 20)
     except ApiError as refusal:
-        await send_refusal(send, refusal, refusal.body())
+        await send_error(send, refusal, refusal.body())
         return
     body = msgspec.json.encode([scope["client"][0], scope["scheme"]])
     await send_json(send, 200, body)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from core.events import AlertRaised
 from tests.support.scripted_swarm import ScriptedSwarm
-from tests.support.seat import World, settings, world
+from tests.support.world import World, settings, world
 
 CLAIM = {"client_uuid": "other", "episode_type": "train", "discard_episode_timeout": 60}
 

@@ -13,7 +13,7 @@ import proxy.servers.watch
 from core.events import AlertRaised
 from proxy.servers.held_batch import client_name
 from tests.support.scripted_swarm import ScriptedSwarm
-from tests.support.seat import World, settings, world
+from tests.support.world import World, settings, world
 
 DEAD = "5f0c4d1e-9a3b-4c57-8e2f-0123456789ab"
 KEY = "held:s"
@@ -209,7 +209,7 @@ async def test_no_request_waits_longer_than_a_stream(tmp_path: Path) -> None:
         w.swarm.set_state("ROLLING_POST")
         waiting = await w.ask()
         reply = await w.reply(waiting)
-        assert reply.refusal is not None
+        assert reply.error is not None
         assert 2.0 <= waiting.age < 10.0
 
 

@@ -184,7 +184,7 @@ async def test_calls_in_flight_are_bounded(tmp_path: Path) -> None:
         o.upstream.gate = asyncio.Event()
         first = asyncio.gather(o.post("one"), o.post("two"), o.post("three"))
         await o.world.until(lambda: o.upstream.running == 4)
-        await o.world.until(lambda: o.world.server.desk.starved)
+        await o.world.until(lambda: o.world.server.claimer.starved)
         assert len(o.upstream.calls) == 4
         o.upstream.gate.set()
         assert [one.status_code for one in await first] == [200] * 3
@@ -270,7 +270,7 @@ async def test_the_key_is_nowhere_but_on_the_wire(
         assert causes == ["unauthorized: [redacted] may not do this"] * 4
         told = str(o.world.events) + answered.text + caplog.text + str(o.world.state)
         assert key not in told
-        o.world.seat.journal.close()
+        o.world.context.journal.close()
         assert key.encode() not in stored_bytes(tmp_path)
 
 

@@ -12,7 +12,7 @@ from core.events import UpdateDone
 from proxy.servers.updates import UpdateReader, figures, pool_stats
 from tests.support.kept_swarm import KeptSwarm
 from tests.support.scripted_swarm import ScriptedSwarm
-from tests.support.seat import World, world
+from tests.support.world import World, world
 
 TOLD: dict[str, Any] = {
     "step": 1,
@@ -36,10 +36,10 @@ async def reading(home: Path, keeps: bool) -> AsyncIterator[tuple[World, KeptSwa
         if keeps:
             client.transport = kept
             await client.features(again=True)
-        reader = UpdateReader(made.seat, made.server)
+        reader = UpdateReader(made.context, made.server)
         watcher.add_listener(reader.seen)
         watcher.add_pool_listener(reader.pool)
-        made.seat.tasks.spawn(reader.run(), "reader")
+        made.context.tasks.spawn(reader.run(), "reader")
         await made.until(lambda: watcher.current.reachable and watcher.current.step == 1)
         yield made, kept
 

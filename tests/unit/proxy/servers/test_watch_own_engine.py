@@ -13,7 +13,7 @@ from core.settings import Settings
 from proxy.main import _expected
 from proxy.servers.watch import ServerWatch
 from tests.support.scripted_swarm import ScriptedSwarm
-from tests.support.seat import world
+from tests.support.world import world
 
 
 def at(port: int) -> Settings:
@@ -31,11 +31,11 @@ async def test_it_is_found_although_another_one_answers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with ScriptedSwarm() as other, ScriptedSwarm() as own, world(tmp_path, other) as w:
-        server = w.seat.servers["s"]
+        server = w.context.servers["s"]
         await w.until(lambda: server.watcher.current.reachable)
         told = SimpleNamespace(url=own.url)
         monkeypatch.setattr("proxy.servers.watch.running", lambda home, role: told)
-        watch = ServerWatch(w.seat, server, Home(tmp_path))
+        watch = ServerWatch(w.context, server, Home(tmp_path))
         async with asyncio.TaskGroup() as tasks:
             guard = tasks.create_task(watch._guard())
             await w.until(lambda: server.client.url == own.url)

@@ -24,7 +24,7 @@ from proxy.rewards.trial.cases import cases_in, cases_of, found_id, newest
 from proxy.rewards.trial.replay import Case, Tried, rescore, summary_of, trial
 from proxy.rewards.trial.source import Choice, bench, reweighed
 from tests.support.sample import NOW, group_events, stamp
-from tests.support.seat import Source
+from tests.support.world import Source
 from tests.unit.proxy.rewards.conftest import Group, HookFolder
 
 

@@ -1,4 +1,4 @@
-"""A proxy in the test's own loop: scripted swarm server, journal, seat, groups.
+"""A proxy in the test's own loop: scripted swarm server, journal, context, groups.
 
 async with world(tmp_path) as w:
     ticket = await w.ask("hello")
@@ -142,7 +142,7 @@ class World:
     """One proxy and its server."""
 
     swarm: ScriptedSwarm
-    seat: ProxyContext
+    context: ProxyContext
     groups: Groups
     source: Source
     line: Line
@@ -150,11 +150,11 @@ class World:
 
     @property
     def state(self) -> Any:
-        return self.seat.bus.state
+        return self.context.bus.state
 
     @property
     def server(self) -> ServerHandle:
-        return next(iter(self.seat.servers.values()))
+        return next(iter(self.context.servers.values()))
 
     @property
     def commands(self) -> GroupCommands:
@@ -174,7 +174,7 @@ class World:
         async with asyncio.timeout(seconds):
             while not isinstance(found := await ticket.next(1.0), FinalAnswer):
                 assert not ticket.left
-        ticket.delivered()
+        ticket.confirm_delivery()
         return found
 
     async def closed(self, seconds: float = 20.0) -> None:
@@ -201,7 +201,7 @@ class World:
 
     def console(self, count: int = 1) -> None:
         """A console follows the feed."""
-        self.seat.bus.publish(ConsoleAttached(consoles=count))
+        self.context.bus.publish(ConsoleAttached(consoles=count))
 
     def kinds(self, *wanted: type[Event]) -> list[Any]:
         """Events of these kinds, in order."""
@@ -211,8 +211,8 @@ class World:
     def kill(self) -> None:
         """What a kill -9 leaves: not another byte goes out, nothing more is written."""
         self.line.cut = True
-        self.seat.tasks.spawn(self.line.transport.close(), "killed")
-        self.seat.journal.close()
+        self.context.tasks.spawn(self.line.transport.close(), "killed")
+        self.context.journal.close()
 
 
 def settings(**sections: Mapping[str, Any]) -> Settings:
@@ -259,7 +259,7 @@ async def world(
             stack.push_async_callback(desk.close, 0.5)
             servers[name] = ServerHandle(name, one.url, client, watcher, desk)
         source = Source()
-        seat = ProxyContext(
+        context = ProxyContext(
             settings=configured,
             journal=journal,
             bus=bus,
@@ -271,9 +271,9 @@ async def world(
             clock=given(),
         )
         # A busy machine may not cut short what a test takes as done.
-        groups = Groups(seat, replace(limits, recover=20.0) if recover else limits)
+        groups = Groups(context, replace(limits, recover=20.0) if recover else limits)
         stack.push_async_callback(groups.close)
-        made = World(swarm, seat, groups, source, line)
+        made = World(swarm, context, groups, source, line)
         bus.listen(lambda event, _: made.events.append(event))  # type: ignore[arg-type]  # all are
         bus.publish(
             ProxyStarted(
@@ -283,11 +283,11 @@ async def world(
                 version="0",
                 servers={name: one.url for name, one in servers.items()},
                 rewards="scripted",
-                rating_mode=mode_at_start(seat),
+                rating_mode=mode_at_start(context),
             )
         )
         for name, server in servers.items():
-            full = ServerWatch(seat, server, on_held=partial(groups.postpone, name))
+            full = ServerWatch(context, server, on_held=partial(groups.postpone, name))
             watch = full.run() if watched else server.watcher.run()
             tasks.spawn(watch, "watcher")
             await server.watcher.wait_for(lambda seen: seen.reachable, 20)
