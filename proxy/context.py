@@ -1,4 +1,4 @@
-"""What the parts of the proxy share: one object, made at start, handed around."""
+"""The context object that all parts of the proxy share, and the handle of one server."""
 
 import time
 from collections.abc import Callable
@@ -22,7 +22,7 @@ _OFF = frozenset({EngineState.OFFLINE})
 
 @dataclass(slots=True)
 class ServerHandle:
-    """One swarm server, as the proxy holds it."""
+    """One swarm server, or one upstream in observe mode, with its client, watcher and claimer."""
 
     name: str
     url: str
@@ -30,17 +30,17 @@ class ServerHandle:
     watcher: Watcher
     claimer: GroupClaimer
     observes: bool = False
-    """An upstream in observe mode: nothing is trained there."""
+    """True for an upstream in observe mode: nothing is trained there."""
 
     def overloaded(self, asked: str, retry_after: int, message: str = BUSY) -> ApiError:
-        """A 503 of this server; it names the server when the request did.
+        """Return the 503 of this server, which names the server if the request did.
 
-        Of an engine that is off or cannot be reached it says that, and not `message`.
+        For an engine that is off or unreachable the text says so instead of `message`.
 
         Args:
-            asked: The request's model.
+            asked: The model named in the request.
             retry_after: Seconds.
-            message: Why it cannot be answered.
+            message: Why the request cannot be answered.
         """
         seen = self.watcher.current
         engine = "The upstream" if self.observes else "The engine"
@@ -56,22 +56,22 @@ class ServerHandle:
 
 @dataclass(slots=True)
 class ProxyContext:
-    """The proxy's shared parts. All of them belong to one event loop."""
+    """The shared parts of one proxy. All of them belong to one event loop."""
 
     settings: Settings
     journal: Journal
     bus: Bus
     servers: dict[str, ServerHandle]
-    """By name, the default one first."""
+    """By name, the default server first."""
     rewards: RewardSource
     rows: Rows
     tasks: Tasks
     client_uuid: str
     pruner: Pruner | None = None
-    """Keeps the journal within its limits."""
+    """Keeps the journal within its size and age limits."""
     clock: Callable[[], float] = field(default=time.time)
-    """Unix seconds; all clocks shown to people."""
+    """Returns Unix seconds; source of every time shown to people."""
 
     def server_of(self, model: str) -> ServerHandle:
-        """The server that a request's model names, in whatever state it is; else the first."""
+        """Return the server that a model name selects, in whatever state it is; else the first."""
         return self.servers.get(model) or next(iter(self.servers.values()))

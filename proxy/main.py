@@ -127,11 +127,11 @@ async def _serve(options: ProxyOptions, role: Role, sock: socket.socket) -> int:
             WatchOnlyCommands(context) if groups is None else CommandDispatcher(context, groups)
         )
         control = Control(context, orders, options.home.token(), hosts)
-        desk = None if groups is None else RequestHandler(context, groups)
+        handler = None if groups is None else RequestHandler(context, groups)
         if groups is None:
             app = watch_app(settings, control.app())
         else:
-            app = create_app(context, groups, control.app(), desk)
+            app = create_app(context, groups, control.app(), handler)
         config = http_config(settings, app)
         server = HttpServer(config, settings.header_timeout, settings.max_connections)
         stop = asyncio.Event()
@@ -154,13 +154,13 @@ async def _serve(options: ProxyOptions, role: Role, sock: socket.socket) -> int:
         await _first(stop, serving)
         log.info("stopping")
         server.answer_no_more()
-        if groups is not None and desk is not None:
-            hurry = loop.call_later(GRACE, desk.expire_now)
+        if groups is not None and handler is not None:
+            expiry = loop.call_later(GRACE, handler.expire_now)
             waited = unrated(context.bus.state)
             await groups.drain(GRACE)
             note_waited(context, waited)
-            hurry.cancel()
-            desk.expire_now()
+            expiry.cancel()
+            handler.expire_now()
         control.close()
         server.should_exit = True
         await asyncio.wait([serving], timeout=5)

@@ -1,7 +1,7 @@
-"""Walks one group from its request to its last reward.
+"""Takes one group from its request to its last reward.
 
-QUEUED -> CLAIMING -> GENERATING -> SCORING -> [AWAITING_RATING] -> SUBMITTING -> DONE, or
-ABORTED or FAILED with a cause. The user's answer is a fact of its own.
+QUEUED -> CLAIMING -> GENERATING -> SCORING -> [AWAITING_RATING] -> SUBMITTING -> DONE, or ABORTED
+or FAILED with a cause. The answer to the user is independent of these phases.
 """
 
 import asyncio
@@ -31,13 +31,13 @@ from proxy.servers.server_facts import ROLLING, ROLLING_POST, has_lost_all
 log = logging.getLogger(__name__)
 
 HOOK_LIMIT = 10.0
-"""Seconds the hook that is told of a new request may hold it up."""
+"""Maximum number of seconds that the request hook may delay a request."""
 ROUNDS = 3
-"""Times a group is begun anew when the engine takes all its episodes away."""
+"""Maximum number of rounds: a group starts again when the engine reclaims all its episodes."""
 
 
 class RunEnded(Exception):
-    """The run is over: its phase and cause."""
+    """The run is over; carries its phase and cause."""
 
     def __init__(self, phase: str, cause: str) -> None:
         super().__init__(cause)
@@ -46,13 +46,13 @@ class RunEnded(Exception):
 
 
 class Lifecycle:
-    """Walks runs; one for all groups.
+    """Runs groups through their phases; one object for all groups.
 
     Args:
-        rescue: Owner of clean-up that must come to its end.
-        draining: Whether no new requests are taken any more.
-        closing: Whether waiting for the operator is over.
-        attended_until: Until when somebody is taken to be at a console.
+        rescue: Owner of clean-up that must finish.
+        draining: Returns whether new requests are refused.
+        closing: Returns whether groups no longer wait for the operator.
+        attended_until: Returns until when an operator is assumed to be at a console.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Lifecycle:
         self._cut_prompts = CutPrompts()
 
     async def walk(self, run: GroupRun) -> None:
-        """Live the whole life of `run`; whatever happens, nothing stays claimed."""
+        """Run all phases of `run`; whatever happens, no episode stays claimed."""
         run.mark_phase_end("")
         try:
             await self._phases(run)
@@ -104,7 +104,7 @@ class Lifecycle:
         await self._surely_finish(run, end)
 
     async def _surely_finish(self, run: GroupRun, end: RunEnded) -> None:
-        """Give back what is held and close the group, also when cancelled meanwhile."""
+        """Return held episodes and close the group, even if cancelled meanwhile."""
         run.closing = True
         if run.held or run.returning:
             await finish(self._finish(run, end), self._rescue, f"end:{run.group_id}")
@@ -195,8 +195,11 @@ class Lifecycle:
             run.resolve(run.usable[0], "only")
 
     def _is_live(self, run: GroupRun) -> bool:
-        """Whether the first candidate is the answer. An operator who holds answers goes before, and
-        several choices are the best ones."""
+        """Return whether the first candidate is the answer.
+
+        Not in the rating mode that holds answers, and not for several choices, which are the best
+        ones.
+        """
         mode = run.context.bus.state.rating_mode
         return run.context.settings.proxy.answer == "live" and mode != "hold" and run.request.n == 1
 
@@ -263,10 +266,10 @@ class Lifecycle:
             raise RunEnded("ABORTED", short_of(run))
 
     def _drop_cut(self, run: GroupRun) -> None:
-        """Answer a group whose prompt was cut, and abort it: its answers are to another prompt.
+        """Answer and abort a group whose prompt was cut: its answers belong to another prompt.
 
         Raises:
-            Ended: it was cut.
+            RunEnded: The prompt was cut.
         """
         cause = self._cut_prompts.cause(run)
         if cause and (best := run.best()) is not None:
@@ -274,10 +277,10 @@ class Lifecycle:
             raise RunEnded("ABORTED", cause)
 
     async def _end_untrained(self, run: GroupRun) -> None:
-        """End the episodes of an eval group with the automatic reward, where there is one.
+        """End the episodes of an eval group with the automatic reward, if there is one.
 
-        The trainer never sees it. A helper call is no answer to judge; it is aborted, as is what
-        the source abstains from.
+        The trainer never sees it. A helper call is not scored: it is aborted, as is a group from
+        which the source abstains.
         """
         if run.request.train or run.request.helper:
             return
@@ -295,7 +298,8 @@ class Lifecycle:
         return "winner" if final else "provisional"
 
     async def _decide(self, run: GroupRun) -> str:
-        """Wait for the operator as long as the rules say; returns whose rewards are sealed."""
+        """Wait for the operator as long as the rules allow; return the source of the rewards to
+        seal."""
         shown: tuple[float, str, str] | None = None
         while True:
             run.wake.clear()
@@ -367,10 +371,10 @@ class Lifecycle:
         )
 
     def _over_half(self, run: GroupRun) -> bool:
-        """Whether unscored groups would hold more than half of the pool with this one.
+        """Return whether unscored groups would hold more than half of the pool including this one.
 
-        A group that may stay open is counted in `Sense.unscored`. In a rating mode one may always:
-        the operator has to have something to rate where a group is the whole pool.
+        A group that may stay open is counted in `ServerFacts.unscored`. In a rating mode one is
+        always allowed: the operator needs something to rate where one group is the whole pool.
         """
         unscored = run.facts.unscored
         others = sum(unscored.values()) - unscored.pop(run.group_id, 0)

@@ -1,4 +1,4 @@
-"""What a request's handler holds while it waits for its answer: the waiter, its news, its reply."""
+"""What a request handler holds while it waits for its answer: the waiter, deltas, the final answer."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -11,13 +11,13 @@ from proxy.http.errors import ApiError, ProxyStopping
 
 
 class FinalAnswer(msgspec.Struct, frozen=True):
-    """What the user gets: the answers of candidates, or a refusal."""
+    """What the user gets: the answers of candidates, or an error."""
 
     index: int | None
-    """Of the candidate whose answer comes first; None on a refusal."""
+    """The candidate whose answer comes first; None for an error."""
     answers: tuple[ChatAnswer, ...]
-    """One for each choice that was asked for, best first; fewer when fewer were there by then,
-    none on a refusal."""
+    """One for each requested choice, best first; fewer if fewer were there by then, none for an
+    error."""
     why: str
     """winner, provisional, only, live, replayed, several (one for each prompt) or error."""
     error: ApiError | None = None
@@ -31,37 +31,37 @@ class FinalAnswer(msgspec.Struct, frozen=True):
 
 
 class Delta(msgspec.Struct, frozen=True):
-    """A part of the answer, told as it comes: one delta of a chat stream."""
+    """One delta of a streamed answer."""
 
     delta: Mapping[str, Any]
-    """Any of `reasoning`, `content` and `tool_calls`; a tool call is first told by index, id, type
-    and name, then by index and pieces of its arguments."""
+    """Any of `reasoning`, `content` and `tool_calls`. A tool call first has its index, id, type and
+    name, then its index and pieces of its arguments."""
 
 
 class WaiterOwner(Protocol):
-    """What a waiter is for: a run."""
+    """What a waiter waits for: an open group, or a replayed answer."""
 
     @property
     def group_id(self) -> str:
-        """The group's name."""
+        """Id of the group."""
         ...
 
     @property
     def deltas(self) -> Sequence[Mapping[str, Any]]:
-        """The deltas of the live candidate so far."""
+        """The deltas of the streamed candidate so far."""
         ...
 
     def spend_budget(self, waiter: "AnswerWaiter") -> None:
-        """The listener's patience is over: give it something."""
+        """Give a waiter whose deadline has passed an answer or an error."""
         ...
 
     def waiter_left(self, waiter: "AnswerWaiter") -> None:
-        """The listener has gone."""
+        """The user has disconnected."""
         ...
 
 
 class AnswerWaiter:
-    """One listener of a run: a user that waits for its answer. Read by one task only."""
+    """One user who waits for the answer of a group. Only one task reads it."""
 
     __slots__ = (
         "_at",
@@ -91,11 +91,11 @@ class AnswerWaiter:
         self.started_at = self._loop.time()
         self.deadline = self.started_at + budget
         self.keepalives = 0
-        """How often the wait was long enough for a sign of life."""
+        """Number of keepalives that were sent."""
         self.on_delivered: Callable[[], None] | None = None
-        """Called once, when the user has all of the answer."""
+        """Called once, when the user has received the whole answer."""
         self.late_error: ApiError | None = None
-        """What it is told when nothing is there by its deadline, if not that it took too long."""
+        """The error at the deadline; None for the usual one."""
         self._at = 0
         self._left = False
         self._reply: FinalAnswer | None = None
@@ -107,24 +107,25 @@ class AnswerWaiter:
 
     @property
     def age(self) -> float:
-        """Seconds since it came."""
+        """Seconds since the request came."""
         return self._loop.time() - self.started_at
 
     @property
     def left(self) -> bool:
-        """The user is gone."""
+        """Whether the user has disconnected."""
         return self._left
 
     @property
     def has_streamed(self) -> bool:
-        """Pieces were handed out: the end is a `finish` or an error, never another answer."""
+        """Whether deltas were handed out: the stream then ends with `finish` or an error, never
+        another answer."""
         return self._at > 0
 
     async def next(self, seconds: float) -> FinalAnswer | Delta | None:
-        """What comes next, or None: `seconds` have passed without news, or the user has left.
+        """Return the next delta or the final answer; None after `seconds`, or if the user has left.
 
-        Pieces come before the reply, and only on a stream. At the waiter's budget the provisional
-        best is the reply; without any candidate by then, or in the midst of pieces, it is a 503.
+        Deltas come before the final answer, and only on a stream. At the deadline the provisional
+        best is the answer; without any candidate by then, or after some deltas, it is a 503.
         """
         loop = self._loop
         until = loop.time() + seconds
@@ -143,45 +144,45 @@ class AnswerWaiter:
         return None
 
     def count_keepalive(self) -> None:
-        """The user was sent that there is no news."""
+        """Count a keepalive that was sent to the user."""
         self.keepalives += 1
 
     def leave(self) -> None:
-        """The user is gone, or was told off; the last one to leave ends the run."""
+        """End the wait: the user has disconnected or got an error. The last waiter ends the run."""
         if self._reply is None and not self._left:
             self._left = True
             self.wake()
             self.owner.waiter_left(self)
 
     def postpone(self, seconds: float, most: float) -> None:
-        """Wait `seconds` longer, in all at most `most` seconds."""
+        """Extend the deadline by `seconds`, up to `most` seconds after the start."""
         self.deadline = max(self.deadline, min(self.deadline + seconds, self.started_at + most))
 
     def expire_now(self) -> None:
-        """The proxy stops: an end is wanted now."""
+        """End the wait because the proxy stops."""
         self.late_error = ProxyStopping()
         self.deadline = 0.0
         self.wake()
 
     def confirm_delivery(self) -> None:
-        """The last byte of the answer was written and the user was still there."""
+        """Record that the last byte was written while the user was connected."""
         told, self.on_delivered = self.on_delivered, None
         if told is not None:
             told()
 
     def deliver(self, reply: FinalAnswer) -> None:
-        """Hand the reply over; the first one counts."""
+        """Hand over the final answer; only the first one counts."""
         if self._reply is None and not self._left:
             self._reply = reply
             self.wake()
 
     def wake(self) -> None:
-        """There is news."""
+        """Wake the reading task."""
         if self._news is not None and not self._news.done():
             self._news.set_result(None)
 
     def _piece(self) -> Delta:
-        """The next delta; text that has piled up comes as one."""
+        """Return the next delta; text that has piled up is joined into one."""
         pieces = self.owner.deltas
         first = pieces[self._at]
         self._at += 1

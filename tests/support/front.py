@@ -73,7 +73,7 @@ async def fronted(
     configured = configured or settings()
     async with world(home, swarm, configured, others=others, watched=watched) as w:
         desk = RequestHandler(w.context, w.groups)
-        app = create_app(w.context, w.groups, desk=desk)
+        app = create_app(w.context, w.groups, handler=desk)
         async with (
             served(app, http_config(configured.proxy, app)) as url,
             client(url) as http,

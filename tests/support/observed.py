@@ -114,6 +114,6 @@ async def observed(
         if ready:
             await server.watcher.wait_for(lambda seen: seen.reachable, 60)
         await groups.recover()
-        app = create_app(context, groups, desk=RequestHandler(context, groups))
+        app = create_app(context, groups, handler=RequestHandler(context, groups))
         url = await stack.enter_async_context(served(app, http_config(configured.proxy, app)))
         yield Observed(world, upstream, await stack.enter_async_context(client(url)))

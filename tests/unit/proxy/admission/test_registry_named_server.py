@@ -66,7 +66,7 @@ async def test_b_that_goes_off_fails_its_requests_by_name(w: World, b: ScriptedS
     await has_state(w, "b", "BOOTING")
     waiting = await w.ask("for b", model="b")
     b.set_state("OFFLINE")
-    refusal = (await w.reply(waiting)).refusal
+    refusal = (await w.reply(waiting)).error
     assert refusal is not None
     told = "Server b is OFFLINE: it answers no request until the operator of this server starts it"
     assert (refusal.status, refusal.retry_after) == (503, 60)
@@ -98,7 +98,7 @@ async def test_no_free_episode_in_time_names_b(tmp_path: Path, b: ScriptedSwarm)
         b.automatic = False
         b.set_state("WEIGHT_SYNCING")
         await has_state(w, "b", "WEIGHT_SYNCING")
-        refusal = (await w.reply(await w.ask("for b", model="b"))).refusal
+        refusal = (await w.reply(await w.ask("for b", model="b"))).error
         assert refusal is not None
         assert refusal.message.startswith("Server b is WEIGHT_SYNCING. ")
         assert not w.swarm.claims
@@ -110,7 +110,7 @@ async def test_an_answer_that_is_late_names_b(tmp_path: Path, b: ScriptedSwarm) 
         b.automatic = False
         b.set_state("WEIGHT_SYNCING")
         await has_state(w, "b", "WEIGHT_SYNCING")
-        refusal = (await w.reply(await w.ask("for b", model="b"))).refusal
+        refusal = (await w.reply(await w.ask("for b", model="b"))).error
         assert refusal is not None
         assert refusal.message.startswith("Server b is WEIGHT_SYNCING. ")
         assert not w.swarm.claims

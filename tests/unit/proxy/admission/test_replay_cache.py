@@ -58,7 +58,7 @@ async def test_the_retry_gets_the_same_answer_and_then_it_is_delivered(
     replay.remember("k", "g1", given, (ticket,))
     found = replay.find("k", {})
     assert found is not None
-    again = replay.ticket(found, stream=True)
+    again = replay.waiter(found, stream=True)
     assert again.group_id == "g1"
     assert await again.next(1.0) == given
     assert replay.find("k", {}) is not None  # broke off again

@@ -213,12 +213,12 @@ async def embedded(home: Path, *, strict: bool) -> AsyncIterator[tuple[httpx.Asy
         await driver.until("ROLLING")
         swarm: Any = SimpleNamespace(url=url)
         w = await stack.enter_async_context(world(home, swarm))
-        front = create_app(w.context, w.groups, desk=RequestHandler(w.context, w.groups))
+        front = create_app(w.context, w.groups, handler=RequestHandler(w.context, w.groups))
         base = await stack.enter_async_context(
             served(front, http_config(w.context.settings.proxy, front))
         )
         facts = w.groups.server_facts["s"]
-        await w.until(lambda: facts.context)
+        await w.until(lambda: facts.context_length)
         yield await stack.enter_async_context(client(base)), engine
 
 

@@ -127,7 +127,7 @@ async def test_a_server_with_vision_gets_the_image_and_the_journal_a_word(
 
 async def test_the_embedded_engine_takes_text_only_whatever_is_set(tmp_path: Path) -> None:
     async with fronted(tmp_path, configured=SEES) as f:
-        f.world.groups.server_facts["s"].context = 2048
+        f.world.groups.server_facts["s"].context_length = 2048
         answer = await f.client.post("/v1/chat/completions", json={"model": "any", **CHAT})
         assert answer.status_code == 400
         assert "is the embedded engine, which takes text only" in answer.json()["error"]["message"]

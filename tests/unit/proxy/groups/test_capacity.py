@@ -53,8 +53,8 @@ async def test_also_when_the_pool_is_read_later_and_nobody_waits_for_it(tmp_path
         w.server.watcher.pool = pool
         small = await ask(w, 1, "another")
         first, second = await asyncio.gather(w.reply(large), w.reply(small))
-        assert first.refusal is not None
-        assert first.refusal.status == 400
+        assert first.error is not None
+        assert first.error.status == 400
         assert second.answers
 
 

@@ -22,7 +22,7 @@ def answered(text: str, truncated: bool) -> dict[str, Any]:
 
 async def test_a_cut_prompt_is_answered_and_not_trained_on(tmp_path: Path) -> None:
     async with world(tmp_path) as w:
-        w.groups.server_facts["s"].context = 512
+        w.groups.server_facts["s"].context_length = 512
         w.swarm.answer = texts(answered("whole", False), answered("cut", True))
         ticket = await w.ask()
         reply = await w.reply(ticket)

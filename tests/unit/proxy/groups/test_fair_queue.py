@@ -41,7 +41,7 @@ class Line:
         try:
             await turn.enter((session,), deadline or soon())
         except TimeoutError:
-            self.late_error.append(name)
+            self.late.append(name)
             return
         turn.claimed()
         self.order.append(name)

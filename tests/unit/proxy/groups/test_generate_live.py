@@ -43,7 +43,7 @@ async def test_the_first_candidate_is_read_whatever_wins(tmp_path: Path, how: st
         ticket = await w.ask(stream=True)
         text, reply = await read(ticket)
         await w.closed()
-        assert ticket.live
+        assert ticket.has_streamed
         assert (reply.index, reply.why) == (0, "live")
         assert reply.answer is not None
         assert text == reply.answer.text == f"one two three {first(w)[:6]}"
@@ -95,7 +95,7 @@ async def test_who_does_not_stream_gets_the_first_answer_whole(tmp_path: Path) -
         w.swarm.answer = answer
         ticket = await w.ask()
         reply = await w.reply(ticket)
-        assert (reply.index, reply.why, ticket.live) == (0, "live", False)
+        assert (reply.index, reply.why, ticket.has_streamed) == (0, "live", False)
         assert w.group(ticket).phase == "GENERATING"
         gate.set()
         await w.closed()
@@ -162,7 +162,7 @@ async def test_a_break_after_pieces_is_an_error_and_no_other_answer(
         text, reply = await read(ticket)
         await w.closed()
         assert text == "one two "
-        assert ticket.live
+        assert ticket.has_streamed
         assert reply.answer is None
         assert reply.error is not None
         assert reply.error.status == 503

@@ -203,7 +203,7 @@ async def test_a_slow_answer_is_aborted_once_and_then_waited_for(
             slow = group.create_task(w.reply(ticket))
             for user in range(users):
                 group.create_task(ask_on(user))
-        assert slow.result().refusal is None
+        assert slow.result().error is None
         assert slow.result().answer is not None
         await w.closed()
         rounds = [one for one in w.kinds(ClaimIntended) if one.group_id == ticket.group_id]
@@ -425,7 +425,7 @@ async def test_a_group_without_answers_says_it_too(tmp_path: Path) -> None:
     async with world(tmp_path, configured=settings(rewards={"retries": 0})) as w:
         w.swarm.answer = texts(RuntimeError("x"))
         ticket = await w.ask()
-        assert (await w.reply(ticket)).refusal is not None
+        assert (await w.reply(ticket)).error is not None
         await w.closed()
         assert w.group(ticket).cause == (
             "no candidate gave an answer: upstream; not retried: retries are off"

@@ -176,7 +176,7 @@ async def test_the_ledger_says_where_the_time_went(tmp_path: Path) -> None:
         w.swarm.delay = 0.1
         ticket = await w.ask(stream=True)
         while (found := await ticket.next(0.02)) is None:
-            ticket.kept_alive()
+            ticket.count_keepalive()
         assert found is not None
         await w.closed()
         (closed,) = w.kinds(GroupClosed)
