@@ -218,10 +218,9 @@ class Groups:
             lane = self._admission.lane(request)
             gives_way = _crowding(self.runs.values(), lane, request.idle)
         if request.shown is not None:
-            tells = (
-                self.server_facts[server.name].context_length is not None
-            )  # its window: AgentJet's does not
-            check_vision(server, self.context.settings, own=tells)
+            # Only the embedded engine reports its window; AgentJet's server does not.
+            reports_window = self.server_facts[server.name].context_length is not None
+            check_vision(server, self.context.settings, own=reports_window)
         if refusal := too_many_choices(request.n, most_choices(server, self.context.settings)):
             raise refusal
         row = self.context.rows.match(request.headers, request.query)

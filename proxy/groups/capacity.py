@@ -1,6 +1,6 @@
 """How many candidates a group can have: no more than its server has episodes at a time.
 
-A group that asked for more would wait for them until its deadline and keep all others waiting.
+A group that asked for more would wait for them until its deadline and block all others.
 """
 
 from core.settings import Settings
@@ -11,13 +11,13 @@ from proxy.http.errors import ApiError, bad_request
 from proxy.servers.observe_client import CANDIDATES
 
 CALM = 20
-"""Groups in a row that fit, after which the alert about those that did not is cleared."""
+"""Number of consecutive groups that fit after which the alert about oversized ones is cleared."""
 
 
 def capacity_of(server: ServerHandle, settings: Settings) -> int | None:
-    """Episodes that the server has at most at a time; None while it has not said.
+    """Return the maximum number of episodes of a server at a time; None while unknown.
 
-    Source: a trainer keeps a batch's worth of episodes open at most (protocol section 7).
+    Source: a trainer keeps at most one batch of episodes open (protocol section 7).
     """
     if server.observes:
         return max(settings.upstream.calls, settings.proxy.repeats or CANDIDATES)
@@ -28,14 +28,14 @@ def capacity_of(server: ServerHandle, settings: Settings) -> int | None:
 
 
 def most_choices(server: ServerHandle, settings: Settings) -> int:
-    """Choices one request may ask for: with more it would take a whole batch for itself."""
+    """Return how many choices one request may ask for: with more it would take a whole batch."""
     most = settings.proxy.most_choices
     room = capacity_of(server, settings)
     return most if room is None else min(most, room)
 
 
 def too_many_choices(asked: int, room: int | None) -> ApiError | None:
-    """vLLM's 400 for an `n` that cannot be had; None when it can."""
+    """Return vLLM's 400 for an `n` that is too large; None if it is not."""
     if room is None or asked <= room:
         return None
     text = f"n must be at most {room}, got {asked}. (parameter=n, value={asked})"
@@ -43,10 +43,10 @@ def too_many_choices(asked: int, room: int | None) -> ApiError | None:
 
 
 def fit_to_capacity(run: GroupRun) -> ApiError | None:
-    """Cut what the settings or a hook ask for down to what the server has, and say so.
+    """Reduce the number of candidates of a run to what its server has, and raise an alert.
 
     Returns:
-        What the client is told when it is its own `n` that cannot be had.
+        The error for the client if its own `n` is too large.
     """
     context, server = run.context, run.facts.server
     room = capacity_of(server, context.settings)

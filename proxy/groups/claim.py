@@ -8,14 +8,15 @@ from core.events import ClaimIntended, ClaimsReturned
 from proxy.groups.run import Candidate, GroupRun
 
 REFILL_WAIT = 10.0
-"""Seconds a group that holds episodes waits for a fresh one; more would starve the others."""
+"""Seconds that a group which holds episodes waits for a fresh one; longer would starve other
+groups."""
 
 
 async def take_turn(run: GroupRun) -> None:
-    """Wait for the run's turn among the sessions; once in, it stays in until nothing is held.
+    """Wait for the turn of the run among the sessions; it then stays in until it holds no episode.
 
     Raises:
-        TimeoutError: it did not come before the run's deadline.
+        TimeoutError: The turn did not come before the deadline of the run.
     """
     if run.gate is None or run.entered:
         return
@@ -32,13 +33,13 @@ async def claim(run: GroupRun, *, durable: bool = True) -> None:
     """Claim all `run.n` episodes, or none.
 
     Args:
-        run: Its candidates are made anew.
+        run: Its candidates are reset.
         durable: Commit the intent first. Without it (the journal is broken) nothing of the run is
             trained on, and the next start finds what is left of it at the server.
 
     Raises:
-        ClaimTimedOut: not before the run's deadline; nothing is held.
-        JournalError: the intent could not be committed; nothing was claimed.
+        ClaimTimedOut: Not before the deadline of the run; nothing is held.
+        JournalError: The intent could not be committed; nothing was claimed.
     """
     run.reset(run.n)
     run.generation_announced = False
@@ -81,15 +82,15 @@ async def claim(run: GroupRun, *, durable: bool = True) -> None:
 
 
 async def refill(run: GroupRun, candidate: Candidate, deadline: float) -> bool:
-    """Claim a fresh episode for one place of a group that holds others.
+    """Claim a fresh episode for one slot of a group that holds others.
 
     Args:
         run: The group.
-        candidate: The place; it holds nothing.
-        deadline: On the loop's clock.
+        candidate: The slot; it holds no episode.
+        deadline: On the clock of the loop.
 
     Returns:
-        False when none was free in time, or the engine does not roll.
+        False if none was free in time, or the engine is not rolling.
     """
     claimed = await run.facts.server.claimer.refill(
         episode_type=run.kind,

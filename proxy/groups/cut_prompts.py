@@ -1,4 +1,4 @@
-"""Prompts that an engine cut to its window: their groups, and the alert about them."""
+"""Prompts that an engine truncated to its window: their groups, and the alert about them."""
 
 from collections import defaultdict, deque
 
@@ -7,26 +7,28 @@ from proxy.alerts import clear_alert, show_alert
 from proxy.groups.run import GroupRun
 
 RECENT = 20
-"""Groups of a server without a cut prompt after which the alert is cleared."""
+"""Number of groups of a server without a truncated prompt after which the alert is cleared."""
 SMOLLM2_WINDOW = 2048
 """Tokens of the larger embedded engine."""
 
 
 def was_cut(answer: ChatAnswer) -> bool:
-    """Whether the engine dropped the middle of the prompt; only the embedded engine says so."""
+    """Return whether the engine dropped the middle of the prompt; only the embedded engine reports
+    it."""
     info = answer.parsed.get("ajetc")
     return bool(info.get("truncated")) if isinstance(info, dict) else False
 
 
 class CutPrompts:
-    """Raises an alert while the prompts of a server's groups are cut."""
+    """Raises an alert while the prompts of the groups of a server are truncated."""
 
     def __init__(self) -> None:
         self._recent: defaultdict[str, deque[str]] = defaultdict(lambda: deque(maxlen=RECENT))
-        """Ids of the newest groups of a server, empty for those without a cut prompt."""
+        """Ids of the newest groups of a server, empty for those without a truncated prompt."""
 
     def cause(self, run: GroupRun) -> str:
-        """Why a group is not trained on; empty when its prompt was not cut, or may be.
+        """Return why a group is not trained on; empty if its prompt was not cut, or if that is
+        allowed.
 
         Called once for each group whose answers are there.
         """

@@ -1,7 +1,8 @@
-"""What one run of the proxy leaves to the next: the rating mode, and word of what waited.
+"""What one run of the proxy leaves to the next: the rating mode, and the fate of waiting groups.
 
-The mode the operator switched to holds over restarts and kills. The setting `rating.mode`, of file
-or environment, rules the first start, and each start at which it is another than at the one before.
+The mode that the operator switched to survives restarts and kills. The setting `rating.mode`, of
+file or environment, applies to the first start, and to each start at which its value differs from
+the one before.
 """
 
 import logging
@@ -16,14 +17,14 @@ from proxy.context import ProxyContext
 log = logging.getLogger(__name__)
 
 KEY = "recovered"
-"""Of the alert that says what became of groups that waited."""
+"""Key of the alert about groups that were waiting."""
 _SETTING = "rating_mode_setting"
 _LEFT = "waited_at_stop"
 _LEFT_GROUPS = "groups_waited_at_stop"
 
 
 def mode_at_start(context: ProxyContext) -> str:
-    """The rating mode to begin with; to be asked once, before the start is announced."""
+    """Return the initial rating mode; called once, before the start is announced."""
     setting, known = context.settings.rating.mode, context.bus.state.rating_mode
     if context.journal.meta(_SETTING) != setting:
         context.journal.put_meta(_SETTING, setting)
@@ -35,18 +36,20 @@ def mode_at_start(context: ProxyContext) -> str:
 
 
 def unrated(state: State) -> list[Group]:
-    """Groups that wait for the operator's word and have none; not those in a window of mode off."""
+    """Return groups that wait for the operator and are not rated; not those in a window of mode
+    off."""
     return [one for one in state.waiting() if is_unrated(one)]
 
 
 def is_unrated(group: Group) -> bool:
-    """Whether it waits for the operator's word and has none."""
+    """Return whether a group waits for the operator and is not rated."""
     waits = group.phase == "AWAITING_RATING" and group.awaiting != "window"
     return waits and group.rating is None
 
 
 def note_waited(context: ProxyContext, waited: Sequence[Group]) -> None:
-    """Keep for the next start what became of groups that had waited when the stop was asked."""
+    """Store for the next start what happened to groups that were waiting when the proxy was
+    stopped."""
     fates = Counter(_fate(group) for group in waited)
     if not fates:
         return
@@ -59,7 +62,7 @@ def note_waited(context: ProxyContext, waited: Sequence[Group]) -> None:
 
 
 def tell_waited(context: ProxyContext) -> None:
-    """Say what `note_waited` kept, once."""
+    """Raise the alert that `note_waited` stored, once."""
     told = context.journal.meta(_LEFT)
     if not told:
         return

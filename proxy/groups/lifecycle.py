@@ -405,9 +405,8 @@ class Lifecycle:
             run.sealed = False
             raise RunEnded("ABORTED", "the journal cannot be written") from None
         facts = run.facts
-        if (
-            facts.claim_priority.crowded and not facts.crowded
-        ):  # else others wait for what this one holds
+        # Otherwise other requests wait for what this group holds.
+        if facts.claim_priority.crowded and not facts.crowded:
             await facts.claim_priority.turn()
         outcomes = await submit(run, rewards)
         if run.rewards_taken == len(outcomes):

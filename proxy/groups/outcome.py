@@ -1,4 +1,4 @@
-"""What a group came to: its sealed rewards, or why there was no answer."""
+"""The result of a group: its sealed rewards, or why there was no answer."""
 
 from collections.abc import Container, Sequence
 
@@ -14,7 +14,7 @@ from proxy.http.upstream_errors import refusal_of
 
 
 def sealed(run: GroupRun, rewards: dict[int, float], best: int, source: str) -> GroupSealed:
-    """The event that fixes these rewards, by candidate."""
+    """Return the event that fixes these rewards, by candidate."""
     mine = [one for one in run.usable if not one.superseded]  # the others cannot be sent any more
     return _seal(
         run.facts.server.name,
@@ -28,14 +28,14 @@ def sealed(run: GroupRun, rewards: dict[int, float], best: int, source: str) -> 
 
 
 def sealed_by_vote(group: Group, held: Container[str]) -> GroupSealed | None:
-    """The event that fixes the rewards of a group's committed vote, from state alone.
+    """Return the event that fixes the rewards of the committed vote of a group, from state alone.
 
     Args:
         group: Not sealed.
         held: Episodes that can still be ended.
 
     Returns:
-        None when there is no vote that means rewards, or an episode of it can not be ended.
+        None if no vote gives rewards, or one of its episodes cannot be ended.
     """
     answered = [one for one in group.candidates if one.phase == "answered"]
     rewards = group.rating.rewards if group.rating is not None else ()
@@ -59,7 +59,7 @@ def _seal(
     damping: float,
     version: str,
 ) -> GroupSealed:
-    """The event; `values` are candidate index, episode and reward."""
+    """Return the event; `values` are candidate index, episode and reward."""
     rewards = [reward for _, _, reward in values]
     dead = ""
     if is_dead(rewards):
@@ -84,14 +84,14 @@ def _seal(
 
 
 def why_failed(run: GroupRun) -> str:
-    """Why the candidates failed, and why they were not retried."""
+    """Return why the candidates failed, and why they were not retried."""
     errors = ", ".join(dict.fromkeys(one.error or "no answer" for one in run.candidates))
     reasons = dict.fromkeys(one.unretried for one in run.candidates if one.unretried)
     return f"{errors}; not retried: {', '.join(reasons)}" if reasons else errors
 
 
 def short_of(run: GroupRun) -> str:
-    """How many candidates answered and why the others did not; empty when all did."""
+    """Return how many candidates answered and why the others did not; empty if all did."""
     if len(run.usable) >= run.n:
         return ""
     causes: dict[str, list[str]] = {}
@@ -134,7 +134,8 @@ def why_none(run: GroupRun) -> ApiError:
 
 
 def vote_words(vote: Rating) -> str:
-    """A vote for people; candidates are counted from 1: `2 best`, `ranking 3 1 2`, `tie`."""
+    """Describe a vote for people; candidates are counted from 1: `2 best`, `ranking 3 1 2`,
+    `tie`."""
     places = " ".join(str(index + 1) for index in vote.order)
     match vote.rating:
         case "best":

@@ -1,9 +1,9 @@
 """Cleans up after a proxy that was killed: nothing stays claimed, no reward is sent twice.
 
-The journal says which groups were open and which of them were sealed; the server's buffer says
-which episodes still live as ours. Sealed rewards whose episode lives are sent; a group with a
-committed vote whose episodes all live is sealed with the vote's rewards and sent; everything else
-is aborted. One alert for each server says what was lost, and which votes.
+The journal records which groups were open and which of them were sealed; the buffer of the server
+shows which episodes are still ours. Sealed rewards whose episode still exists are sent; a group
+with a committed vote whose episodes all exist is sealed with the rewards of the vote and sent;
+everything else is aborted. One alert for each server lists what was lost, and which votes.
 """
 
 import asyncio
@@ -28,9 +28,9 @@ log = logging.getLogger(__name__)
 
 CAUSE = "proxy was killed"
 OVER = frozenset({"ended", "recorded", "aborted", "expired"})
-"""Phases of candidates that need nothing more. A failed one may not have been given back yet."""
+"""Phases of candidates that need no clean-up. A failed one may not have been returned yet."""
 LISTED = 5
-"""Lost votes that the alert names."""
+"""Number of lost votes that the alert names."""
 SENT = frozenset({"ended", "recorded"})
 
 _WORDS = {
@@ -43,11 +43,11 @@ _WORDS = {
     "gone": "{} not finished and no longer held by the server",
     "stray": "{} claimed and not yet noted in the journal, given back",
 }
-"""What became of episodes, in the order in which it is said."""
+"""What happened to episodes, in the order of the alert."""
 
 
 class Recovery:
-    """One start's clean-up."""
+    """The clean-up of one start."""
 
     def __init__(
         self, context: ProxyContext, server_facts: Mapping[str, ServerFacts], tasks: Tasks
@@ -57,9 +57,9 @@ class Recovery:
         self._tasks = tasks
 
     async def run(self, seconds: float) -> None:
-        """Clean up at every server; what takes longer than `seconds` goes on in the background.
+        """Clean up at every server; what takes longer than `seconds` continues in the background.
 
-        Meanwhile requests are taken; only the claims of a server that has groups left wait.
+        Requests are accepted meanwhile; only claims at a server with open groups wait.
         """
         left: dict[str, list[Group]] = {name: [] for name in self.context.servers}
         strange: dict[str, list[Group]] = {}
@@ -144,9 +144,9 @@ class Recovery:
         facts.sweep_soon()
 
     def _owners(self, groups: Sequence[Group]) -> dict[str, str]:
-        """Episodes that several groups have claimed -> the group that did so last.
+        """Map episodes that several groups have claimed to the group that did so last.
 
-        A record keeps its uuid when the server takes it back, and another group may get it.
+        A record keeps its uuid when the server reclaims it, and another group may get it.
         """
         counted = Counter(
             one.episode_uuid for group in groups for one in group.candidates if one.episode_uuid
@@ -258,7 +258,7 @@ def _open(count: int, unrated: int = 0) -> str:
 
 
 def _lost_votes(groups: Sequence[Group]) -> str:
-    """The committed votes of groups whose episodes could not be ended; empty without one."""
+    """Return the committed votes of groups whose episodes could not be ended; empty without any."""
     lost = [
         f"{one.rating.rater or 'somebody'} on {one.group_id} ({vote_words(one.rating)})"
         for one in groups
@@ -272,5 +272,5 @@ def _lost_votes(groups: Sequence[Group]) -> str:
 
 
 def _of(group: Group, held: set[str], owners: Mapping[str, str]) -> set[str]:
-    """What the server holds, without what another group has claimed since."""
+    """Return the held episodes without those that another group has claimed since."""
     return {uuid for uuid in held if owners.get(uuid, group.group_id) == group.group_id}

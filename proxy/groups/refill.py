@@ -1,4 +1,4 @@
-"""Fresh candidates for a scored group that is short of some, by the operator's order."""
+"""Fresh candidates for a scored group that is short, when the operator asks for them."""
 
 import asyncio
 from typing import Any
@@ -17,16 +17,16 @@ from proxy.rewards.source import Abstention, ScoreSheet
 from proxy.servers.server_facts import ROLLING, has_lost_all
 
 PATIENCE = 20.0
-"""Seconds whoever ordered it waits for what comes of it."""
+"""Seconds that the command waits for the outcome."""
 LEAST = 0.5
-"""Seconds that must be left of the group's clock."""
+"""Seconds that must be left until the group has to be sealed."""
 
 
 async def order(run: GroupRun) -> str:
-    """Ask for the candidates that `run` is short of, and wait a while for what comes of it.
+    """Request the candidates that `run` lacks, and wait a while for the outcome.
 
     Raises:
-        NotNow: it is not short, not open to it now, or no fresh candidate came.
+        NotNow: The group is not short, cannot be refilled now, or no fresh candidate came.
     """
     check(run)
     wanted = Refill(asyncio.get_running_loop().create_future())
@@ -45,10 +45,10 @@ async def order(run: GroupRun) -> str:
 
 
 def check(run: GroupRun) -> None:
-    """Say why a group cannot be refilled now.
+    """Check that a group can be refilled now.
 
     Raises:
-        NotNow: it cannot.
+        NotNow: It cannot; says why.
     """
     name = f"group {run.group_id}"
     if run.kind == "eval":
@@ -75,10 +75,10 @@ def check(run: GroupRun) -> None:
 
 
 async def carry_out(run: GroupRun) -> None:
-    """Do what was ordered: claim, ask, score all answers anew. The group's walk waits meanwhile.
+    """Claim, generate, and score all answers again; the task of the group waits meanwhile.
 
-    Either the fresh answers are in the group with rewards for all, or it is as it was and what was
-    claimed for it is given back.
+    Either the fresh answers are in the group with rewards for all, or the group is as before and
+    what was claimed for it is returned.
     """
     wanted = run.refill
     assert wanted is not None
@@ -120,7 +120,7 @@ async def _bounded(run: GroupRun, wanted: Refill, places: list[Candidate]) -> st
 
 
 async def _fill(run: GroupRun, wanted: Refill, place: Candidate, until: float | None) -> None:
-    """One place: an episode and its answer, in `wanted` only."""
+    """Get an episode and its answer for one slot; the result goes to `wanted` only."""
     assert until is not None
     if not await refill(run, place, until):
         wanted.causes.append("no episode was free")
@@ -144,10 +144,11 @@ async def _fill(run: GroupRun, wanted: Refill, place: Candidate, until: float | 
 
 
 async def _put_in(run: GroupRun, wanted: Refill, places: list[Candidate]) -> str:
-    """Score the group with the fresh answers; they stay if that gives rewards, or had none before.
+    """Score the group with the fresh answers; they stay if that gives rewards, or if it had none
+    before.
 
     Raises:
-        NotNow: the rewards abstain with them; they are out again, and given back.
+        NotNow: The rewards abstain with the fresh answers, which are removed and returned.
     """
     fresh = [one for one in places if one.index in wanted.fresh]
     for one in fresh:
@@ -198,5 +199,5 @@ def _why(wanted: Refill) -> str:
 
 
 def _left(run: GroupRun) -> float:
-    """Seconds to the group's clock."""
+    """Return the seconds until the group has to be sealed."""
     return run.clock - run.context.clock()

@@ -1,4 +1,4 @@
-"""Once more: a group scored with the present rewards, a request asked as a new group."""
+"""Run again: score a group with the present rewards, or repeat its request as a new group."""
 
 import logging
 import secrets
@@ -24,10 +24,10 @@ _PATIENCE = 30.0
 
 
 async def rescore(run: GroupRun) -> None:
-    """Score the answers again and put the new rewards in place of the old ones.
+    """Score the answers again and replace the old rewards.
 
     Raises:
-        NotNow: the answers are not all there, the group was finished meanwhile, or the rewards
+        NotNow: The answers are not complete, the group was finished meanwhile, or the rewards
             abstain. Nothing has changed then.
     """
     if run.kind == "eval":
@@ -54,11 +54,11 @@ async def rescore(run: GroupRun) -> None:
 
 
 def rescoring(runs: Mapping[str, GroupRun], tasks: Tasks) -> Listener:
-    """A listener of the rewards that scores unscored open groups again once the rewards are well.
+    """Return a listener that scores unscored open groups again once the rewards work.
 
     Args:
-        runs: The groups that live.
-        tasks: Owner of the work.
+        runs: The open groups.
+        tasks: Owner of the tasks.
     """
 
     def changed(health: SourceHealth) -> None:
@@ -80,10 +80,9 @@ async def _try_again(run: GroupRun) -> None:
 
 
 def request_of(opened: GroupOpened, rows: Rows) -> ChatRequest:
-    """The request of a group as a new one that repeats nothing.
+    """Return the request of a group as a new request that repeats nothing.
 
-    Where it came from a dataset its row is announced again, so that reference and metadata are
-    known.
+    If it came from a dataset its row is announced again, so that reference and metadata are known.
     """
     headers = {}
     if opened.row_id:
@@ -115,7 +114,7 @@ def request_of(opened: GroupOpened, rows: Rows) -> ChatRequest:
 
 
 async def await_answer(waiter: AnswerWaiter) -> None:
-    """Be the user of a request that was asked again: wait for the answer."""
+    """Wait for the answer of a repeated request in place of a user."""
     try:
         while not isinstance(await waiter.next(_PATIENCE), FinalAnswer):
             if waiter.left:
@@ -126,10 +125,10 @@ async def await_answer(waiter: AnswerWaiter) -> None:
 
 
 def opened_by(context: "ProxyContext", group_id: str) -> GroupOpened:
-    """The event that opened a group, from the journal; blocks.
+    """Return the event that opened a group, from the journal; blocks.
 
     Raises:
-        NotNow: it is not there.
+        NotNow: It is not there.
     """
     for event in context.journal.group_events(group_id):
         if isinstance(event, GroupOpened):
@@ -143,5 +142,5 @@ def opened_by(context: "ProxyContext", group_id: str) -> GroupOpened:
 
 
 def not_now(refusal: ApiError) -> NotNow:
-    """A refusal in the operator's words."""
+    """Return an API error as an error for the operator."""
     return NotNow(f"it cannot be asked again now: {refusal.message}")

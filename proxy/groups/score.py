@@ -7,7 +7,7 @@ from proxy.rewards.source import Abstention, Answer, GroupContext, ScoreSheet, r
 
 
 def context_of(run: GroupRun) -> GroupContext:
-    """What a source may look at."""
+    """Return what a reward source gets of a group."""
     row = run.row
     return GroupContext(
         group_id=run.group_id,
@@ -36,9 +36,9 @@ def context_of(run: GroupRun) -> GroupContext:
 
 
 async def score(run: GroupRun) -> None:
-    """Score the usable candidates; sets `run.sheet`, or leaves it None when the source abstains.
+    """Score the usable candidates; set `run.sheet`, or leave it None if the source abstains.
 
-    Never raises for what a source does, and never takes longer than its limit and some slack.
+    Never raises for an error in a source, and never takes much longer than its time limit.
     """
     found = await evaluate(run)
     if isinstance(found, Abstention):
@@ -48,14 +48,14 @@ async def score(run: GroupRun) -> None:
 
 
 async def evaluate(run: GroupRun) -> ScoreSheet | Abstention:
-    """What the source says of the usable candidates now; changes nothing."""
+    """Return the scores of the usable candidates now; change nothing."""
     return await request_scores(
         run.context.rewards, context_of(run), run.context.settings.reward_limit
     )
 
 
 def take(run: GroupRun, sheet: ScoreSheet) -> None:
-    """The scores are those of the group from now on."""
+    """Make these the scores of the group."""
     run.sheet, run.abstained = sheet, ""
     run.scored_at = run.context.clock()
     best = run.best()
@@ -72,7 +72,7 @@ def take(run: GroupRun, sheet: ScoreSheet) -> None:
 
 
 def abstain(run: GroupRun, abstention: Abstention) -> None:
-    """The group has no automatic rewards."""
+    """Record that the group has no automatic rewards."""
     run.scored_at = run.context.clock()
     run.abstained = one_line(f"{abstention.part}: {abstention.cause}", 300)
     run.context.bus.publish(

@@ -1,4 +1,4 @@
-"""Decides when candidates that have not answered are late, and what is done about them."""
+"""Decides when candidates without an answer are late, and what happens to them."""
 
 import asyncio
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from proxy.servers.server_facts import ROLLING
 
 POST = frozenset({EngineState.ROLLING_POST})
 CROWD_CHECK = 1.0
-"""Seconds between two checks whether other requests wait for what a late candidate holds."""
+"""Seconds between two checks whether other requests wait for the episode of a late candidate."""
 SLACK = 2.0
 """A candidate is not late before it took this many times as long as most answers of its server."""
 
@@ -18,21 +18,21 @@ class StragglerRule:
     """Watches one run while it generates.
 
     Candidates are late `straggler_after` seconds after the others of their group were settled
-    (answered, or failed for good), or `straggler_limit` seconds after they were asked. In
-    ROLLING_POST late candidates are given back: the batch of all users waits for them. In any other
-    state the user is answered, where there is an answer, and late candidates may go on until
-    another request waits for their episodes.
+    (answered, or failed for good), or `straggler_limit` seconds after their call began. In
+    ROLLING_POST late candidates are returned: the batch of all users waits for them. In any other
+    state the user is answered, if there is an answer, and late candidates may go on until another
+    request waits for their episodes.
 
-    A group without an answer is aborted by the limit in ROLLING too, and claims fresh episodes,
-    when its user waits long enough for another try. The limit does so once for each run, in any
-    state: a slow answer looks the same as a silent runner, and must not be aborted each time.
-    From then on the limit applies to what is late after an answer of the group. A comment that
-    keeps a stream alive is no sign of life: servers send it for a silent runner, too.
+    A group without an answer is aborted by the limit in ROLLING too, and claims fresh episodes, if
+    its user waits long enough for another try. The limit does so once for each run, in any state: a
+    slow answer looks the same as a silent runner, and must not be aborted each time. From then on
+    the limit applies to candidates that are late after an answer of the group. A comment that keeps
+    a stream open does not count as activity: servers send it for a silent runner, too.
 
     Args:
         run: The group.
-        cut: Gives back all candidates that have not answered, with the reason.
-        hedge: Asks fresh episodes in place of the late candidates; False when that is not possible.
+        cut: Returns all candidates that have not answered, with the reason.
+        hedge: Starts fresh episodes in place of the late candidates; False if that is not possible.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class StragglerRule:
         self._failed = 0
         """Candidates that failed for good."""
         self._active_at = run.loop.time()
-        """When a candidate was asked, or a piece of an answer came, on the loop's clock."""
+        """When a call began, or a delta of an answer came, on the clock of the loop."""
         self._settled_at: float | None = None
         """When enough candidates were settled."""
         self._alarm: asyncio.TimerHandle | None = None
@@ -55,16 +55,16 @@ class StragglerRule:
         self._schedule()
 
     def restart(self) -> None:
-        """Count from now: a candidate was asked, or a piece of its answer came."""
+        """Count from now: a call began, or a delta of its answer came."""
         self._active_at = self._run.loop.time()
 
     def failed(self) -> None:
-        """A candidate failed for good."""
+        """Record that a candidate failed for good."""
         self._failed += 1
         self.settled()
 
     def settled(self) -> None:
-        """A candidate answered, or failed for good."""
+        """Record that a candidate answered, or failed for good."""
         run = self._run
         if run.limit_used:
             self.restart()
@@ -102,8 +102,8 @@ class StragglerRule:
         self._alarm = self._run.loop.call_at(when, self._check)
 
     def _due(self) -> tuple[float | None, bool]:
-        """When what has not answered is late, on the loop's clock, None for never; and whether it
-        is late since the others were settled."""
+        """Return when the rest is late, on the clock of the loop, None for never; and whether it
+        counts from when the others were settled."""
         late_at = None
         if self._limit and (self._run.usable or not self._run.limit_used):
             late_at = self._active_at + self._limit
@@ -116,7 +116,7 @@ class StragglerRule:
         return late_at, False
 
     def _why(self, behind: bool) -> str:
-        """Why what has not answered is late."""
+        """Return why the rest is late."""
         if not behind:
             return f"no answer in {self._limit:.3g} s"
         count = len(self._run.usable)
@@ -158,7 +158,8 @@ class StragglerRule:
                 self._ring_at(run.loop.time() + CROWD_CHECK)
 
     def _may_start_again(self) -> bool:
-        """Whether a run without an answer can claim fresh episodes, and has time for theirs."""
+        """Return whether a run without an answer can claim fresh episodes, and has time for their
+        answers."""
         run = self._run
         rolling = run.facts.server.watcher.current.is_in(ROLLING)
         left = run.deadline - run.loop.time()

@@ -1,7 +1,8 @@
-"""Ends and aborts: what happens to an episode at the end of its time with us.
+"""Ends and aborts episodes.
 
-Ends go in parallel and are never sent twice without proof that the first one did not arrive. An
-abort is sent blindly only while the episode is surely ours: the server asks nobody's name.
+Ends run in parallel and are never repeated without proof that the first one did not arrive. An
+abort is sent without a check only while the episode is certainly ours: the server does not check
+who sends it.
 """
 
 import asyncio
@@ -23,19 +24,19 @@ from proxy.groups.run import Candidate, GroupRun
 log = logging.getLogger(__name__)
 
 LOOK_AGAIN = (0.0, 0.5, 1.5, 4.0)
-"""Seconds between looks at the buffer after an end whose outcome is not known: the server may still
-be at it."""
+"""Seconds between checks of the buffer after an end with an unknown outcome: the server may still
+be processing it."""
 TAKEN = frozenset({"ended", "recorded"})
-"""Outcomes of a reward that is where it should be."""
+"""Outcomes of a reward that has arrived."""
 REACH_FOR = 60.0
-"""Seconds an end that was never sent waits for the server to come back."""
+"""Seconds that an end which was never sent waits for the server to return."""
 
 
 _WELL = {EndKind.ENDED: "ended", EndKind.RECORDED: "recorded"}
 
 
 async def episodes_held(server: ServerHandle) -> set[str] | None:
-    """Episodes the server holds as claimed by us; None when it does not say."""
+    """Return the episodes that the server holds as claimed by us; None if it does not answer."""
     try:
         records = await server.client.buffer()
     except SwarmError:
@@ -48,9 +49,9 @@ async def episodes_held(server: ServerHandle) -> set[str] | None:
 
 
 async def release(run: GroupRun, candidates: Iterable[Candidate], reason: str) -> None:
-    """Give back the episodes of these candidates; what cannot be done now is swept later.
+    """Return the episodes of these candidates; what cannot be returned now is swept later.
 
-    Episodes that may not be ours any more are looked up first.
+    Episodes that may no longer be ours are looked up first.
     """
     run.episode_events.flush()
     mine = [one for one in candidates if one.uuid]
@@ -101,7 +102,7 @@ class PendingReward(msgspec.Struct, frozen=True):
     task_id: str
     output: WorkflowOutput
     active_at: float
-    """Unix seconds of its last call; 0 when that is not known."""
+    """Unix seconds of its last call; 0 if unknown."""
     claimed_at: float
     discard_timeout: float
 
@@ -164,7 +165,7 @@ def _ending(run: GroupRun, one: Candidate, reward: float) -> PendingReward:
 async def _end_and_tell(
     run: GroupRun, one: Candidate, ending: PendingReward, first: EndOutcome | None = None
 ) -> str:
-    """The long way; `first` is what came of it when it was sent before."""
+    """Send one reward with retries and checks; `first` is the outcome of an attempt just before."""
     if one.superseded:
         outcome, text = "expired", "the server had taken it back; another candidate has it now"
     else:
@@ -181,7 +182,7 @@ def _tell(run: GroupRun, one: Candidate, ending: PendingReward, outcome: str, te
 
 
 def publish_end(bus: Bus, server: str, ending: PendingReward, outcome: str, text: str) -> None:
-    """Tell what became of one reward."""
+    """Publish the outcome of one reward."""
     bus.publish(
         EpisodeEnded(
             server=server,
@@ -196,7 +197,7 @@ def publish_end(bus: Bus, server: str, ending: PendingReward, outcome: str, text
 
 
 def _is_late(ending: PendingReward, now: float) -> bool:
-    """Whether the server may have taken the episode back."""
+    """Return whether the server may have reclaimed the episode."""
     limit = ending.discard_timeout
     if ending.claimed_at and now > ending.claimed_at + 2 * limit:
         return True
@@ -206,13 +207,13 @@ def _is_late(ending: PendingReward, now: float) -> bool:
 async def end(
     server: ServerHandle, ending: PendingReward, now: float, first: EndOutcome | None = None
 ) -> tuple[str, str]:
-    """Send one reward, as late as it may be.
+    """Send one reward, unless it is too late.
 
     Args:
-        server: Where to.
+        server: The server of the episode.
         ending: The reward.
         now: Unix seconds.
-        first: What came of it when it was sent just before.
+        first: The outcome of an attempt just before.
 
     Returns:
         The outcome (ended, expired, refused or unknown) and the reason for people.
@@ -235,7 +236,7 @@ async def end(
 
 
 async def _send_when_it_can(server: ServerHandle, ending: PendingReward) -> EndOutcome:
-    """Send it; for as long as it surely never left, wait for the server and try again."""
+    """Send it; while it certainly did not leave, wait for the server and try again."""
     until = 0.0
     while True:
         outcome = await _send(server, ending)
@@ -278,7 +279,10 @@ async def _judge(
 async def _resolve(
     server: ServerHandle, ending: PendingReward, outcome: EndOutcome
 ) -> tuple[str, str]:
-    """No answer came. Gone from the buffer it was taken, most likely; still ours it never was."""
+    """Find the outcome of an end without a response.
+
+    An episode that left the buffer was most likely ended; one that is still ours never was.
+    """
     held: set[str] | None = None
     for pause in LOOK_AGAIN:
         await asyncio.sleep(pause)

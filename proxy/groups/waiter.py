@@ -1,4 +1,4 @@
-"""What a request handler holds while it waits for its answer: the waiter, deltas, the final answer."""
+"""What a request handler holds while it waits: the waiter, its deltas, the final answer."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
