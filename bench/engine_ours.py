@@ -21,10 +21,10 @@ from engine.policy import weights
 from engine.policy.chat_template import render
 from engine.policy.sampler import Request, Sampler
 from engine.policy.tiny import TinyPolicy
-from engine.policy.weights import State
 from engine.tokenizer import CALL, END, TEMPLATE_ONLY, Tokenizer
 from engine.training import threads
 from engine.training.grpo import Learner
+from engine.training.state import State
 
 LATENESS_SECONDS = 4.0
 QUESTIONS = (

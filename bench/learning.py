@@ -36,9 +36,9 @@ from engine.interface import Completion, Hyperparameters, SamplingParams, TrainS
 from engine.policy import weights
 from engine.policy.chat_template import render
 from engine.policy.sampler import Request, Sampler
-from engine.policy.weights import State
 from engine.tokenizer import Tokenizer
 from engine.training.grpo import Learner
+from engine.training.state import State
 
 GROUPS, REPEATS, UPDATES, MAX_TOKENS = 8, 4, 40, 60
 SEEDS = (1, 2, 3)

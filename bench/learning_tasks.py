@@ -52,7 +52,7 @@ def facts() -> Prompts:
     )
 
 
-def _fact(entry: word_lists.Entry, text: str) -> Question:
+def _fact(entry: word_lists.FactEntry, text: str) -> Question:
     return Question(text, (entry.full[:-1], entry.short[:-1]))
 
 

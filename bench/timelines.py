@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from bench.verdict import Verdicts
 from engine.interface import Completion, Hyperparameters, SamplingParams, TrainSample, UpdateStats
-from engine.server.timelines import mend, merge
+from engine.server.timelines import merge_calls, repair_prompt
 from engine.training import threads
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ async def converse(policy: "TinyPolicy", turns: int, seed: int) -> tuple[list[Co
         messages.append({"role": "user", "content": QUESTIONS[turn % len(QUESTIONS)]})
         prompt = policy.render(messages, None, 20)
         if not prompt.truncated:
-            mended = mend(prompt.tokens, calls, policy.decode)
+            mended = repair_prompt(prompt.tokens, calls, policy.decode)
             drifts += mended.drifts
             prompt = type(prompt)(mended.tokens)
         params = SamplingParams(max_tokens=20, temperature=1.4, seed=1000 * seed + turn)
@@ -63,7 +63,7 @@ def samples(episodes: Sequence[Sequence[Completion]], *, merged: bool) -> list[T
         timeline.sample(f"t{number % GROUPS}", str(number), float(number % 3))
         for number, calls in enumerate(episodes)
         for part in ([calls] if merged else [[call] for call in calls])
-        for timeline in merge(part)
+        for timeline in merge_calls(part)
     ]
 
 

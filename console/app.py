@@ -3,7 +3,8 @@
 import gc
 import logging
 import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from inspect import isawaitable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -15,8 +16,8 @@ from textual.driver import Driver
 from textual.filter import LineFilter
 from textual.widgets import TextArea
 
-from ajet_swarm.common.text import did_you_mean
-from console.messages import Severity, Telling
+from console.messages import Telling
+from console.models.app_host import HostedScreen, Severity
 from console.models.screen_registry import SCREENS, Place, shown_places
 from console.screens.base import ConsoleScreen
 from console.screens.dialogs.confirm import LineScreen
@@ -25,12 +26,12 @@ from console.screens.dialogs.places import Target
 from console.screens.dialogs.quit import QuitScreen, StoppingScreen
 from console.screens.dialogs.too_small import MIN_HEIGHT, MIN_WIDTH, TooSmallScreen
 from console.screens.help import HelpScreen
-from console.session.app_state import Session
+from console.session.app_state import Session, Starter
 from console.session.logs import ConsoleHandler
 from console.shell.app_keys import EVERYWHERE
-from console.shell.group_paths import known_matches, open_matches, read_and_open
 from console.shell.keymap import key_problems
 from console.shell.line_guard import LineGuard
+from console.shell.open_by_name import open_by_name
 from console.shell.palette import ConsoleCommands
 from console.shell.type_ahead import TypeAhead
 from console.text.theme import DEFAULTS, THEMES
@@ -41,12 +42,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 FLUSH_SECONDS = 0.2
-LONG_ID = 8
-"""Characters from which what is typed after `:` may be the id of a group in the journal."""
 WIDTHS = [(0, "-narrow"), (120, "-wide"), (160, "-very-wide")]
 HEIGHTS = [(0, "-short"), (36, "-tall"), (44, "-very-tall")]
-Starter = Callable[[Session], Awaitable[None]]
-"""Starts or finds what the session needs and follows it until cancelled."""
 
 _INPUT = (events.Key, events.Paste, events.MouseDown, events.MouseScrollDown, events.MouseScrollUp)
 """Events that show that somebody is at this console."""
@@ -100,7 +97,7 @@ class ConsoleApp(Telling):
             self.animation_level = "none"
         self._handler = ConsoleHandler(session.note)
         self.guard = LineGuard()
-        self._ahead = TypeAhead(self, super().on_event)
+        self._ahead = TypeAhead(self, super().on_event, self.flush_screen)
 
     def get_line_filters(self) -> Sequence[LineFilter]:
         """The last thing that is done to a line: nothing in it can reach past its cells."""
@@ -172,7 +169,7 @@ class ConsoleApp(Telling):
                 return screen
         return None
 
-    def flush_screen(self, screen: ConsoleScreen | None, dirty: frozenset[str]) -> None:
+    def flush_screen(self, screen: HostedScreen | None, dirty: frozenset[str]) -> None:
         """Repaint one screen."""
         if screen is not None and screen.is_attached:
             with self.batch_update():
@@ -256,33 +253,20 @@ class ConsoleApp(Telling):
 
     def action_line(self) -> None:
         """`:name` opens a screen by its name, a group or an episode by its id."""
-        self.push_screen(LineScreen(self.shown_places), self._go_by_name)
+        self.push_screen(LineScreen(self.shown_places), partial(open_by_name, self))
 
-    def _go_by_name(self, given: str | None) -> None:
-        name = (given or "").strip().lower()
-        if not name:
-            return
-        if name in ("q", "quit"):
-            self.run_worker(self._quit(), group="quit", exclusive=True, exit_on_error=False)
-            return
-        found = [p for p in self.places if p.name.startswith(name) or p.title.lower() == name]
-        if found:
-            self.action_go(found[0].name)
-        else:
-            self._go_by_id(name)
+    def open_job(self, server: str) -> None:
+        """Open the screen with the job of a server."""
+        from console.screens.job import JobScreen  # the start imports no screen
 
-    def _go_by_id(self, name: str) -> None:
-        """Open the groups whose id, or whose episode's id, begins with `name`."""
-        if found := known_matches(self, name):
-            open_matches(self, found)
-            return
-        names = [place.name for place in self.places]
-        meant = did_you_mean(name, names)
-        if len(name) >= LONG_ID and not meant:  # it may have fallen out of memory
-            self.run_worker(read_and_open(self, name), group="group", exit_on_error=False)
-            return
-        more = meant or f"Screens: {', '.join(names)}"
-        self.say(f"There is no screen, group or episode `{name}`. {more}", "warning")
+        self.push_screen(JobScreen(server))
+
+    def open_probe(self, server: str | None) -> None:
+        """Open the screen of prompts that were tried, unless it is the present one."""
+        from console.screens.probes import TriesScreen
+
+        if not isinstance(self.screen, TriesScreen):
+            self.push_screen(TriesScreen(server))
 
     # Leaving
 

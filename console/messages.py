@@ -2,19 +2,18 @@
 
 import logging
 import time
-from typing import Any, Literal
+from typing import Any, cast
 
 from textual.app import App
 from textual.worker import Worker, WorkerState
 
 from ajet_swarm.common.text import plain
+from console.models.app_host import AppHost, Severity
 from console.screens.dialogs.confirm import ASK_HINT, AskScreen, ConfirmScreen
 from console.screens.start_question import may_start
 from console.session.app_state import Session
 
 log = logging.getLogger(__name__)
-
-Severity = Literal["information", "warning", "error"]
 
 
 class Telling(App[int]):
@@ -70,7 +69,7 @@ class Telling(App[int]):
 
     async def order(self, name: str, /, **args: Any) -> bool:
         """Order something, tell how it went, and return whether it was done."""
-        if name == "engine.start" and not await may_start(self, args):
+        if name == "engine.start" and not await may_start(cast(AppHost, self), args):
             return False
         outcome = await self.session.command(name, **args)
         if outcome.message:

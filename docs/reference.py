@@ -53,7 +53,7 @@ GROUPS: Final[Mapping[str, Mapping[str, Sequence[str]]]] = {
             "EndOutcome",
             "EndKind",
             "Claimed",
-            "Refused",
+            "ClaimRefused",
             "RefusedKind",
             "ChatAnswer",
         ),
@@ -62,7 +62,7 @@ GROUPS: Final[Mapping[str, Mapping[str, Sequence[str]]]] = {
     "One episode under the glass": {"debug": (), "debug.trace": ()},
     "Below: single requests, without waiting": {
         "api.engine": ("AsyncSwarmClient",),
-        "api.watcher": ("Watcher", "Seen"),
+        "api.watcher": ("Watcher", "ServerStatus"),
         "claims.claimer": ("GroupClaimer",),
         "api.interface": ("SwarmApi",),
         "http.interface": (),

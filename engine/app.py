@@ -14,15 +14,15 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ajet_swarm.common.errors import AjetError
 from core.version import version
-from engine.llm.real_server_quirks import Crash
+from engine.llm.real_server_quirks import AssertionCrash
 from engine.routes.control import control_routes
 from engine.routes.extensions import ajetc_routes
 from engine.routes.llm import chat_routes
 from engine.routes.tokenize import tokenize_routes
 from engine.routes.trainer import trainer_routes
-from engine.server.activity import finite
-from engine.server.episodes import Episodes
-from engine.server.lifecycle import Engine, Refused
+from engine.server.activity import replace_nonfinite
+from engine.server.episodes import EpisodeService
+from engine.server.lifecycle import Engine, EngineError
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ def create_app(
         version=release,
         lifespan=lifespan,
     )
-    episodes = Episodes(engine)
+    episodes = EpisodeService(engine)
     app.include_router(control_routes(episodes))
     app.include_router(chat_routes(engine))
     app.include_router(ajetc_routes(episodes, home, release))
@@ -136,13 +136,13 @@ def _error(status: int, detail: str) -> JSONResponse:
 
 
 async def _refused(_request: Request, error: Exception) -> Response:
-    return _error(error.status if isinstance(error, Refused) else 500, str(error))
+    return _error(error.status if isinstance(error, EngineError) else 500, str(error))
 
 
 async def _crashing(request: Request, error: Exception) -> Response:
     """As the real server: its assertions are no answers; see `_failed` for what becomes of them."""
-    if isinstance(error, Crash) or (isinstance(error, Refused) and error.asserts):
-        raise Crash from error
+    if isinstance(error, AssertionCrash) or (isinstance(error, EngineError) and error.asserts):
+        raise AssertionCrash from error
     return await _refused(request, error)
 
 
@@ -160,13 +160,13 @@ def _fault(fault: dict[str, Any]) -> dict[str, Any]:
         "type": fault["type"],
         "loc": list(loc),
         "msg": fault["msg"],
-        "input": finite(fault.get("input")),
+        "input": replace_nonfinite(fault.get("input")),
     }
 
 
 async def _failed(_request: Request, error: Exception) -> Response:
     """Answers; the web server then cuts the connection, as it does after every such error."""
-    if isinstance(error, Crash):
+    if isinstance(error, AssertionCrash):
         return PlainTextResponse("Internal Server Error", 500)
     log.error("a request failed", exc_info=error)
     return _error(500, f"Internal error: {type(error).__name__}. See the engine's log.")

@@ -22,7 +22,7 @@ CLOCK = {"type": "function", "function": {"name": "clock", "parameters": {"prope
 
 
 @dataclass(frozen=True, slots=True)
-class Judge:
+class Evaluator:
     """Asks a policy and counts."""
 
     params: Params
@@ -64,26 +64,28 @@ class Judge:
         over = [
             [{"role": "system", "content": filler.text(rng, 6000)}, *messages] for messages in asked
         ]
-        odd = [families.odd(rng, False).question for _ in range(100)]
+        odd = [families.unanswerable(rng, False).question for _ in range(100)]
         eager = [[{"role": "system", "content": "Be enthusiastic."}, *m] for m in asked]
         brief = [[{"role": "system", "content": "Be brief."}, *m] for m in asked]
         calls = self.ask(sum_asked, tools=[CALCULATOR])
         sure_calls = self.ask(sum_asked, 0.0, [CALCULATOR])
         times = self.ask([_user("What time is it?")] * 60, tools=[CALCULATOR, CLOCK])
         return {
-            "intelligible": _share(map(knows, many, facts)),
-            "intelligible_long": _share(map(knows, entries, self.ask(long))),
-            "intelligible_cut": _share(map(knows, entries, self.ask(over))),
-            "does_not_know": _share(map(_honest, self.ask([_user(text) for text in odd]))),
-            "sums_greedy": _share(map(_right, sums, self.ask(sum_asked, 0.0))),
-            "sums": _share(map(_right, sums, self.ask(sum_asked))),
+            "intelligible": _share(map(is_correct, many, facts)),
+            "intelligible_long": _share(map(is_correct, entries, self.ask(long))),
+            "intelligible_cut": _share(map(is_correct, entries, self.ask(over))),
+            "does_not_know": _share(
+                map(_admits_ignorance, self.ask([_user(text) for text in odd]))
+            ),
+            "sums_greedy": _share(map(_is_right_sum, sums, self.ask(sum_asked, 0.0))),
+            "sums": _share(map(_is_right_sum, sums, self.ask(sum_asked))),
             "distinct_of_4": self._distinct(asked[:60]),
             "stopped": _share(done.finish_reason == "stop" for done in facts),
             "tone_enthusiastic": _share("!" in done.text for done in self.ask(eager)),
             "tone_brief": _share(len(done.text) < 60 for done in self.ask(brief)),
-            "calls": _share(map(_called, sums, calls)),
-            "calls_greedy": _share(map(_called, sums, sure_calls)),
-            "clock_calls": _share(map(_asked_the_clock, times)),
+            "calls": _share(map(_calls_calculator, sums, calls)),
+            "calls_greedy": _share(map(_calls_calculator, sums, sure_calls)),
+            "clock_calls": _share(map(_calls_clock, times)),
             "remembers_name": self._names(rng),
         }
 
@@ -133,27 +135,27 @@ def _share(hits: Any) -> float:
     return sum(map(bool, found)) / len(found)
 
 
-def knows(entry: word_lists.Entry, done: Completion) -> bool:
+def is_correct(entry: word_lists.FactEntry, done: Completion) -> bool:
     """The right core is word for word in the answer, and the answer ended by itself."""
     core = entry.full[:-1] in done.text or entry.short[:-1] in done.text
     return core and done.finish_reason == "stop"
 
 
-def _right(asked: families.Asked, done: Completion) -> bool:
+def _is_right_sum(asked: families.QuestionAnswer, done: Completion) -> bool:
     digits = "".join(char if char.isdigit() else " " for char in done.text).split()
     wanted = "".join(filter(str.isdigit, asked.short))
     return bool(digits) and digits[-1] == wanted
 
 
-def _called(asked: families.Asked, done: Completion) -> bool:
+def _calls_calculator(asked: families.QuestionAnswer, done: Completion) -> bool:
     return bool(done.tool_calls) and asked.expression in done.tool_calls[0].arguments
 
 
-def _asked_the_clock(done: Completion) -> bool:
+def _calls_clock(done: Completion) -> bool:
     return bool(done.tool_calls) and done.tool_calls[0].name == "clock"
 
 
-def _honest(done: Completion) -> bool:
+def _admits_ignorance(done: Completion) -> bool:
     return any(
         full[:-1] in done.text or short[:-1] in done.text for full, short in families.UNKNOWN
     )

@@ -1,16 +1,39 @@
-"""The small interface by which the protocol side knows a policy: sample, train, save.
+"""Interface between the protocol side and a policy: sample, train, save.
 
-Nothing in the server imports numpy or knows what kind of model answers; another policy backend
-is one class that satisfies `PolicyBackend`.
+The server imports neither numpy nor a policy module; another kind of policy needs one class that
+satisfies `PolicyBackend`.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
+
+from ajet_swarm.common.errors import AjetError
 
 
 class UnknownTokenError(ValueError):
-    """A prompt holds a token id that the policy does not have."""
+    """A prompt contains a token id outside the policy's vocabulary."""
+
+
+class SaveError(RuntimeError):
+    """A checkpoint could not be written; the message gives the file and the reason."""
+
+
+class WeightsError(AjetError):
+    """Weights on disk cannot be used."""
+
+
+class CheckpointError(WeightsError):
+    """A request about a checkpoint is invalid: its name, its number or its file."""
+
+
+class NoCheckpointError(WeightsError):
+    """No checkpoint has the given name."""
+
+
+LATEST = "latest"
+"""Name of the checkpoint that every update replaces."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,27 +41,27 @@ class Prompt:
     """A rendered conversation."""
 
     tokens: tuple[int, ...]
-    """Token ids that the sampler continues, the assistant tag included."""
+    """Token ids to continue, including the opening tag of the answer."""
     truncated: bool = False
     """True when the middle of the conversation was dropped to fit the window."""
 
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
-    """How one answer is drawn."""
+    """Parameters for sampling one answer."""
 
     max_tokens: int = 96
     temperature: float = 1.0
     """0 means greedy."""
     top_p: float = 1.0
     seed: int | None = None
-    """None draws a fresh one; equal seeds and weights give equal answers."""
+    """None uses a fresh one; equal seeds and weights give equal answers."""
     stop: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A call the policy asks for, in the OpenAI form."""
+    """A tool call by the policy, in the OpenAI form."""
 
     name: str
     arguments: str
@@ -47,15 +70,15 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """One sampled answer, with what training needs."""
+    """One sampled answer with the data that training needs."""
 
     text: str
-    """Decoded answer; never holds control tokens."""
+    """Decoded answer without control tokens."""
     prompt_tokens: tuple[int, ...]
     tokens: tuple[int, ...]
-    """Sampled ids, the end token included when it was sampled."""
+    """Sampled ids, including the end token if it was sampled."""
     logprobs: tuple[float, ...]
-    """Natural log-prob of each sampled id under the sampling distribution at temperature 1."""
+    """Natural log-prob of each sampled id under the distribution at temperature 1."""
     finish_reason: str
     """"stop", "length" or "tool_calls"."""
     truncated: bool = False
@@ -63,33 +86,34 @@ class Completion:
     step: int = 0
     """Global step of the weights that sampled it."""
     stop_reason: str | None = None
-    """The stop text that ended it; None when it ended by itself."""
+    """Stop text that ended the answer; None when none did."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrainSample:
-    """One sequence of an episode, ready to train on: a call, or several that extend each other.
+    """One training sequence of an episode: one call, or several that extend each other.
 
-    The sequence is `prompt_tokens + tokens`; later turns' context lies inside `tokens`, masked.
+    The sequence is `prompt_tokens + tokens`; the context of later turns is part of `tokens`,
+    masked.
     """
 
     task_id: str
-    """Names the GRPO group."""
+    """Id of the GRPO group."""
     prompt_tokens: tuple[int, ...]
     tokens: tuple[int, ...]
     logprobs: tuple[float, ...]
-    """One for each of `tokens`; those of masked positions are ignored, whatever they are."""
+    """One for each of `tokens`; values at masked positions are ignored."""
     reward: float
     mask: tuple[bool, ...] | None = None
-    """One for each of `tokens`: False is context, without loss. None means all were sampled."""
+    """One for each of `tokens`: False marks context without loss. None: all were sampled."""
     episode: str = ""
-    """Names the episode, which may be several samples but is one reward of its group. Empty: this
-    sample alone."""
+    """Id of the episode. An episode may have several samples but counts as one reward of its group;
+    empty means that this sample is the whole episode."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hyperparameters:
-    """What one GRPO update is done with. Source: measured defaults of the recipe."""
+    """Hyperparameters of one GRPO update; the defaults are measured (docs/measured/learning.md)."""
 
     lr: float = 5e-4
     adam_eps: float = 1e-3
@@ -97,25 +121,25 @@ class Hyperparameters:
     epochs: int = 2
     clip: float = 0.2
     dual_clip: float = 3.0
-    """Ratio beyond which a bad answer is pushed down no further."""
+    """Ratio beyond which a bad answer's probability is not lowered further."""
     kl: float = 0.1
     """Weight of the k3 estimate of KL(policy || reference)."""
     kl_form: str = "k3+"
     """`k3` as a loss, or `k3+` with the gradient of the true KL; see `objective`."""
     advantage: str = "damped"
-    """`damped`, or the field's `standard`; see `objective.advantages`."""
+    """`damped`, or `standard` as in other GRPO trainers; see `objective.advantages`."""
     damping: float = 0.2
     """Added to the group's standard deviation in the damped advantage."""
     frozen: int = 0
-    """Parts nearest the input that stay as shipped: the tokens, then block after block; 0 trains
-    everything."""
+    """Layers nearest the input that are not trained: the embedding, then block after block; 0
+    trains everything."""
     grad_clip: float = 1.0
     temperature: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class UpdateStats:
-    """What one update did; every figure is over the batch it trained on."""
+    """Figures of one update, over the batch it trained on."""
 
     step: int
     """Global step after the update."""
@@ -123,7 +147,7 @@ class UpdateStats:
     tokens: int
     groups: int
     dead_groups: int
-    """Groups whose rewards were all equal: no signal."""
+    """Groups with equal rewards, which give no signal."""
     reward_mean: float
     reward_std: float
     kl: float
@@ -131,17 +155,17 @@ class UpdateStats:
     entropy: float
     grad_norm: float
     response_tokens: float
-    """Mean sampled tokens an answer."""
+    """Mean number of sampled tokens per answer."""
     seconds: float
     extra: Mapping[str, float] = field(default_factory=dict)
 
 
 class PolicyBackend(Protocol):
-    """A policy to sample from, train and save. Every method is a coroutine or quick."""
+    """A policy to sample from, train and save. Methods are coroutines or return at once."""
 
     @property
     def name(self) -> str:
-        """What to call it, for people: `tiny-0.9m`."""
+        """Display name, for example `tiny-0.9m`."""
 
     @property
     def context(self) -> int:
@@ -149,7 +173,7 @@ class PolicyBackend(Protocol):
 
     @property
     def step(self) -> int:
-        """Number of policy updates in the weights held now."""
+        """Number of policy updates in the current weights."""
 
     def render(
         self,
@@ -157,13 +181,14 @@ class PolicyBackend(Protocol):
         tools: Sequence[Mapping[str, Any]] | None,
         max_tokens: int,
     ) -> Prompt:
-        """Chat messages (OpenAI form) to token ids that leave room for `max_tokens` (clamped)."""
+        """Convert chat messages (OpenAI form) to a prompt that leaves room for `max_tokens`
+        (clamped)."""
 
-    def spell(self, tokens: Sequence[int]) -> list[str]:
-        """What each token reads as, for people; control tokens by a name of theirs."""
+    def token_texts(self, tokens: Sequence[int]) -> list[str]:
+        """Return the display text of each token; control tokens have names."""
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """Text of `tokens`; control tokens are nothing."""
+        """Return the text of `tokens`; control tokens decode to nothing."""
 
     async def sample(
         self,
@@ -171,85 +196,136 @@ class PolicyBackend(Protocol):
         params: SamplingParams,
         on_text: Callable[[str], None] | None = None,
     ) -> Completion:
-        """Draw one answer; concurrent calls are batched. Cancelling frees its slot.
+        """Sample one answer; concurrent calls are batched. Cancelling frees the slot.
 
         Args:
             prompt: From `render`.
-            params: How to draw.
-            on_text: Called on the caller's event loop with each new piece of the text as it is
-                drawn, never after this call has ended. Pieces hold whole characters, nothing that
-                a stop text or a tool call would take back, and together are `Completion.text`.
+            params: Sampling parameters.
+            on_text: Called on the caller's event loop with each new piece of text, never after this
+                call has ended. Pieces contain whole characters, nothing that a stop text or a tool
+                call would remove, and together equal `Completion.text`.
         """
 
     async def logprobs(self, prompt_tokens: Sequence[int], tokens: Sequence[int]) -> list[float]:
-        """Natural log-prob of each of `tokens` after those before it, by the weights held now."""
+        """Return the natural log-prob of each of `tokens` after those before it, by the current
+        weights."""
 
     async def train(self, samples: Sequence[TrainSample], hyper: Hyperparameters) -> UpdateStats:
-        """One update on the batch; weights, optimizer and step are saved before it returns.
+        """Run one update on the batch; weights, optimizer and step are saved before it returns.
 
         Raises:
-            SaveError: the update was done but could not be written; the weights are kept in memory.
+            SaveError: the update ran but could not be written; the weights stay in memory.
         """
 
     async def checkpoint(self, name: str) -> None:
-        """Save the state held now under a name, beside what `train` saves; replaces an older one.
+        """Save the current state under a name, beside what `train` saves; replaces an older one.
 
         Raises:
-            SaveError: it could not be written; nothing that was saved is lost.
-            AjetError: the name cannot be used, or the policy keeps nothing.
+            SaveError: it could not be written; everything saved before is intact.
+            AjetError: the name is invalid, or the policy saves nothing.
         """
 
     async def reset(self) -> None:
-        """Back to the shipped base weights, step 0, fresh optimizer."""
+        """Restore the shipped base weights, step 0 and a fresh optimizer."""
 
     async def close(self) -> None:
-        """Stop the worker; cancels what is being sampled."""
+        """Stop the worker and cancel the answers being sampled."""
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """What is known of a checkpoint without reading its weights."""
+    """Description of a checkpoint, read without its weights."""
 
     name: str
     step: int
     """Global step of its weights; -1 when it is damaged."""
     bytes: int
     at: float
-    """When it was saved, seconds since 1970."""
+    """Time of the save, seconds since 1970."""
     base: str
-    """Names the weights it was trained from."""
+    """Digest of the base weights it was trained from."""
     kept: bool
-    """Made by the engine for itself: prune leaves it alone."""
+    """Made by the engine for itself; `prune` never deletes it."""
     damaged: bool = False
 
 
-class CheckpointKeeper(Protocol):
-    """What is saved of a policy. Methods block; those marked so want the policy closed.
+class CheckpointManager(Protocol):
+    """Saved states of a policy. Methods block; some require the policy to be closed.
 
-    All raise AjetError for what can not be done, SaveError for what can not be written.
+    All raise AjetError for an invalid request and SaveError for a failed write.
     """
 
-    def listed(self) -> Sequence[Checkpoint]:
-        """All checkpoints, newest first."""
+    def check_name(self, name: str) -> None:
+        """Raise CheckpointError unless a checkpoint can be saved under this name."""
+
+    def list_all(self) -> Sequence[Checkpoint]:
+        """Return all checkpoints, newest first."""
 
     def prune(self, keep: int) -> Sequence[str]:
-        """Delete all but the newest `keep` named ones; returns their names."""
+        """Delete all but the newest `keep` named ones; return the deleted names."""
 
     def step(self) -> int:
-        """Global step that the next opening begins at."""
+        """Return the global step from which the next opening continues."""
 
     def save(self, name: str) -> None:
-        """Keep the saved policy under a name too; wants it closed."""
+        """Copy the saved policy to a name; requires it to be closed."""
 
     def restore(self, name: str) -> None:
-        """Make a checkpoint, or `base`, the one to go on from; wants the policy closed."""
+        """Continue from a checkpoint, or from `base`; requires the policy to be closed."""
 
     def export(self, name: str, half: bool = False) -> bytes:
-        """Weights as safetensors, float16 when `half`."""
+        """Return the weights as safetensors, in float16 when `half`."""
 
-    def take(self, name: str, data: bytes) -> None:
-        """Keep weights in the safetensors form under a name; wants the policy closed."""
+    def import_weights(self, name: str, data: bytes) -> None:
+        """Save safetensors weights under a name; requires the policy to be closed."""
 
 
-class SaveError(RuntimeError):
-    """A checkpoint could not be written; says where and why."""
+class ExperimentStore(Protocol):
+    """Saved states of all experiments, and the choice of the one to train."""
+
+    @property
+    def folder(self) -> Path:
+        """Folder of the selected experiment."""
+
+    def choose(self, name: str) -> bool:
+        """Select the experiment to train; return False when it was selected already."""
+
+    def saved_step(self, name: str) -> int:
+        """Return the saved global step of an experiment, 0 when nothing is saved. Reads files."""
+
+    def checkpoints(self) -> CheckpointManager | None:
+        """Return the checkpoints of the selected experiment; None when nothing is ever saved."""
+
+
+class Decoder(Protocol):
+    """Decoding part of a tokenizer."""
+
+    def decode_bytes(self, ids: Iterable[int]) -> bytes:
+        """Return the bytes of `ids`; control tokens are empty."""
+
+
+class TextCodec(Decoder, Protocol):
+    """Conversion between text and token ids for one policy."""
+
+    @property
+    def name(self) -> str:
+        """Display name of the policy."""
+
+    @property
+    def recipe(self) -> Mapping[str, Any]:
+        """Hyperparameters that differ from the defaults and that no job sets."""
+
+    def render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] | None,
+        max_tokens: int,
+        context: int,
+    ) -> Prompt:
+        """Convert chat messages to a prompt that leaves room in `context` tokens."""
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Return the text of `ids`; control tokens decode to nothing."""
+
+    def token_texts(self, ids: Sequence[int]) -> list[str]:
+        """Return the display text of each id; control tokens have names."""

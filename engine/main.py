@@ -23,14 +23,14 @@ from core.runtime.sockets import bind, is_loopback, loop_factory, public_url
 from core.settings import ModelName
 from engine.app import create_app, loopback_hosts
 from engine.interface import PolicyBackend
-from engine.policy.saved import Keeper, TinyKeeper
+from engine.policy.saved import SavedCheckpoints, TinyCheckpoints
 from engine.policy.smollm_files import TEMPERATURE, SmolFiles
 from engine.server.lifecycle import Engine
 from engine.server.policy_holder import PolicyFactory
 from engine.storage.experiments import Experiments
 
 if TYPE_CHECKING:
-    from engine.policy.weights import Base
+    from engine.training.state import Base
 
 log = logging.getLogger("engine")
 
@@ -116,7 +116,7 @@ def make_engine(options: EngineOptions, factory: PolicyFactory | None = None) ->
     """The engine that the options ask for, with their policy unless a factory is given."""
     smol = SmolFiles(options.home) if options.model == "smollm2" else None
     root = smol.checkpoints if smol else options.home.engine
-    keepers = partial(Keeper, base=partial(_smol_base, smol)) if smol else TinyKeeper
+    keepers = partial(SavedCheckpoints, base=partial(_smol_base, smol)) if smol else TinyCheckpoints
     experiments = Experiments(root, None if factory else keepers)
     own = smol_policy(smol, experiments) if smol else tiny_policy(experiments)
     engine = Engine(
@@ -127,7 +127,7 @@ def make_engine(options: EngineOptions, factory: PolicyFactory | None = None) ->
         strict_context=options.strict_context,
         show_syncs=True,
     )
-    engine.backend.start_from = options.start_from
+    engine.policy_holder.start_from = options.start_from
     if smol:
         engine.temperature = TEMPERATURE
     return engine

@@ -19,7 +19,7 @@ import numpy as np
 
 from engine import tokenizer as bpe
 from engine.corpus import Corpus
-from engine.evaluation import Judge
+from engine.evaluation import Evaluator
 from engine.policy import weights
 from engine.policy.chat_template import encode_dialogue
 from engine.policy.weights import CONFIG, load_base, save_base
@@ -44,7 +44,7 @@ SCALE = 0.07
 """Root mean square that the matrices are brought near: what the steps of GRPO are measured for."""
 
 
-class Feed:
+class ShardFeed:
     """Training steps, each a few shards.
 
     A pool of dialogues is sorted by length before it is cut, so that little is padding; the shards
@@ -79,7 +79,7 @@ class Feed:
         return Sample(ids, learn)
 
 
-class Trainer:
+class Pretrainer:
     """Next-token training of the answers."""
 
     def __init__(self, params: Params, steps: int) -> None:
@@ -130,7 +130,7 @@ class Trainer:
         self._lanes.close()
 
 
-def balance(params: Params) -> None:
+def balance_gains(params: Params) -> None:
     """Move scale from the matrices into the gains before them; the network computes the same.
 
     A matrix twice as large learns four times slower from the same rewards under Adam with a large
@@ -174,8 +174,8 @@ def run(steps: int, seed: int) -> tuple[Params, list[tuple[int, int]]]:
     tokenizer = Tokenizer(merges)
     print(f"merges learned in {time.perf_counter() - start:.1f} s", flush=True)
     params = Params.initial(CONFIG, seed)
-    trainer = Trainer(params, steps)
-    feed = Feed(tokenizer, Corpus(seed + 1, noisy=False), Random(seed + 2))
+    trainer = Pretrainer(params, steps)
+    feed = ShardFeed(tokenizer, Corpus(seed + 1, noisy=False), Random(seed + 2))
     start, busy, tokens, losses = time.perf_counter(), time.process_time(), 0, []
     for number in range(steps):
         feed.corpus.noisy = number >= RIGHT * steps
@@ -190,14 +190,14 @@ def run(steps: int, seed: int) -> tuple[Params, list[tuple[int, int]]]:
                 flush=True,
             )
     params["norm"][...] *= SHARPER
-    balance(params)
+    balance_gains(params)
     trainer.close()
     return params, merges
 
 
 def report(directory: Path) -> None:
     """Evaluate the weights as they are shipped, rounded to float16."""
-    judge = Judge(
+    judge = Evaluator(
         load_base(directory).params, Tokenizer(bpe.load_merges(directory / weights.MERGES))
     )
     for name, value in judge.figures().items():

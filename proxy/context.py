@@ -46,7 +46,7 @@ class ServerHandle:
         engine = "The upstream" if self.observes else "The engine"
         if asked == self.name:
             engine = f"Server {self.name}"
-            message = f"{engine} is {seen.shown.value}. {message}"
+            message = f"{engine} is {seen.display_state.value}. {message}"
         if seen.is_in(_OFF):
             return EngineOffline(engine)
         if seen.down:

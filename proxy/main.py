@@ -20,7 +20,7 @@ import uvicorn
 from ajet_swarm.api.engine import AsyncSwarmClient
 from ajet_swarm.api.watcher import Watcher
 from ajet_swarm.claims.claimer import GroupClaimer
-from ajet_swarm.common.tasks import Tasks, together
+from ajet_swarm.common.tasks import Tasks, gather_fast
 from ajet_swarm.http.transport import HttpTransport
 from core.bus import Bus
 from core.events import ProxyStarted, ProxyStopped, RewardsChanged
@@ -335,7 +335,7 @@ async def _announce(context: ProxyContext, url: str, notice: str) -> None:
 
 
 async def _farewell(context: ProxyContext) -> None:
-    await together(*(server.claimer.close() for server in context.servers.values()))
+    await gather_fast(*(server.claimer.close() for server in context.servers.values()))
     await context.rewards.close()
     context.bus.publish(ProxyStopped(reason="asked to"))
     context.journal.append_snapshot(context.bus.state)

@@ -24,7 +24,7 @@ _NOT_KEPT: Final = frozenset({"choices", "object", "usage", "error"})
 _encode = msgspec.json.Encoder().encode
 
 
-class Events:
+class EventSplitter:
     """Cuts bytes into the data of events; comments, names and ids are dropped."""
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ class Events:
         return found
 
 
-class _Call:
+class _PartialToolCall:
     """One tool call as far as it was told."""
 
     def __init__(self, index: int) -> None:
@@ -83,7 +83,7 @@ class ChatStream:
         """`[DONE]` came."""
         self._on_delta = on_delta
         self._where = where
-        self._events = Events()
+        self._events = EventSplitter()
         self._held: list[dict[str, Any]] | None = []
         self._top: dict[str, Any] = {}
         self._usage: Any = None
@@ -93,7 +93,7 @@ class ChatStream:
         self._content: list[str] = []
         self._reasoning: list[str] = []
         self._reasoning_name = "reasoning"
-        self._calls: list[_Call] = []
+        self._calls: list[_PartialToolCall] = []
         self._logprobs: dict[str, list[Any]] = {}
         self._token_ids: list[int] = []
 
@@ -204,7 +204,7 @@ class ChatStream:
         elif call.name:
             self._announce(call)
 
-    def _announce(self, call: _Call) -> None:
+    def _announce(self, call: _PartialToolCall) -> None:
         call.told = True
         call.id = call.id or f"chatcmpl-tool-{secrets.token_hex(8)}"
         head = {"id": call.id, "type": "function", "index": call.index}
@@ -212,7 +212,7 @@ class ChatStream:
         if text := "".join(call.arguments):
             self._tell_call({"index": call.index, "function": {"arguments": text}})
 
-    def _call_of(self, told: Mapping[str, Any]) -> _Call:
+    def _call_of(self, told: Mapping[str, Any]) -> _PartialToolCall:
         """Whose piece it is; some servers give no index, or 0 to every call."""
         index, name = told.get("index"), told.get("id")
         if isinstance(index, int) and 0 <= index < len(self._calls):
@@ -226,8 +226,8 @@ class ChatStream:
             return same[0] if same else self._new_call()
         return call
 
-    def _new_call(self) -> _Call:
-        self._calls.append(_Call(len(self._calls)))
+    def _new_call(self) -> _PartialToolCall:
+        self._calls.append(_PartialToolCall(len(self._calls)))
         return self._calls[-1]
 
     def _take_logprobs(self, value: Any) -> None:

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from ajet_swarm.api.watcher import Seen
+from ajet_swarm.api.watcher import ServerStatus
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.protocol.job import get, load_job
 from ajet_swarm.protocol.schemas import EngineState
@@ -36,7 +36,7 @@ class Completion:
             total = None
         self._total, self._sent = total if isinstance(total, int) else None, True
 
-    def ended(self, seen: Seen) -> str:
+    def ended(self, seen: ServerStatus) -> str:
         """How training ended, by what is seen now; empty while it is not known to be complete.
 
         A client that has seen the engine OFFLINE alone knows nothing: somebody may be about to
@@ -45,7 +45,7 @@ class Completion:
         self.note(seen)
         return self._text if seen.reachable else ""
 
-    def note(self, seen: Seen) -> None:
+    def note(self, seen: ServerStatus) -> None:
         """Take a change of the engine; the same one twice is taken once."""
         if not seen.reachable:
             return
@@ -65,13 +65,17 @@ class Completion:
             self._total = None
         self._sent = False
 
-    def _counted(self, seen: Seen) -> str:
-        if self._total is None or self._step < self._total or seen.trouble != "knocked":
+    def _counted(self, seen: ServerStatus) -> str:
+        if (
+            self._total is None
+            or self._step < self._total
+            or seen.trouble != "stopped by another client"
+        ):
             return ""  # stopped before the last step, by us, or with its server
         return f"{COMPLETE}: step {self._total} of {self._total}"
 
 
-def ended_before(seen: Seen) -> str:
+def ended_before(seen: ServerStatus) -> str:
     """How the training ended after which the engine is OFFLINE; empty when it does not say so."""
     off = seen.reachable and seen.state is EngineState.OFFLINE
     return seen.detail if off and seen.detail.startswith(COMPLETE) else ""

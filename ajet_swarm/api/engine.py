@@ -8,12 +8,12 @@ import os
 import time
 from typing import Any
 
-from ajet_swarm.api.episodes import EpisodeCalls
+from ajet_swarm.api.episodes import EpisodeRoutes
 from ajet_swarm.api.interface import SwarmApi
 from ajet_swarm.api.outcomes import already_trained, decoded
 from ajet_swarm.api.wire import ENGINE, GENERAL, QUICK
 from ajet_swarm.http.interface import Transport
-from ajet_swarm.protocol.errors import Refusal, SwarmError, TrainingFinished, TransportError
+from ajet_swarm.protocol.errors import ServerRefusal, SwarmError, TrainingFinished, TransportError
 from ajet_swarm.protocol.job import JobError
 from ajet_swarm.protocol.schemas import (
     EngineStatus,
@@ -34,7 +34,7 @@ MORE_STEPS = "Ask for more steps, or reset the policy"
 __all__ = ["ENGINE", "GENERAL", "QUICK", "AsyncSwarmClient"]
 
 
-class AsyncSwarmClient(EpisodeCalls):
+class AsyncSwarmClient(EpisodeRoutes):
     """See `Wire`."""
 
     _features: frozenset[str] | None = None
@@ -91,7 +91,7 @@ class AsyncSwarmClient(EpisodeCalls):
             if _CHECK_JOB in await self.features():
                 try:
                     await self._do(_CHECK_JOB, {"yaml_as_string": yaml}, QUICK)
-                except Refusal as error:
+                except ServerRefusal as error:
                     if complete := already_trained(error.text):
                         raise TrainingFinished(complete, self.name, MORE_STEPS) from error
                     raise JobError(error.what, "job", "Correct the job") from error
@@ -140,7 +140,7 @@ class AsyncSwarmClient(EpisodeCalls):
         """
         try:
             return (await self._get("/get_verbose_logs", VerboseLogs, QUICK)).entries
-        except Refusal as error:
+        except ServerRefusal as error:
             if error.status == 404:
                 return []
             raise
@@ -153,7 +153,7 @@ class AsyncSwarmClient(EpisodeCalls):
         """
         try:
             answer = await self._get("/get_server_experiment_dir", ExperimentDir, QUICK)
-        except Refusal as error:
+        except ServerRefusal as error:
             if error.status == 404:
                 return None
             raise

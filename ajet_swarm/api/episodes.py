@@ -16,29 +16,29 @@ from ajet_swarm.api.chat_stream import OnDelta
 from ajet_swarm.api.outcomes import (
     ChatAnswer,
     Claimed,
+    ClaimRefused,
     EndKind,
     EndOutcome,
-    Refused,
     RefusedKind,
     decoded,
     end_outcome,
     refused,
     verdict,
 )
-from ajet_swarm.api.wire import GENERAL, JSON, QUICK, Wire, encode
+from ajet_swarm.api.wire import GENERAL, JSON, QUICK, ServerRequests, encode
 from ajet_swarm.http.interface import Response
-from ajet_swarm.http.pending import Call
-from ajet_swarm.protocol.errors import Refusal, SwarmError, TransportError
+from ajet_swarm.http.pending import PendingCall
+from ajet_swarm.protocol.errors import ServerRefusal, SwarmError, TransportError
 from ajet_swarm.protocol.schemas import (
     CanContinue,
     ClaimAnswer,
     EpisodeBuffer,
     EpisodeRecord,
-    WorkflowOutput,
+    WireOutput,
 )
 
 
-class EpisodeCalls(Wire):
+class EpisodeRoutes(ServerRequests):
     """What is done with episodes."""
 
     _claim_body_of: tuple[tuple[str, float], bytes] | None = None
@@ -50,7 +50,7 @@ class EpisodeCalls(Wire):
         *,
         timeout: float = GENERAL,
         throttle_policy: Mapping[str, Any] | None = None,
-    ) -> Claimed | Refused:
+    ) -> Claimed | ClaimRefused:
         """Claim one episode; never raises for what a server or a network does.
 
         A claim whose answer is lost is `Refused(UNKNOWN)`: it may have happened, so look for a
@@ -70,7 +70,7 @@ class EpisodeCalls(Wire):
         discard_episode_timeout: float = 240.0,
         *,
         timeout: float = GENERAL,
-    ) -> Call[Claimed | Refused] | None:
+    ) -> PendingCall[Claimed | ClaimRefused] | None:
         """The same, on its way when this returns; None when that takes a new connection."""
         at = time.time()
         body = self._claim_body(episode_type, discard_episode_timeout)
@@ -78,14 +78,14 @@ class EpisodeCalls(Wire):
         if future is None:
             return None
 
-        def read(done: "asyncio.Future[Response]") -> Claimed | Refused:
+        def read(done: "asyncio.Future[Response]") -> Claimed | ClaimRefused:
             try:
                 answer = done.result()
             except TransportError as error:
                 return _not_claimed(error)
             return self._claimed(answer, episode_type, discard_episode_timeout, at)
 
-        return Call(future, read)
+        return PendingCall(future, read)
 
     def _claim_body(
         self,
@@ -111,14 +111,14 @@ class EpisodeCalls(Wire):
 
     def _claimed(
         self, response: Response, episode_type: str, discard_timeout: float, at: float
-    ) -> Claimed | Refused:
+    ) -> Claimed | ClaimRefused:
         try:
             answer = decoded(response, ClaimAnswer, self.url)
-        except Refusal as error:
+        except ServerRefusal as error:
             known = 400 <= error.status < 500  # a 5xx may come after the claim was noted
-            return Refused(RefusedKind.OTHER if known else RefusedKind.UNKNOWN, str(error))
+            return ClaimRefused(RefusedKind.OTHER if known else RefusedKind.UNKNOWN, str(error))
         except SwarmError as error:
-            return Refused(RefusedKind.UNKNOWN, str(error))
+            return ClaimRefused(RefusedKind.UNKNOWN, str(error))
         if not (answer.success and answer.episode_uuid):
             return refused(answer.fail_cause or "")
         return Claimed(
@@ -134,7 +134,7 @@ class EpisodeCalls(Wire):
         self,
         episode_uuid: str,
         task_id: str,
-        output: WorkflowOutput,
+        output: WireOutput,
         declare_client_active: bool = True,
         *,
         timeout: float = GENERAL,
@@ -152,8 +152,8 @@ class EpisodeCalls(Wire):
             return _not_ended(error)
 
     def begin_end(
-        self, episode_uuid: str, task_id: str, output: WorkflowOutput, *, timeout: float = GENERAL
-    ) -> Call[EndOutcome] | None:
+        self, episode_uuid: str, task_id: str, output: WireOutput, *, timeout: float = GENERAL
+    ) -> PendingCall[EndOutcome] | None:
         """The same, on its way when this returns; None when that takes a new connection.
 
         Raises:
@@ -161,11 +161,9 @@ class EpisodeCalls(Wire):
         """
         body = self._end_body(episode_uuid, task_id, output, True)
         future = self._start(self.url + "/end_episode", body=body, headers=JSON, timeout=timeout)
-        return None if future is None else Call(future, _ended)
+        return None if future is None else PendingCall(future, _ended)
 
-    def _end_body(
-        self, episode_uuid: str, task_id: str, output: WorkflowOutput, active: bool
-    ) -> bytes:
+    def _end_body(self, episode_uuid: str, task_id: str, output: WireOutput, active: bool) -> bytes:
         reward: object = output.reward
         if not (isinstance(reward, int | float) and math.isfinite(reward)):
             raise SwarmError(f"a reward must be one finite number, not {reward!r}", episode_uuid)
@@ -250,13 +248,13 @@ class EpisodeCalls(Wire):
         body: bytes,
         headers: Mapping[str, str] | None = None,
         timeout: float = CHAT,
-    ) -> Call[ChatAnswer] | None:
+    ) -> PendingCall[ChatAnswer] | None:
         """The same, on its way when this returns; None when that takes a new connection."""
         where = claimed.base_url + "/chat/completions"
         future = self._start(
             where, body=body, headers=headers_of(claimed, headers), timeout=timeout
         )
-        return None if future is None else Call(future, partial(read_answer, where))
+        return None if future is None else PendingCall(future, partial(read_answer, where))
 
     def chat_stream(
         self,
@@ -283,9 +281,9 @@ def _path_of(url: str) -> str:
         return "/"
 
 
-def _not_claimed(error: TransportError) -> Refused:
+def _not_claimed(error: TransportError) -> ClaimRefused:
     kind = RefusedKind.UNKNOWN if error.sent else RefusedKind.UNREACHABLE
-    return Refused(kind, str(error))
+    return ClaimRefused(kind, str(error))
 
 
 def _not_ended(error: TransportError) -> EndOutcome:

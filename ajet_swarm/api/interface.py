@@ -5,16 +5,16 @@ from typing import Any, Protocol
 
 from ajet_swarm.api.chat import CHAT
 from ajet_swarm.api.chat_stream import OnDelta
-from ajet_swarm.api.outcomes import ChatAnswer, Claimed, EndOutcome, Refused
+from ajet_swarm.api.outcomes import ChatAnswer, Claimed, ClaimRefused, EndOutcome
 from ajet_swarm.api.wire import GENERAL, QUICK
 from ajet_swarm.http.interface import Transport
-from ajet_swarm.http.pending import Call
+from ajet_swarm.http.pending import PendingCall
 from ajet_swarm.protocol.schemas import (
     EngineStatus,
     EpisodeRecord,
     PoolInfo,
     VerboseLog,
-    WorkflowOutput,
+    WireOutput,
 )
 
 
@@ -90,7 +90,7 @@ class SwarmApi(Protocol):
         *,
         timeout: float = GENERAL,
         throttle_policy: Mapping[str, Any] | None = None,
-    ) -> Claimed | Refused:
+    ) -> Claimed | ClaimRefused:
         """Claim one episode."""
         ...
 
@@ -100,7 +100,7 @@ class SwarmApi(Protocol):
         discard_episode_timeout: float = 240.0,
         *,
         timeout: float = GENERAL,
-    ) -> Call[Claimed | Refused] | None:
+    ) -> PendingCall[Claimed | ClaimRefused] | None:
         """Send a claim now; None when it has to be sent with `claim`."""
         ...
 
@@ -108,7 +108,7 @@ class SwarmApi(Protocol):
         self,
         episode_uuid: str,
         task_id: str,
-        output: WorkflowOutput,
+        output: WireOutput,
         declare_client_active: bool = True,
         *,
         timeout: float = GENERAL,
@@ -117,8 +117,8 @@ class SwarmApi(Protocol):
         ...
 
     def begin_end(
-        self, episode_uuid: str, task_id: str, output: WorkflowOutput, *, timeout: float = GENERAL
-    ) -> Call[EndOutcome] | None:
+        self, episode_uuid: str, task_id: str, output: WireOutput, *, timeout: float = GENERAL
+    ) -> PendingCall[EndOutcome] | None:
         """Send a reward now; None when it has to be sent with `end`."""
         ...
 
@@ -157,7 +157,7 @@ class SwarmApi(Protocol):
         body: bytes,
         headers: Mapping[str, str] | None = None,
         timeout: float = CHAT,
-    ) -> Call[ChatAnswer] | None:
+    ) -> PendingCall[ChatAnswer] | None:
         """Ask for a completion now; None when that has to be done with `chat`."""
         ...
 

@@ -8,13 +8,14 @@ import re
 from collections.abc import Mapping
 from enum import StrEnum
 from functools import lru_cache
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
 from ajet_swarm.common.lenient_json import lenient
+from ajet_swarm.common.renamed import renamed
 from ajet_swarm.http.interface import Response
-from ajet_swarm.protocol.errors import ChatError, ChatErrorKind, Refusal, SwarmError
+from ajet_swarm.protocol.errors import ChatError, ChatErrorKind, ServerRefusal, SwarmError
 from ajet_swarm.protocol.schemas import Verdict
 
 T = TypeVar("T")
@@ -86,7 +87,7 @@ class Claimed(msgspec.Struct, frozen=True, gc=False):
         return f"Claimed({self.episode_uuid}, {self.episode_type})"
 
 
-class Refused(msgspec.Struct, frozen=True, gc=False):
+class ClaimRefused(msgspec.Struct, frozen=True, gc=False):
     """A claim without an episode."""
 
     kind: RefusedKind
@@ -162,9 +163,9 @@ def already_trained(text: str) -> str:
     return f"training complete: {found[0]}" if found else ""
 
 
-def refusal(response: Response, where: str) -> Refusal:
+def refusal(response: Response, where: str) -> ServerRefusal:
     """The error behind an answer that says no, in the server's words."""
-    return Refusal(response.status, verdict(response).text, where)
+    return ServerRefusal(response.status, verdict(response).text, where)
 
 
 def verdict(response: Response) -> Verdict:
@@ -175,7 +176,7 @@ def verdict(response: Response) -> Verdict:
         return Verdict(message=response.body[:2000].decode(errors="replace").strip())
 
 
-def refused(cause: str) -> Refused:
+def refused(cause: str) -> ClaimRefused:
     """What a claim's `fail_cause` means. Several versions' words; the state decides, not these."""
     if "WEIGHT_SYNCING" in cause or "syncing weights" in cause:
         kind = RefusedKind.SYNCING
@@ -187,7 +188,7 @@ def refused(cause: str) -> Refused:
         kind = RefusedKind.NOT_ROLLING
     else:
         kind = RefusedKind.OTHER
-    return Refused(kind, cause)
+    return ClaimRefused(kind, cause)
 
 
 _LOST_ON_THE_WAY: Final = frozenset({502, 504})
@@ -323,3 +324,7 @@ def _openai_error(body: bytes) -> str:
         return text if isinstance(text, str) else ""
     except (msgspec.MsgspecError, RecursionError, TypeError, KeyError):
         return ""
+
+
+if not TYPE_CHECKING:
+    __getattr__ = renamed(__name__, {"Refused": "ClaimRefused"})

@@ -12,9 +12,10 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from ajet_swarm.api.interface import SwarmApi
+from ajet_swarm.common.renamed import renamed
 from ajet_swarm.protocol.errors import SwarmError, TimedOut, Unreachable
 from ajet_swarm.protocol.schemas import EngineState, EngineStatus, PoolInfo
 
@@ -53,11 +54,11 @@ _BOUNDARY = frozenset({EngineState.BOOTING, EngineState.ROLLING_POST, EngineStat
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ServerStatus:
     """What is known of a server now. Times are unix seconds."""
 
     state: EngineState = EngineState.CANNOT_CONNECT
-    """The last state heard; CANNOT_CONNECT while none ever was. See `shown`."""
+    """The last state heard; CANNOT_CONNECT while none ever was. See `display_state`."""
     raw: str = ""
     """The server's own word for it."""
     detail: str = ""
@@ -75,7 +76,7 @@ class Seen:
     """It cannot be reached and is not expected back soon, or never was there."""
 
     @property
-    def shown(self) -> EngineState:
+    def display_state(self) -> EngineState:
         """What to call it: the state, or CANNOT_CONNECT when it cannot be reached."""
         return self.state if self.reachable else EngineState.CANNOT_CONNECT
 
@@ -96,14 +97,14 @@ class Seen:
 TROUBLES = {
     "gone": "takes no connections",
     "frozen": "takes connections and does not answer, as while it starts or stops an engine",
-    "mute": "takes connections and does not answer",
-    "strange": "does not answer as a swarm server does",
-    "knocked": "stopped by someone else, or its trainer ended",
+    "silent": "takes connections and does not answer",
+    "unrecognized": "does not answer as a swarm server does",
+    "stopped by another client": "stopped by someone else, or its trainer ended",
     "restarted": "restarted: what it held is gone",
 }
 """Names of what can be wrong with a server -> what that means."""
 
-Predicate = Callable[[Seen], bool]
+Predicate = Callable[[ServerStatus], bool]
 
 
 class Watcher:
@@ -125,7 +126,7 @@ class Watcher:
         self.client = client
         self.clock = clock
         self.poll_timeout = poll_timeout
-        self.current = Seen()
+        self.current = ServerStatus()
         self.pool: PoolInfo | None = None
         """The last good reading; see `PoolInfo.stale`."""
         self.pool_at = 0.0
@@ -140,9 +141,9 @@ class Watcher:
         self._polls = 0
         self._polling = 0
         self._awake = asyncio.Event()
-        self._listeners: dict[object, Callable[[Seen], None]] = {}
+        self._listeners: dict[object, Callable[[ServerStatus], None]] = {}
         self._pool_listeners: dict[object, Callable[[PoolInfo], None]] = {}
-        self._waiters: dict[asyncio.Future[Seen], Predicate] = {}
+        self._waiters: dict[asyncio.Future[ServerStatus], Predicate] = {}
 
     @property
     def period(self) -> float:
@@ -156,7 +157,7 @@ class Watcher:
             return FAST
         return NORMAL
 
-    def add_listener(self, listener: Callable[[Seen], None]) -> Callable[[], None]:
+    def add_listener(self, listener: Callable[[ServerStatus], None]) -> Callable[[], None]:
         """Call `listener` on every change, in the loop's thread; returns what removes it.
 
         A later time of the same state is not a change.
@@ -196,7 +197,7 @@ class Watcher:
 
     async def wait_for(
         self, wanted: Predicate | Collection[EngineState], timeout: float | None = None
-    ) -> Seen:
+    ) -> ServerStatus:
         """Wait until the server is as `wanted`; all waiters wake at the same poll.
 
         Args:
@@ -212,7 +213,7 @@ class Watcher:
         with self.eager():
             return await self._wait(test, timeout)
 
-    async def refresh(self, timeout: float | None = None) -> Seen:
+    async def refresh(self, timeout: float | None = None) -> ServerStatus:
         """What a poll says that is begun after this call: for those who know better than `current`.
 
         Raises:
@@ -230,7 +231,7 @@ class Watcher:
         timeout: float | None = None,
         *,
         while_up: bool = False,
-    ) -> Seen:
+    ) -> ServerStatus:
         """Wait until the server has been in `states`, unchanged, for `seconds`.
 
         After a stop a late word of the dying trainer can still arrive and would knock a new start
@@ -251,14 +252,14 @@ class Watcher:
         key: tuple[str, int | None] | None = None
         since = 0.0
 
-        def stable(seen: Seen) -> bool:
+        def stable(seen: ServerStatus) -> bool:
             nonlocal key, since
             now = (seen.raw, seen.step) if seen.is_in(states) else None
             if now is None or now != key:
                 key, since = now, clock()
             return now is not None and clock() - since >= seconds
 
-        def gone(seen: Seen) -> bool:
+        def gone(seen: ServerStatus) -> bool:
             return seen.trouble == "gone" and (seen.down or clock() - self._missed_at > NO_LINK_FOR)
 
         if not while_up:
@@ -274,7 +275,7 @@ class Watcher:
             group.create_task(self._run_status(), name=f"status:{self.client.name}")
             group.create_task(self._run_pool(), name=f"pool:{self.client.name}")
 
-    async def poll(self) -> Seen:
+    async def poll(self) -> ServerStatus:
         """Ask the status once and tell everybody."""
         self._polling = 1
         try:
@@ -318,8 +319,8 @@ class Watcher:
             await self.poll_pool()
             await asyncio.sleep(POOL)
 
-    async def _wait(self, test: Predicate, timeout: float | None) -> Seen:
-        future: asyncio.Future[Seen] = asyncio.get_running_loop().create_future()
+    async def _wait(self, test: Predicate, timeout: float | None) -> ServerStatus:
+        future: asyncio.Future[ServerStatus] = asyncio.get_running_loop().create_future()
         self._waiters[future] = test
         try:
             async with asyncio.timeout(timeout):
@@ -327,7 +328,7 @@ class Watcher:
         finally:
             self._waiters.pop(future, None)
 
-    def _heard(self, status: EngineStatus) -> Seen:
+    def _heard(self, status: EngineStatus) -> ServerStatus:
         now = self.clock()
         before = self.current
         self._failures = 0
@@ -337,7 +338,7 @@ class Watcher:
         trouble = self._what_happened(state)
         if step is None and (state.rolling or state is EngineState.WEIGHT_SYNCING):
             step = before.step  # one of the two posts of a boundary comes without the step
-        return Seen(
+        return ServerStatus(
             state=state,
             raw=raw,
             detail=status.engine_status_detail or TROUBLES.get(trouble, ""),
@@ -356,15 +357,19 @@ class Watcher:
         if state not in (EngineState.OFFLINE, EngineState.BOOTING):
             return ""
         if state is before.state:
-            return before.trouble if before.trouble in ("knocked", "restarted") else ""
+            return (
+                before.trouble
+                if before.trouble in ("stopped by another client", "restarted")
+                else ""
+            )
         ran = before.seen_at and before.state is not EngineState.BOOTING
         if not ran or state is EngineState.BOOTING:
             return ""
         if not before.reachable:
             return "restarted"
-        return "" if self.client.stopped_at > before.since else "knocked"
+        return "" if self.client.stopped_at > before.since else "stopped by another client"
 
-    def _missed(self, error: SwarmError) -> Seen:
+    def _missed(self, error: SwarmError) -> ServerStatus:
         self._failures += 1
         reachable = self.current.reachable and self._failures < LOST_AFTER
         now = asyncio.get_running_loop().time()
@@ -374,9 +379,9 @@ class Watcher:
         text, limit = error.what, GONE_FOR
         if isinstance(error, TimedOut):
             text, limit = f"no answer for {self.poll_timeout:g} s", FROZEN_FOR
-            trouble = "frozen" if silent <= limit else "mute"
+            trouble = "frozen" if silent <= limit else "silent"
         else:
-            trouble = "gone" if isinstance(error, Unreachable) else "strange"
+            trouble = "gone" if isinstance(error, Unreachable) else "unrecognized"
         return replace(
             self.current,
             error=f"{trouble}: {text}",
@@ -385,7 +390,7 @@ class Watcher:
             down=not reachable and silent > limit,
         )
 
-    def _tell(self, seen: Seen) -> None:
+    def _tell(self, seen: ServerStatus) -> None:
         before, self.current = self.current, seen
         for future, test in tuple(self._waiters.items()):
             if not future.done() and test(seen):
@@ -395,11 +400,11 @@ class Watcher:
                 _call(listener, seen)
 
 
-def _is_in(states: frozenset[EngineState], seen: Seen) -> bool:
+def _is_in(states: frozenset[EngineState], seen: ServerStatus) -> bool:
     return seen.is_in(states)
 
 
-def _rolls(seen: Seen) -> bool:
+def _rolls(seen: ServerStatus) -> bool:
     return seen.reachable and seen.state.rolling
 
 
@@ -426,3 +431,7 @@ def _added(
         listeners.pop(key, None)
 
     return remove
+
+
+if not TYPE_CHECKING:
+    __getattr__ = renamed(__name__, {"Seen": "ServerStatus"})

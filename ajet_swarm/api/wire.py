@@ -9,7 +9,7 @@ import msgspec
 
 from ajet_swarm.api.outcomes import decoded, refusal
 from ajet_swarm.common.urls import web_address
-from ajet_swarm.http.interface import Response, Starter, Transport
+from ajet_swarm.http.interface import EagerTransport, Response, Transport
 from ajet_swarm.protocol.errors import SwarmError
 from ajet_swarm.protocol.schemas import Verdict
 
@@ -26,7 +26,7 @@ JSON = {"Content-Type": "application/json"}
 encode = msgspec.json.Encoder().encode
 
 
-class Wire:
+class ServerRequests:
     """Single requests to one server.
 
     Args:
@@ -51,7 +51,9 @@ class Wire:
         self.stopped_at = 0.0
         """Unix seconds at which this client last stopped the engine; 0 when it never did."""
         self._start = (
-            partial(transport.start, "POST") if isinstance(transport, Starter) else _cannot_start
+            partial(transport.start, "POST")
+            if isinstance(transport, EagerTransport)
+            else _cannot_start
         )
 
     async def _get(self, path: str, kind: type[T], timeout: float) -> T:
@@ -88,5 +90,5 @@ class Wire:
 def _cannot_start(
     url: str, *, body: bytes, headers: Mapping[str, str], timeout: float
 ) -> "asyncio.Future[Response] | None":
-    """Of a transport that is no `Starter`."""
+    """Of a transport that is no `EagerTransport`."""
     return None

@@ -8,13 +8,13 @@ from functools import cached_property, partial
 from typing import Any
 
 from ajet_swarm.api.interface import SwarmApi
-from ajet_swarm.api.outcomes import Claimed, Refused, RefusedKind
-from ajet_swarm.api.watcher import Seen, Watcher
+from ajet_swarm.api.outcomes import Claimed, ClaimRefused, RefusedKind
+from ajet_swarm.api.watcher import ServerStatus, Watcher
 from ajet_swarm.claims.queue import TurnQueue
 from ajet_swarm.claims.releases import EpisodeReleaser
 from ajet_swarm.claims.request import ClaimRequest
 from ajet_swarm.claims.shared_batch import MOST, BatchInFlight, SharedBatch
-from ajet_swarm.http.pending import Call
+from ajet_swarm.http.pending import PendingCall
 from ajet_swarm.protocol.schemas import EngineState
 
 log = logging.getLogger(__name__)
@@ -61,7 +61,7 @@ class ClaimAttempts:
 
     async def run(
         self, request: ClaimRequest, *, probe: bool = False, window: float = 0.0
-    ) -> Refused | None:
+    ) -> ClaimRefused | None:
         """Try once to complete a request; cancelled, it leaves nothing held.
 
         It ends when nothing is on its way back: the next attempt may get the same uuids.
@@ -88,12 +88,12 @@ class ClaimAttempts:
                 request.releases.clear()
         except asyncio.CancelledError:
             request.cut = not request.stopped()
-            self._releaser.stop_request(request, Refused(RefusedKind.OTHER, "cancelled"))
+            self._releaser.stop_request(request, ClaimRefused(RefusedKind.OTHER, "cancelled"))
             if flight is not None and flight.running:
                 self._releaser.tasks.spawn(flight.wait_end(), "claims on their way")
             raise
         if request.error is not None:
-            self._releaser.stop_request(request, Refused(RefusedKind.OTHER, "it failed"))
+            self._releaser.stop_request(request, ClaimRefused(RefusedKind.OTHER, "it failed"))
             raise request.error
         return request.stop
 
@@ -139,7 +139,7 @@ class ClaimAttempts:
             served=self.loop.create_future(),
         )
         unwatch = self._when_not_rolling(flight.stop)
-        calls: list[Call[Claimed | Refused]] = []
+        calls: list[PendingCall[Claimed | ClaimRefused]] = []
         others: list[Coroutine[Any, Any, None]] = []
         for _ in range(batch.left):
             call = self._client.begin_claim(
@@ -181,7 +181,7 @@ class ClaimAttempts:
         Else the steady workers of another client, who take each episode the moment it is free,
         would never leave enough of them at once.
         """
-        end = Refused(RefusedKind.NONE_AVAILABLE, "not enough came free")
+        end = ClaimRefused(RefusedKind.NONE_AVAILABLE, "not enough came free")
         alarm = self.loop.call_later(seconds, self._releaser.stop_request, request, end)
         unwatch = self._when_not_rolling(partial(self._stop_incomplete, request))
         request.gathers, self._releaser.gathering = True, request
@@ -213,7 +213,7 @@ class ClaimAttempts:
         if request.stopped():
             await self._releaser.return_held(request)
 
-    async def _claim(self, request: ClaimRequest) -> Claimed | Refused:
+    async def _claim(self, request: ClaimRequest) -> Claimed | ClaimRefused:
         return await self._client.claim(
             request.episode_type, request.discard_timeout, timeout=self._releaser.timeout
         )
@@ -229,25 +229,25 @@ class ClaimAttempts:
         except Exception as error:  # whatever the caller's fault, no claim may be left behind
             log.exception("a claim could not be noted")
             request.error = error
-            request.stop = Refused(RefusedKind.OTHER, "the claim could not be noted")
+            request.stop = ClaimRefused(RefusedKind.OTHER, "the claim could not be noted")
 
-    def _refused(self, refused: Refused) -> None:
+    def _refused(self, refused: ClaimRefused) -> None:
         if refused.kind is RefusedKind.UNKNOWN:
             self._releaser.sweep_soon()
 
-    def _when_not_rolling(self, stop: Callable[[Refused], None]) -> Callable[[], None]:
+    def _when_not_rolling(self, stop: Callable[[ClaimRefused], None]) -> Callable[[], None]:
         """Call `stop` when the engine leaves ROLLING: the other claims would be refused.
 
         Returns:
             Ends that.
         """
 
-        def on_change(seen: Seen) -> None:
+        def on_change(seen: ServerStatus) -> None:
             if seen.reachable and seen.state is not EngineState.ROLLING:
-                stop(Refused(RefusedKind.NOT_ROLLING, seen.raw))
+                stop(ClaimRefused(RefusedKind.NOT_ROLLING, seen.raw))
 
         return self._watcher.add_listener(on_change)
 
-    def _stop_incomplete(self, request: ClaimRequest, why: Refused) -> None:
+    def _stop_incomplete(self, request: ClaimRequest, why: ClaimRefused) -> None:
         if request.granted < request.n and not request.stopped():
             self._releaser.stop_request(request, why)

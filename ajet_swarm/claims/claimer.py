@@ -12,12 +12,11 @@ each of them would wait for the round trips of all that came before it.
 
 import asyncio
 import random
-import warnings
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ajet_swarm.api.interface import SwarmApi
-from ajet_swarm.api.outcomes import Claimed, Refused, RefusedKind
+from ajet_swarm.api.outcomes import Claimed, ClaimRefused, RefusedKind
 from ajet_swarm.api.watcher import Watcher
 from ajet_swarm.api.wire import GENERAL
 from ajet_swarm.claims.attempts import ClaimAttempts
@@ -25,7 +24,8 @@ from ajet_swarm.claims.queue import TurnQueue
 from ajet_swarm.claims.releases import SECOND_LOOK, EpisodeReleaser
 from ajet_swarm.claims.request import ClaimRequest, GatherBackoff, OnClaimed, OnReturned
 from ajet_swarm.claims.shares import Lane
-from ajet_swarm.common.tasks import Deadline, Limit
+from ajet_swarm.common.renamed import renamed
+from ajet_swarm.common.tasks import Deadline, DeadlineTimeout
 from ajet_swarm.protocol.errors import ClaimTimedOut
 from ajet_swarm.protocol.schemas import EngineState
 
@@ -136,7 +136,7 @@ class GroupClaimer:
             n, episode_type, discard_timeout, on_claimed, on_returned, lane, newcomer
         )
         try:
-            async with Limit(deadline, self._attempts.loop):
+            async with DeadlineTimeout(deadline, self._attempts.loop):
                 if on_intent is not None:
                     await on_intent()
                 while not await self._claim_in_turn(request):
@@ -238,7 +238,7 @@ class GroupClaimer:
         except asyncio.CancelledError:
             if request.shared:
                 request.cut = not request.complete
-                self.releaser.stop_request(request, Refused(RefusedKind.OTHER, "cancelled"))
+                self.releaser.stop_request(request, ClaimRefused(RefusedKind.OTHER, "cancelled"))
             raise
 
     def _end_turn(self, request: ClaimRequest) -> None:
@@ -254,7 +254,7 @@ class GroupClaimer:
         if begins and self.on_starved is not None:
             self.on_starved()
 
-    async def _wait_after(self, refused: Refused) -> None:
+    async def _wait_after(self, refused: ClaimRefused) -> None:
         with self.watcher.eager():
             if refused.kind is RefusedKind.NONE_AVAILABLE:
                 await asyncio.sleep(self._rng.uniform(*BACK_OFF))
@@ -266,17 +266,11 @@ class GroupClaimer:
     def _why_late(self, request: ClaimRequest) -> str:
         seen = self.watcher.current
         if not request.cut:
-            return request.stop.kind.value if request.stop else seen.shown.value
+            return request.stop.kind.value if request.stop else seen.display_state.value
         if not seen.is_in(_ROLLING):
-            return seen.shown.value
+            return seen.display_state.value
         return request.last.kind.value if request.last else NO_ANSWER
 
 
 if not TYPE_CHECKING:
-
-    def __getattr__(name: str) -> Any:
-        """Return a class by its earlier name."""
-        if name == "ClaimDesk":
-            warnings.warn("ClaimDesk is now GroupClaimer", DeprecationWarning, stacklevel=2)
-            return GroupClaimer
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    __getattr__ = renamed(__name__, {"ClaimDesk": "GroupClaimer"})

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import msgspec
 
 from ajet_swarm.claims.request import PATIENCE, ClaimRequest
-from ajet_swarm.claims.shares import Shares
+from ajet_swarm.claims.shares import FairQueue
 
 
 class QueuedRequest(msgspec.Struct, eq=False):
@@ -18,15 +18,16 @@ class QueuedRequest(msgspec.Struct, eq=False):
 
 
 class TurnQueue:
-    """Groups that wait for the turn, see `Shares`: lanes take turns, the groups of one lane go in
-    order, newcomers pass. A session with one request does not wait for all requests of another
-    session.
+    """Queue of the groups that wait for their turn to claim.
+
+    It is a `FairQueue`: lanes take turns, the groups of one lane go in order, newcomers pass. A
+    session with one request does not wait for all requests of another session.
     """
 
     def __init__(self) -> None:
         self.taken = False
         """A request has the turn."""
-        self._waiting: Shares[QueuedRequest] = Shares()
+        self._waiting: FairQueue[QueuedRequest] = FairQueue()
         self._yielded = 0
         """Episodes of a request that let smaller ones go first, until the next turn is taken."""
         self._sharing: dict[ClaimRequest, QueuedRequest] = {}

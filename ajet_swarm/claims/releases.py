@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from types import TracebackType
 
 from ajet_swarm.api.interface import SwarmApi
-from ajet_swarm.api.outcomes import Refused
+from ajet_swarm.api.outcomes import ClaimRefused
 from ajet_swarm.api.watcher import Watcher
 from ajet_swarm.api.wire import GENERAL
 from ajet_swarm.claims.request import ClaimRequest
@@ -150,7 +150,7 @@ class EpisodeReleaser:
         if uuids and request.on_returned is not None:
             request.on_returned(uuids, cause)
 
-    def stop_request(self, request: ClaimRequest, why: Refused) -> None:
+    def stop_request(self, request: ClaimRequest, why: ClaimRefused) -> None:
         """Stop the attempt of a request; a task of its own gives back what the request holds."""
         request.stop = request.stop or why
         if request.held:

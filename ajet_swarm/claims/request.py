@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from ajet_swarm.api.outcomes import Claimed, Refused
+from ajet_swarm.api.outcomes import Claimed, ClaimRefused
 from ajet_swarm.claims.shares import Lane
 
 PATIENCE = (1.0, 8.0)
@@ -52,11 +52,11 @@ class ClaimRequest(msgspec.Struct, eq=False):
     """It keeps what it holds while no other episode is free."""
     patience: float = PATIENCE[0]
     """Seconds of its next turn before smaller groups go first."""
-    stop: Refused | None = None
+    stop: ClaimRefused | None = None
     """Why this attempt does not complete."""
     cut: bool = False
     """The caller left while claims were without an answer."""
-    last: Refused | None = None
+    last: ClaimRefused | None = None
     """Why the attempt before failed."""
     error: Exception | None = None
     """Error that `on_claimed` raised."""

@@ -5,12 +5,12 @@ import logging
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
-from ajet_swarm.api.outcomes import Claimed, Refused, RefusedKind
+from ajet_swarm.api.outcomes import Claimed, ClaimRefused, RefusedKind
 from ajet_swarm.claims.queue import TurnQueue
 from ajet_swarm.claims.releases import EpisodeReleaser
 from ajet_swarm.claims.request import ClaimRequest
 from ajet_swarm.http.interface import Response
-from ajet_swarm.http.pending import Call, listen_to
+from ajet_swarm.http.pending import PendingCall, listen_to
 from ajet_swarm.protocol.errors import SwarmError
 
 log = logging.getLogger(__name__)
@@ -19,7 +19,7 @@ MOST = 8
 """Groups whose episodes are claimed in one turn. With a distant server, 64 groups that arrive at
 once then have theirs after a dozen round trips and not after 64."""
 
-FAILED = Refused(RefusedKind.OTHER, "it failed")
+FAILED = ClaimRefused(RefusedKind.OTHER, "it failed")
 
 
 class SharedBatch:
@@ -41,7 +41,7 @@ class SharedBatch:
         requests: Sequence[ClaimRequest],
         *,
         took: Callable[[ClaimRequest, Claimed], None],
-        refused: Callable[[Refused], None],
+        refused: Callable[[ClaimRefused], None],
     ) -> None:
         self.requests = requests
         self._took = took
@@ -50,10 +50,10 @@ class SharedBatch:
         """Number of claims."""
         self.left = self.claims
         """Claims without an answer."""
-        self.stop: Refused | None = None
+        self.stop: ClaimRefused | None = None
         """Why some requests do not complete."""
 
-    def answered(self, answer: Claimed | Refused) -> ClaimRequest | None:
+    def answered(self, answer: Claimed | ClaimRefused) -> ClaimRequest | None:
         """Assign the answer of one claim.
 
         Returns:
@@ -83,7 +83,7 @@ class SharedBatch:
             request.error, request.stop = error, self.stop
         self._stop_when_too_few()
 
-    def stop_all(self, why: Refused) -> None:
+    def stop_all(self, why: ClaimRefused) -> None:
         """Stop all requests that are not complete."""
         self.stop = self.stop or why
         for request in self.requests:
@@ -153,7 +153,7 @@ class BatchInFlight:
         self._queue = queue
         self._releaser = releaser
         self._finished = finished
-        self._calls: Sequence[Call[Claimed | Refused]] = ()
+        self._calls: Sequence[PendingCall[Claimed | ClaimRefused]] = ()
         self._left = 0
         self._ended = False
         self._abandoned = False
@@ -164,7 +164,7 @@ class BatchInFlight:
 
     def begin(
         self,
-        calls: Sequence[Call[Claimed | Refused]],
+        calls: Sequence[PendingCall[Claimed | ClaimRefused]],
         others: Sequence[Coroutine[Any, Any, None]] = (),
     ) -> None:
         """Read the answers of these calls, and run the claims that could not begin as a call."""
@@ -200,7 +200,7 @@ class BatchInFlight:
                 self._done()
             raise
 
-    def answered(self, answer: Claimed | Refused) -> None:
+    def answered(self, answer: Claimed | ClaimRefused) -> None:
         """Assign an answer: a complete request goes on, a stopped one gives back."""
         completed = self.batch.answered(answer)
         if completed is self.batch.requests[0]:
@@ -211,7 +211,7 @@ class BatchInFlight:
             self._queue.serve(completed)
         self._return_held()
 
-    def stop(self, why: Refused) -> None:
+    def stop(self, why: ClaimRefused) -> None:
         """Stop all requests that are not complete, and give back what they hold."""
         self.batch.stop_all(why)
         self._return_held()

@@ -10,7 +10,7 @@ Lane = tuple[str, ...]
 """Who sent a request, from the outermost name to the innermost, as (key, address, session)."""
 
 
-class Shares(Generic[T]):
+class FairQueue(Generic[T]):
     """Items by lane. At each level of the lanes the names take turns; items of one lane go in
     order.
 

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any
 
 from ajet_swarm.api.interface import SwarmApi
-from ajet_swarm.api.outcomes import Claimed, Refused, RefusedKind
+from ajet_swarm.api.outcomes import Claimed, ClaimRefused, RefusedKind
 from ajet_swarm.api.watcher import Watcher
 from ajet_swarm.claims.releases import EpisodeReleaser
 from ajet_swarm.protocol.errors import SwarmError
@@ -116,7 +116,7 @@ class EpisodeClaimer:
         discard_timeout: float,
         policy: Mapping[str, Any] | None,
         on_claimed: Callable[[Claimed], None],
-    ) -> Claimed | Refused:
+    ) -> Claimed | ClaimRefused:
         """Claim one episode, once; cancelled, it gives back what was on its way.
 
         Args:
@@ -132,7 +132,7 @@ class EpisodeClaimer:
             self._claim_shared(episode_type, discard_timeout, policy, on_claimed), "claim one"
         )
         try:
-            answer: Claimed | Refused = await asyncio.shield(work)
+            answer: Claimed | ClaimRefused = await asyncio.shield(work)
         except asyncio.CancelledError:
             self.releaser.tasks.spawn(self._return_unwanted(work), "unwanted claim")
             raise
@@ -144,7 +144,7 @@ class EpisodeClaimer:
         discard_timeout: float,
         policy: Mapping[str, Any] | None,
         on_claimed: Callable[[Claimed], None],
-    ) -> Claimed | Refused:
+    ) -> Claimed | ClaimRefused:
         async with self.releaser.lock.shared():
             if self._closed:
                 raise SwarmError("this client is closed", self._client.name)
@@ -161,7 +161,7 @@ class EpisodeClaimer:
                 self.releaser.sweep_soon()
         return answer
 
-    async def _return_unwanted(self, work: Awaitable[Claimed | Refused]) -> None:
+    async def _return_unwanted(self, work: Awaitable[Claimed | ClaimRefused]) -> None:
         answer = await work
         if isinstance(answer, Claimed):
             await self.releaser.give_back([answer.episode_uuid], "nobody waits for it any more")

@@ -8,11 +8,11 @@ from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
-from ajet_swarm.api.outcomes import Claimed, EndKind, EndOutcome, Refused, RefusedKind
+from ajet_swarm.api.outcomes import Claimed, ClaimRefused, EndKind, EndOutcome, RefusedKind
 from ajet_swarm.claims.single import EpisodeClaimer
 from ajet_swarm.client.engine_control import EngineOrders
 from ajet_swarm.client.episode import LATE, LOST, AsyncEpisode, check_claim, wire_output
-from ajet_swarm.client.throttle import Place, SwarmThrottlePolicy
+from ajet_swarm.client.throttle import BatchPlace, SwarmThrottlePolicy
 from ajet_swarm.protocol.errors import EpisodeLost, GaveUp, SwarmError
 from ajet_swarm.protocol.schemas import PoolInfo
 from ajet_swarm.protocol.task import OpenaiBaseUrlAndApiKey, Task, WorkflowOutput
@@ -70,7 +70,7 @@ class AsyncSwarm(EngineOrders):
         """
         check_claim(discard_episode_timeout, episode_type, throttle_policy, timeout, lifetime)
         await self.start()
-        last: list[Refused] = []
+        last: list[ClaimRefused] = []
         try:
             async with asyncio.timeout(timeout):
                 idle = float(discard_episode_timeout)
@@ -86,7 +86,7 @@ class AsyncSwarm(EngineOrders):
         kind: str,
         policy: SwarmThrottlePolicy | None,
         lifetime: float | None,
-        last: list[Refused],
+        last: list[ClaimRefused],
     ) -> Claimed:
         since = time.time()
         seconds = idle * self.lifetime if lifetime is None else lifetime
@@ -97,7 +97,7 @@ class AsyncSwarm(EngineOrders):
 
         while True:
             seen = await self._until_rolling(since)
-            place: Place | None = None
+            place: BatchPlace | None = None
             if limit is not None and (place := await self._place(limit, last)) is None:
                 await asyncio.sleep(random.uniform(*THROTTLED))
                 continue
@@ -119,7 +119,7 @@ class AsyncSwarm(EngineOrders):
                     place.release()
             since = max(since, self.watcher.current.seen_at)
 
-    async def _after(self, refused: Refused) -> None:
+    async def _after(self, refused: ClaimRefused) -> None:
         """Wait as a refusal asks for; within the limit of concurrency one caller waits for all."""
         if refused.kind is RefusedKind.NONE_AVAILABLE:
             self._claims.concurrency.narrow()
@@ -131,7 +131,9 @@ class AsyncSwarm(EngineOrders):
         else:  # what was last seen is older than this answer
             await self.watcher.refresh()
 
-    async def _place(self, policy: SwarmThrottlePolicy, last: list[Refused]) -> Place | None:
+    async def _place(
+        self, policy: SwarmThrottlePolicy, last: list[ClaimRefused]
+    ) -> BatchPlace | None:
         """The caller's place in the batch; None, with the reason, when its task has to wait."""
         if self._throttling is None:
             raise SwarmError("this client was not started", self.name)
@@ -141,7 +143,7 @@ class AsyncSwarm(EngineOrders):
             place = self._throttle.lets(policy, pool, read_at) if known else None
         if place is None:
             why = "throttled by its policy" if known else "the server tells nothing of its batch"
-            last[:] = [Refused(RefusedKind.OTHER, why)]
+            last[:] = [ClaimRefused(RefusedKind.OTHER, why)]
         return place
 
     async def _fresh_pool(self) -> tuple[float, PoolInfo]:
@@ -151,7 +153,7 @@ class AsyncSwarm(EngineOrders):
             self._pool = (now, await self.get_rollout_stat())
         return self._pool
 
-    def _no_episode(self, timeout: float | None, last: list[Refused]) -> GaveUp:
+    def _no_episode(self, timeout: float | None, last: list[ClaimRefused]) -> GaveUp:
         told = f"; last refusal: {last[0].text or last[0].kind.value}" if last else ""
         seen = self._gave_up("an episode", timeout)
         return GaveUp(f"{seen.what}{told}", self.name)

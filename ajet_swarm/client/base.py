@@ -13,7 +13,7 @@ from typing import Any, Final, Self
 
 from ajet_swarm.api.completion import Completion, ended_before
 from ajet_swarm.api.engine import AsyncSwarmClient
-from ajet_swarm.api.watcher import Seen, Watcher
+from ajet_swarm.api.watcher import ServerStatus, Watcher
 from ajet_swarm.claims.deadlines import EpisodeDeadlines
 from ajet_swarm.claims.single import EpisodeClaimer
 from ajet_swarm.client.throttle import Throttle
@@ -187,7 +187,7 @@ class SwarmBase:
     ) -> None:
         await self.close()
 
-    def add_listener(self, listener: Callable[[Seen], None]) -> Callable[[], None]:
+    def add_listener(self, listener: Callable[[ServerStatus], None]) -> Callable[[], None]:
         """Call `listener` on each change of the engine's state; returns what removes it."""
         return self.watcher.add_listener(listener)
 
@@ -266,7 +266,7 @@ class SwarmBase:
 
     # -- waiting --------------------------------------------------------------------------------
 
-    async def _until_rolling(self, since: float) -> Seen:
+    async def _until_rolling(self, since: float) -> ServerStatus:
         """Wait for ROLLING with this client's patience.
 
         Args:
@@ -282,7 +282,7 @@ class SwarmBase:
         told = time.time()
         absent = False
 
-        def over(seen: Seen) -> bool:
+        def over(seen: ServerStatus) -> bool:
             nonlocal told, absent
             if seen.is_in(ROLLING) or self._completion.ended(seen):
                 return True
@@ -326,20 +326,20 @@ class SwarmBase:
             self._said = now
             log.warning(text, *args)
 
-    def _absent(self, seen: Seen) -> None:
+    def _absent(self, seen: ServerStatus) -> None:
         """Say that the server is not there, and how long it is waited for."""
         limit = "" if self.patience is None else f" {self.patience:g} s"
         why = f"{seen.error}. {self._hint(seen)}"
         self._say("%s: no swarm server answers, waiting%s: %s", self.server_url, limit, why)
 
-    def _hint(self, seen: Seen) -> str:
+    def _hint(self, seen: ServerStatus) -> str:
         """What to do about a server that is not there."""
         path = self.server_url.partition("://")[2].partition("/")[2]
-        if path and seen.trouble == "strange":
+        if path and seen.trouble == "unrecognized":
             return f"Give it without /{path}, as http://host:port"
         return "Is the address right, and the server running?"
 
-    def _nobody(self, seen: Seen) -> Unreachable:
+    def _nobody(self, seen: ServerStatus) -> Unreachable:
         """The error when the server was never there."""
         patience = f"{self.patience:g} s" if self.patience is not None else "long"
         text = f"no swarm server answered for {patience} ({seen.error})"
@@ -368,5 +368,5 @@ def rollout_line(pool: PoolInfo) -> str:
     )
 
 
-def _shown(seen: Seen) -> str:
-    return f"{seen.shown.value} ({seen.error})" if seen.error else seen.shown.value
+def _shown(seen: ServerStatus) -> str:
+    return f"{seen.display_state.value} ({seen.error})" if seen.error else seen.display_state.value

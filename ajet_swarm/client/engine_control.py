@@ -8,13 +8,13 @@ from typing import Any
 
 from ajet_swarm.api.engine import MORE_STEPS
 from ajet_swarm.api.outcomes import already_trained
-from ajet_swarm.api.watcher import Seen
+from ajet_swarm.api.watcher import ServerStatus
 from ajet_swarm.client.base import ROLLING, SwarmBase
 from ajet_swarm.protocol.agentjet_job import AgentJetJob
 from ajet_swarm.protocol.errors import (
     EngineOff,
     GaveUp,
-    Refusal,
+    ServerRefusal,
     SwarmError,
     TrainingFinished,
     TransportError,
@@ -85,7 +85,7 @@ class EngineOrders(SwarmBase):
             if not error.sent:
                 raise
             log.warning("the answer to the start was lost, looking what became of it: %s", error)
-        except Refusal as error:
+        except ServerRefusal as error:
             if complete := already_trained(error.text):
                 raise TrainingFinished(complete, self.name, MORE_STEPS) from error
             state, _ = await self.get_engine_status()
@@ -158,7 +158,7 @@ class EngineOrders(SwarmBase):
             await self._rolls(f"it was {seen.state.value}", None)
         await self._compare(load_job(text))
 
-    async def _reached(self) -> Seen:
+    async def _reached(self) -> ServerStatus:
         """What the server is, once it answers; with this client's patience."""
         try:
             seen = await self.watcher.refresh(self.patience)
@@ -238,7 +238,7 @@ class EngineOrders(SwarmBase):
             raise self._gave_up("the end of the batch", timeout) from None
 
     async def _agreed(self, step: int | None) -> bool:
-        def over(seen: Seen) -> bool:
+        def over(seen: ServerStatus) -> bool:
             return seen.reachable and (seen.state is not EngineState.ROLLING or seen.step != step)
 
         while not over(self.watcher.current):
@@ -287,7 +287,7 @@ class EngineOrders(SwarmBase):
         await self.start()
         was_up = False
 
-        def over(seen: Seen) -> bool:
+        def over(seen: ServerStatus) -> bool:
             nonlocal was_up
             if seen.is_in(wanted) or (was_up and seen.is_in(_OFF)):
                 return True
@@ -307,7 +307,7 @@ class EngineOrders(SwarmBase):
         """Wait for ROLLING; an engine that goes OFFLINE meanwhile has failed."""
         booted, begun = False, time.monotonic()
 
-        def over(seen: Seen) -> bool:
+        def over(seen: ServerStatus) -> bool:
             nonlocal booted
             booted = booted or (seen.reachable and seen.state is not EngineState.OFFLINE)
             late = booted or time.monotonic() - begun > BOOT_WORD
@@ -324,7 +324,9 @@ class EngineOrders(SwarmBase):
                 "The server's log says why",
             )
 
-    async def _wait(self, wanted: Callable[[Seen], bool], what: str, timeout: float | None) -> Seen:
+    async def _wait(
+        self, wanted: Callable[[ServerStatus], bool], what: str, timeout: float | None
+    ) -> ServerStatus:
         try:
             return await self.watcher.wait_for(wanted, timeout)
         except TimeoutError:
@@ -332,7 +334,7 @@ class EngineOrders(SwarmBase):
 
     def _gave_up(self, what: str, timeout: float | None) -> GaveUp:
         seen = self.watcher.current
-        state = f"the engine is {seen.shown.value}"
+        state = f"the engine is {seen.display_state.value}"
         if seen.error:
             state = f"{state}: {seen.error}"
         return GaveUp(f"{what} did not come in {timeout or 0:g} s; {state}", self.name)

@@ -8,8 +8,8 @@ from ajet_swarm.api.outcomes import EndKind, EndOutcome
 from ajet_swarm.api.wire import encode
 from ajet_swarm.client.throttle import SwarmThrottlePolicy
 from ajet_swarm.protocol.errors import SwarmError, WrongUse
-from ajet_swarm.protocol.plain import NO_JSON, plain
-from ajet_swarm.protocol.schemas import WorkflowOutput as WireOutput
+from ajet_swarm.protocol.plain import JSON_ERRORS, to_plain
+from ajet_swarm.protocol.schemas import WireOutput
 from ajet_swarm.protocol.task import OpenaiBaseUrlAndApiKey, Task, WorkflowOutput
 
 LOST: Final = frozenset(
@@ -137,7 +137,7 @@ def check_claim(
         )
     try:
         encode(policy.wire if policy is not None else None)
-    except NO_JSON as error:
+    except JSON_ERRORS as error:
         raise WrongUse(f"throttle_policy is no JSON: {error}", "begin_episode") from error
     for name, value, may_lack in (
         ("discard_episode_timeout", idle, False),
@@ -216,11 +216,11 @@ def _plain(given: dict[str, Any], name: str, where: str) -> dict[str, Any]:
         WrongUse: something in it has no such form, or no text a server could read.
     """
     try:
-        told: dict[str, Any] = plain(given)
+        told: dict[str, Any] = to_plain(given)
         encode(told)
         if name == "log_metrics" and not all(map(_finite, told.values())):
             raise ValueError("a number that is not finite")
-    except NO_JSON as error:
+    except JSON_ERRORS as error:
         raise WrongUse(f"`{name}` has a value that is no JSON: {error}", where) from error
     return told
 

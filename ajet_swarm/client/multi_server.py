@@ -13,11 +13,11 @@ from ajet_swarm.api.outcomes import EndKind, EndOutcome
 from ajet_swarm.client.episode import AsyncEpisode, Episode, as_output, check_claim, wire_output
 from ajet_swarm.client.multi_server_drivers import (
     AnyClients,
+    AsyncDriver,
     AsyncJointPart,
-    Awaited,
-    Hands,
+    CallDriver,
     JointPart,
-    OnTheSpot,
+    SyncDriver,
     run_through,
 )
 from ajet_swarm.protocol.errors import EpisodeLost, GaveUp, SwarmError
@@ -36,7 +36,7 @@ class _Joint(Generic[P]):
     """Episodes of several servers that are ours."""
 
     def __init__(
-        self, hands: Hands, clients: AnyClients, task: Task | str, parts: Mapping[str, P]
+        self, hands: CallDriver, clients: AnyClients, task: Task | str, parts: Mapping[str, P]
     ) -> None:
         self._hands, self._clients = hands, clients
         self.task = task
@@ -160,7 +160,7 @@ class AsyncJointEpisode(_Joint[AsyncEpisode]):
 class _Servers(Generic[P]):
     """Several servers whose episodes go together."""
 
-    _hands: Hands
+    _hands: CallDriver
     _part: Callable[..., P]
 
     def __init__(self, clients: AnyClients, *, patience: float = PATIENCE) -> None:
@@ -215,7 +215,7 @@ class JointSwarm(_Servers[Episode]):
         patience: Seconds to hold some while another server has none free.
     """
 
-    _hands = OnTheSpot()
+    _hands = SyncDriver()
     _part = Episode
 
     def __init__(self, clients: Mapping[str, JointPart], *, patience: float = PATIENCE) -> None:
@@ -255,7 +255,7 @@ class JointSwarm(_Servers[Episode]):
 class AsyncJointSwarm(_Servers[AsyncEpisode]):
     """The same for asyncio: its clients are `AsyncSwarm`s of the loop it is used from."""
 
-    _hands = Awaited()
+    _hands = AsyncDriver()
     _part = AsyncEpisode
 
     def __init__(
@@ -287,7 +287,7 @@ class AsyncJointSwarm(_Servers[AsyncEpisode]):
             await joint.abort()
 
 
-async def _give_back(hands: Hands, clients: AnyClients, held: Mapping[str, str]) -> None:
+async def _give_back(hands: CallDriver, clients: AnyClients, held: Mapping[str, str]) -> None:
     """Give all back; one that fails does not keep the others."""
     failed: BaseException | None = None
     for name, uuid in held.items():

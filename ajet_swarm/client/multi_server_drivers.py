@@ -1,7 +1,7 @@
-"""How what is asked of several servers' clients is waited for: by threads, or by asyncio.
+"""Drivers of calls to the clients of several servers: for threads, and for asyncio.
 
-What is done with an episode of several servers is written once, as coroutines over `Hands`. Those
-of threads wait on the spot, so that a coroutine over them runs through without being suspended.
+The logic of an episode on several servers is written once, as coroutines over a `CallDriver`. The
+driver for threads blocks, so a coroutine over it runs to its end without being suspended.
 """
 
 import asyncio
@@ -66,7 +66,7 @@ class AsyncJointPart(Protocol):
 AnyClients = Mapping[str, JointPart] | Mapping[str, AsyncJointPart]
 
 
-class Hands(Protocol):
+class CallDriver(Protocol):
     """How what is asked of the clients is waited for."""
 
     async def got(self, asked: Any) -> Any:
@@ -81,7 +81,7 @@ class Hands(Protocol):
         """Do nothing for a while."""
 
 
-class OnTheSpot:
+class SyncDriver:
     """Waits on the spot."""
 
     async def got(self, asked: Any) -> Any:
@@ -97,7 +97,7 @@ class OnTheSpot:
         threading.Event().wait(seconds)
 
 
-class Awaited:
+class AsyncDriver:
     """Waits as coroutines do."""
 
     async def got(self, asked: Awaitable[Any]) -> Any:

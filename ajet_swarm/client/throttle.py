@@ -62,7 +62,7 @@ class SwarmThrottlePolicy:
         }
 
 
-class Place:
+class BatchPlace:
     """A claim's place in its task's batch, from the moment it is let through."""
 
     def __init__(self, throttle: "Throttle", policy: SwarmThrottlePolicy) -> None:
@@ -108,7 +108,7 @@ class Throttle:
 
     def lets(
         self, policy: SwarmThrottlePolicy, pool: PoolInfo, read_at: float | None = None
-    ) -> Place | None:
+    ) -> BatchPlace | None:
         """A place for an episode of the policy's task, or None when it has to wait.
 
         Args:
@@ -132,7 +132,7 @@ class Throttle:
             if not self._may(policy, pool, now if read_at is None else read_at):
                 return None
             self._coming[policy.current_task_id] += 1
-        return Place(self, policy)
+        return BatchPlace(self, policy)
 
     def _may(self, policy: SwarmThrottlePolicy, pool: PoolInfo, read_at: float) -> bool:
         own, alien, count = self._tasks(pool)

@@ -5,7 +5,7 @@ import re
 import threading
 from collections.abc import Callable
 
-from ajet_swarm.api.watcher import Seen
+from ajet_swarm.api.watcher import ServerStatus
 from ajet_swarm.protocol.schemas import EngineState
 
 log = logging.getLogger(__name__)
@@ -24,7 +24,10 @@ class UpdateCalls:
     """
 
     def __init__(
-        self, callback: Callable[[], object], ended: Callable[[Seen], str], seen: Seen
+        self,
+        callback: Callable[[], object],
+        ended: Callable[[ServerStatus], str],
+        seen: ServerStatus,
     ) -> None:
         self._callback = callback
         self._ended = ended
@@ -39,7 +42,7 @@ class UpdateCalls:
             syncing = seen.state is EngineState.WEIGHT_SYNCING
             self._next = seen.step + syncing
 
-    def note(self, seen: Seen) -> None:
+    def note(self, seen: ServerStatus) -> None:
         """Take a change of the engine."""
         if not seen.reachable:
             return

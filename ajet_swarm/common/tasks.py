@@ -73,7 +73,7 @@ class Tasks:
         await self.close()
 
 
-async def finish(work: Coroutine[Any, Any, Any], owner: Tasks, name: str) -> Any:
+async def run_to_end(work: Coroutine[Any, Any, Any], owner: Tasks, name: str) -> Any:
     """Run `work` to its end even when the caller is cancelled meanwhile.
 
     For clean-up that must happen (an episode given back): the caller's cancellation is passed on,
@@ -93,13 +93,13 @@ async def cancel(task: asyncio.Task[Any]) -> None:
         task.result()
 
 
-class Crew:
+class TaskBatch:
     """Some works side by side; one that fails does not take the others down."""
 
     __slots__ = ("_loop", "_tasks")
 
     def __init__(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
-        """Args: loop: See `Limit`."""
+        """Args: loop: See `DeadlineTimeout`."""
         self._loop = loop or asyncio.get_running_loop()
         self._tasks: list[asyncio.Task[Any]] = []
 
@@ -135,15 +135,15 @@ class Crew:
             await asyncio.wait(self._tasks)
 
 
-async def together(*works: Coroutine[Any, Any, T]) -> list[T]:
+async def gather_fast(*works: Coroutine[Any, Any, T]) -> list[T]:
     """The results of all `works`, side by side, in order: as `asyncio.gather`, at half its cost."""
-    crew = Crew()
+    crew = TaskBatch()
     for work in works:
         crew.add(work)
     return await crew.results()
 
 
-class Begun(Generic[T]):
+class EagerCoroutine(Generic[T]):
     """A coroutine run up to its first wait, here and now; await it for the rest.
 
     What never waits is over without a timer or a task made for it.
@@ -186,7 +186,7 @@ Deadline = float | Callable[[], float]
 """A time on the loop's clock, or a function that returns it: a deadline may be postponed."""
 
 
-class Limit:
+class DeadlineTimeout:
     """As `asyncio.timeout_at`, at half its cost: what is inside is cancelled at a time.
 
     Args:
@@ -256,13 +256,13 @@ class Limit:
             raise TimeoutError from error
 
 
-async def within(seconds: float, work: Coroutine[Any, Any, T]) -> T:
+async def with_timeout(seconds: float, work: Coroutine[Any, Any, T]) -> T:
     """The result of `work`, which is cancelled after `seconds`.
 
     Raises:
         TimeoutError: it took longer.
     """
-    begun = Begun(work)
+    begun = EagerCoroutine(work)
     if begun.done:
         return await begun
     async with asyncio.timeout(seconds):

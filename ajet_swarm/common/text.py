@@ -46,15 +46,28 @@ def one_line(text: str, limit: int = 200) -> str:
     return flat if len(flat) <= limit else flat[: limit - 1] + "…"
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """`Did you mean x?` with the known word that is closest; empty when none is close."""
-    close = difflib.get_close_matches(word.lower().replace("-", "_"), known, n=1)
-    close = close or difflib.get_close_matches(word, known, n=1)
-    return f"Did you mean `{close[0]}`?" if close else ""
+def closest(word: str, known: Iterable[str], count: int = 1, cutoff: float = 0.6) -> list[str]:
+    """Return the known words most similar to `word`, best first; `Ab-c` is compared as `ab_c`.
+
+    Args:
+        word: What was written.
+        known: What may be meant.
+        count: How many to return at most.
+        cutoff: Least similarity, from 0 (anything) to 1 (equal).
+    """
+    names = list(known)
+    folded = difflib.get_close_matches(word.lower().replace("-", "_"), names, count, cutoff)
+    return folded or difflib.get_close_matches(word, names, count, cutoff)
+
+
+def did_you_mean(word: str, known: Iterable[str], count: int = 1, cutoff: float = 0.6) -> str:
+    """Return "Did you mean `a` or `b`?" of the closest known words; empty when none is close."""
+    names = " or ".join(f"`{one}`" for one in closest(word, known, count, cutoff))
+    return f"Did you mean {names}?" if names else ""
 
 
 def known_names(word: str, known: Iterable[str]) -> str:
-    """What is meant by a name nobody knows, and which names there are."""
+    """Return what an unknown name may mean, and the known names."""
     names = list(known)
     return " ".join(filter(None, [did_you_mean(word, names), f"Known: {', '.join(names)}"]))
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 from ajet_swarm.protocol.errors import SwarmError
 
 Row = Mapping[str, Any]
-Placed = tuple[str, Row]
+LocatedRow = tuple[str, Row]
 """Where a row stands (`path:line`), and the row."""
 
 LINE_LIMIT: Final = 16 * 1024 * 1024
@@ -23,7 +23,7 @@ class DatasetError(SwarmError):
     """A dataset cannot be read; names the file, the line and the field."""
 
 
-def rows_of(path: Path) -> Iterator[Placed]:
+def rows_of(path: Path) -> Iterator[LocatedRow]:
     """The rows of one file, by what its name ends with."""
     kind = READERS.get(path.suffix.lower())
     if kind is None:
@@ -33,7 +33,7 @@ def rows_of(path: Path) -> Iterator[Placed]:
     yield from kind(path)
 
 
-def json_lines(path: Path) -> Iterator[Placed]:
+def json_lines(path: Path) -> Iterator[LocatedRow]:
     """Rows of a file with a JSON object a line; empty lines are passed over."""
     try:
         with path.open("rb") as file:
@@ -63,7 +63,7 @@ def _object(text: bytes, where: str) -> Row:
     return row
 
 
-def json_whole(path: Path) -> Iterator[Placed]:
+def json_whole(path: Path) -> Iterator[LocatedRow]:
     """Rows of a JSON file: a list of objects, or JSON lines under the other name."""
     try:
         with path.open("rb") as file:
@@ -83,7 +83,7 @@ def json_whole(path: Path) -> Iterator[Placed]:
         yield f"{path}, item {number}", row
 
 
-def parquet(path: Path) -> Iterator[Placed]:
+def parquet(path: Path) -> Iterator[LocatedRow]:
     """Rows of a Parquet file, a few hundred at a time."""
     try:
         arrow: Any = import_module("pyarrow")  # an extra, and slow to load
@@ -103,7 +103,7 @@ def parquet(path: Path) -> Iterator[Placed]:
         raise DatasetError(f"cannot be read: {error}", f"{path}, row {number + 1}") from error
 
 
-READERS: Final[dict[str, Callable[[Path], Iterator[Placed]]]] = {
+READERS: Final[dict[str, Callable[[Path], Iterator[LocatedRow]]]] = {
     ".jsonl": json_lines,
     ".ndjson": json_lines,
     ".json": json_whole,
@@ -156,11 +156,11 @@ def _split_of(path: Path) -> str:
     return head if dash and tail[:1].isdigit() else stem
 
 
-def rows_of_all(files: list[Path]) -> Callable[[], Iterator[Placed]]:
+def rows_of_all(files: list[Path]) -> Callable[[], Iterator[LocatedRow]]:
     """The rows of several files, one after the other, each time it is called."""
     return partial(_all, files)
 
 
-def _all(files: list[Path]) -> Iterator[Placed]:
+def _all(files: list[Path]) -> Iterator[LocatedRow]:
     for file in files:
         yield from rows_of(file)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ajet_swarm.data.files import DatasetError, Placed, Row, rows_of_all, split_files
+from ajet_swarm.data.files import DatasetError, LocatedRow, Row, rows_of_all, split_files
 from ajet_swarm.protocol.errors import SwarmError
 from ajet_swarm.protocol.task import Task
 
@@ -187,7 +187,7 @@ class HuggingFaceTaskReader(BaseTaskReader):
     def _tasks(self, split: str) -> Iterator[Task]:
         rng = random.Random(self.seed)
         rows = enumerate(rows_of_all(self._files(split))())
-        held: list[tuple[int, Placed]] = []
+        held: list[tuple[int, LocatedRow]] = []
         for one in rows:
             held.append(one)
             if len(held) > SHUFFLED:
@@ -303,7 +303,7 @@ def dict_to_ajet_task(task_dict: dict[str, Any]) -> Task:
     return task_of(task_dict, "task")
 
 
-def _indexed(one: tuple[int, Placed]) -> Task:
+def _indexed(one: tuple[int, LocatedRow]) -> Task:
     index, (where, row) = one
     query = row.get("main_query", row.get("question"))
     if query is None:

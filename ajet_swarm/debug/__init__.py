@@ -25,8 +25,8 @@ from ajet_swarm.client.episode import Episode, as_output
 from ajet_swarm.client.sync_client import SwarmClient
 from ajet_swarm.common.errors import AjetError, UsageError
 from ajet_swarm.common.text import one_line, plain, redact
-from ajet_swarm.debug.guard import Left, Receipt, guarded
-from ajet_swarm.debug.trace import Call, Relay
+from ajet_swarm.debug.guard import ChildReport, ReportWriter, run_guarded
+from ajet_swarm.debug.trace import RecordedCall, RecordingRelay
 from ajet_swarm.protocol.errors import SwarmError
 from ajet_swarm.protocol.task import Task, WorkflowOutput
 
@@ -49,7 +49,7 @@ class Trace:
     item: str = ""
     server: str = ""
     step: int = 0
-    calls: list[Call] = field(default_factory=list)
+    calls: list[RecordedCall] = field(default_factory=list)
     tokens: list[list[str]] = field(default_factory=list)
     """Of each answer, where the server tells them: the embedded engine does."""
     output: WorkflowOutput | None = None
@@ -65,7 +65,7 @@ def run_one(
     *,
     train: bool = False,
     idle: float = 240,
-    receipt: Receipt | None = None,
+    receipt: ReportWriter | None = None,
 ) -> Trace:
     """Run one episode and keep what it did; it is ended with its reward, or given back.
 
@@ -84,7 +84,7 @@ def run_one(
         trace.episode = episode.uuid
         if receipt is not None:
             receipt.write(episode=episode.uuid, step=trace.step)
-        with Relay(episode.base_url, on_call=_call_told(receipt)) as relay:
+        with RecordingRelay(episode.base_url, on_call=_call_told(receipt)) as relay:
             trace.calls = relay.calls
             try:
                 given = run_once(task, relay.base_url, episode.api_key)
@@ -110,11 +110,11 @@ def _ended(episode: Episode, given: WorkflowOutput | float, trace: Trace) -> Non
     output.reward, trace.output = float(sent), output
 
 
-def _call_told(receipt: Receipt | None) -> Callable[[int, Call], None] | None:
+def _call_told(receipt: ReportWriter | None) -> Callable[[int, RecordedCall], None] | None:
     if receipt is None:
         return None
 
-    def tell(place: int, call: Call) -> None:
+    def tell(place: int, call: RecordedCall) -> None:
         receipt.write(place=place, call=asdict(call))
 
     return tell
@@ -179,7 +179,7 @@ def told(trace: Trace) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _call_lines(number: int, call: Call, tokens: Sequence[str]) -> list[str]:
+def _call_lines(number: int, call: RecordedCall, tokens: Sequence[str]) -> list[str]:
     used = call.usage
     read = used.get("prompt_tokens", used.get("input_tokens", "?"))
     drawn = used.get("completion_tokens", used.get("output_tokens", "?"))
@@ -239,7 +239,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = parsed(words)
     if given.receipt is not None:
         return inside(given)
-    return guarded(words, lambda left: _write(_died(left), as_json=given.json))
+    return run_guarded(words, lambda left: _write(_died(left), as_json=given.json))
 
 
 def parsed(words: Sequence[str]) -> argparse.Namespace:
@@ -256,7 +256,7 @@ def parsed(words: Sequence[str]) -> argparse.Namespace:
 
 def inside(given: argparse.Namespace) -> int:
     """What `main` does, in this process, which the folder's code may end as it likes."""
-    receipt = Receipt(given.receipt)
+    receipt = ReportWriter(given.receipt)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _end)  # what is held is given back
     code = _told(given, receipt)
@@ -265,7 +265,7 @@ def inside(given: argparse.Namespace) -> int:
     return code
 
 
-def _told(given: argparse.Namespace, receipt: Receipt) -> int:
+def _told(given: argparse.Namespace, receipt: ReportWriter) -> int:
     try:
         trace = _debug(given, receipt)
     except AjetError as error:
@@ -284,19 +284,19 @@ def _write(trace: Trace, *, as_json: bool) -> None:
     sys.stdout.write(json.dumps(asdict(trace), default=str) + "\n" if as_json else told(trace))
 
 
-def _died(left: Left) -> Trace:
+def _died(left: ChildReport) -> Trace:
     """The trace of an episode whose program is gone."""
     how = f"was ended by {left.how}" if left.killed else f"ended itself ({left.how})"
     when = (
         f"instead of returning a reward from {RUN}" if left.episode else "before an episode began"
     )
     trace = Trace(left.episode, left.item, left.server, left.step, seconds=left.seconds)
-    trace.calls = [Call(**left.calls[place]) for place in sorted(left.calls)]
+    trace.calls = [RecordedCall(**left.calls[place]) for place in sorted(left.calls)]
     trace.trouble = f"the program {how} {when}\n"
     return trace
 
 
-def _debug(given: argparse.Namespace, receipt: Receipt) -> Trace:
+def _debug(given: argparse.Namespace, receipt: ReportWriter) -> Trace:
     folder = given.folder.resolve()
     if given.swarm_url:
         os.environ["AJET_SWARM_URL"] = given.swarm_url

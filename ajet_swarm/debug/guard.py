@@ -31,7 +31,7 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGALRM)
 
 
 @dataclass(slots=True)
-class Left:
+class ChildReport:
     """What a program had said when it was gone."""
 
     server: str = ""
@@ -63,7 +63,7 @@ class Left:
             return f"signal {-self.code}"
 
 
-class Receipt:
+class ReportWriter:
     """Where a program leaves word.
 
     Args:
@@ -74,13 +74,13 @@ class Receipt:
         self._number = number
 
     def write(self, **said: object) -> None:
-        """Fields of `Left`, or one `call` and its `place`."""
+        """Fields of `ChildReport`, or one `call` and its `place`."""
         if self._number is not None:
             with contextlib.suppress(OSError):  # a full disk must not end the episode
                 os.write(self._number, json.dumps(said, default=str).encode() + b"\n")
 
 
-def guarded(words: Sequence[str], died: Callable[[Left], None]) -> int:
+def run_guarded(words: Sequence[str], died: Callable[[ChildReport], None]) -> int:
     """Run `python -m ajet_swarm.debug WORDS` and wait for it, passing on what ends it.
 
     Args:
@@ -139,10 +139,10 @@ def _run(command: Sequence[str], tell: int) -> tuple[int, bool]:
             signal.signal(number, handler)
 
 
-def _left(told: BinaryIO) -> Left:
+def _left(told: BinaryIO) -> ChildReport:
     """What it said, up to a line it may have been torn from."""
     told.seek(0)
-    left = Left()
+    left = ChildReport()
     for line in told:
         if not line.endswith(b"\n"):
             break
@@ -158,7 +158,7 @@ def _left(told: BinaryIO) -> Left:
     return left
 
 
-def _give_back(left: Left) -> None:
+def _give_back(left: ChildReport) -> None:
     """Give back what it held, in its name."""
     try:
         asyncio.run(_given_back(left))
@@ -168,7 +168,7 @@ def _give_back(left: Left) -> None:
         )
 
 
-async def _given_back(left: Left) -> None:
+async def _given_back(left: ChildReport) -> None:
     async with asyncio.timeout(BACK), HttpTransport() as transport:
         wire = AsyncSwarmClient(left.server, transport, left.client)
         for one in await wire.buffer(timeout=BACK):

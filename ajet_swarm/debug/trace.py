@@ -9,8 +9,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import urlsplit
+
+from ajet_swarm.common.renamed import renamed
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +31,7 @@ _TEXTS = (
 
 
 @dataclass(slots=True)
-class Call:
+class RecordedCall:
     """One request an agent made, and what came of it.
 
     Attributes:
@@ -59,7 +61,7 @@ class Call:
         return [one for one in given or [] if isinstance(one, dict)]
 
 
-class Relay:
+class RecordingRelay:
     """Listens on a free port of this machine and passes everything on to one address.
 
     Args:
@@ -73,9 +75,9 @@ class Relay:
         self,
         base_url: str,
         seconds: float = 600.0,
-        on_call: Callable[[int, Call], None] | None = None,
+        on_call: Callable[[int, RecordedCall], None] | None = None,
     ) -> None:
-        self.calls: list[Call] = []
+        self.calls: list[RecordedCall] = []
         """In the order they began."""
         self._target = urlsplit(base_url.rstrip("/"))
         self._seconds = seconds
@@ -127,7 +129,7 @@ class Relay:
             handler.send_error(413)
             return
         body = handler.rfile.read(size)
-        call = Call(handler.path, _parsed(body))
+        call = RecordedCall(handler.path, _parsed(body))
         with self._begun:
             place = len(self.calls)
             self.calls.append(call)
@@ -141,7 +143,7 @@ class Relay:
             if not call.status:
                 handler.send_error(502, explain=call.error)
 
-    def _tell(self, place: int, call: Call) -> None:
+    def _tell(self, place: int, call: RecordedCall) -> None:
         if self._on_call is None:
             return
         try:
@@ -150,7 +152,7 @@ class Relay:
             log.exception("call %d could not be told", place)
 
     def _forward(
-        self, handler: BaseHTTPRequestHandler, place: int, call: Call, body: bytes
+        self, handler: BaseHTTPRequestHandler, place: int, call: RecordedCall, body: bytes
     ) -> None:
         began = time.monotonic()
         kind = (
@@ -193,7 +195,7 @@ def _parsed(body: bytes) -> Any:
         return body.decode(errors="replace")
 
 
-def _read_answer(call: Call, body: bytes) -> None:
+def _read_answer(call: RecordedCall, body: bytes) -> None:
     whole = _parsed(body)
     call.answer = whole
     pieces = [whole] if isinstance(whole, dict) else list(_events(body))
@@ -231,3 +233,7 @@ def _at(tree: Any, path: tuple[str | int, ...]) -> Any:
         except (KeyError, IndexError, TypeError):
             return None
     return tree
+
+
+if not TYPE_CHECKING:
+    __getattr__ = renamed(__name__, {"Call": "RecordedCall", "Relay": "RecordingRelay"})

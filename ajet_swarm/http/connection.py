@@ -4,8 +4,14 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, cast
 
-from ajet_swarm.http.interface import Answering, Response
-from ajet_swarm.http.parser import BadAnswer, Reader, TooMuch, headers, whole
+from ajet_swarm.http.interface import Response, ResponseFuture
+from ajet_swarm.http.parser import (
+    BodyTooLarge,
+    MalformedResponse,
+    ResponseParser,
+    headers,
+    parse_whole,
+)
 from ajet_swarm.protocol.errors import TimedOut, TooLarge, TransportError, Unreachable
 
 PAUSE = 1 << 20
@@ -14,14 +20,14 @@ PIECE = 1 << 18
 """Bytes of a longer one that are handed to the socket in one turn of the loop."""
 
 
-class Pending(Answering):
+class PendingResponse(ResponseFuture):
     """An answer under way. Cancelled, it closes its connection: nobody wants the answer."""
 
     __slots__ = ("connection",)
     connection: "Connection"
 
     def send_now(self) -> None:
-        """See `Answering.send_now`."""
+        """See `ResponseFuture.send_now`."""
         self.connection.send_now()
 
     def cancel(self, msg: Any = None) -> bool:
@@ -32,7 +38,7 @@ class Pending(Answering):
         return done
 
 
-class Outbox:
+class WriteCoalescer:
     """Requests of one turn of the loop, sent at its end, one right after the other.
 
     Each write may have to wake the server's process; sent together, all but the first find it
@@ -79,7 +85,11 @@ class Connection(asyncio.Protocol):
                  "idle_since", "lost", "now", "origin", "sound", "transport")  # fmt: skip
 
     def __init__(
-        self, origin: str, largest: int, free: "Callable[[Connection], None]", outbox: "Outbox"
+        self,
+        origin: str,
+        largest: int,
+        free: "Callable[[Connection], None]",
+        outbox: "WriteCoalescer",
     ) -> None:
         self.origin = origin
         self._outbox = outbox
@@ -91,11 +101,11 @@ class Connection(asyncio.Protocol):
         self.lost: TransportError | None = None
         self._loop = asyncio.get_running_loop()
         self.now: Callable[[], float] = self._loop.time
-        self._reader: Reader | None = None
+        self._reader: ResponseParser | None = None
         """Of what it is asked now, unless that came in one piece."""
         self._free = free
         self._largest = largest
-        self._whole: Pending | None = None
+        self._whole: PendingResponse | None = None
         self._news: asyncio.Future[None] | None = None
         """Of a streamed answer."""
         self._busy = self._paused = self._full = False
@@ -105,17 +115,17 @@ class Connection(asyncio.Protocol):
         self._seconds = 0.0
 
     @property
-    def reader(self) -> Reader:
+    def reader(self) -> ResponseParser:
         """What is known of the answer."""
         if self._reader is None:
-            self._reader = Reader(self._largest)
+            self._reader = ResponseParser(self._largest)
         return self._reader
 
     # --- asking --------------------------------------------------------------------------------
 
-    def ask(self, url: str, head: bytes, body: bytes, seconds: float) -> Pending:
+    def ask(self, url: str, head: bytes, body: bytes, seconds: float) -> PendingResponse:
         """Send a request whose answer is wanted whole; `url` is for errors."""
-        self._whole = pending = Pending(loop=self._loop)
+        self._whole = pending = PendingResponse(loop=self._loop)
         pending.connection, pending.listener = self, None
         if len(body) >= PAUSE:
             self._send(url, head, body, seconds)
@@ -230,21 +240,21 @@ class Connection(asyncio.Protocol):
             self.drop()
             return
         if self._reader is None and self._whole is not None:
-            found = whole(data, self._largest)
+            found = parse_whole(data, self._largest)
             if found is not None:
                 status, head, body, keep = found
                 self._answer(Response(status, headers(head), body), keep)
                 return
         try:
             self.reader.feed(data)
-        except BadAnswer as error:
+        except MalformedResponse as error:
             self._fail(Unreachable(f"the connection was lost: {error}", self._url))
-        except TooMuch:
+        except BodyTooLarge:
             self._fail(TooLarge(f"the answer is larger than {self._largest} bytes", self._url))
         else:
             self._came(self.reader)
 
-    def _came(self, reader: Reader) -> None:
+    def _came(self, reader: ResponseParser) -> None:
         if self._whole is None:
             over = reader.done and self._unsent is None
             self.sound = over and reader.keep and reader.status < 500
@@ -267,7 +277,7 @@ class Connection(asyncio.Protocol):
         if pending is not None and not pending.done():
             pending.set_result(answer)
 
-    def _mind(self, reader: Reader) -> None:
+    def _mind(self, reader: ResponseParser) -> None:
         unread = sum(map(len, reader.parts))
         if unread > PAUSE and not self._paused and self.transport is not None:
             self._paused = True
@@ -285,7 +295,7 @@ class Connection(asyncio.Protocol):
             return
         try:
             self.reader.end()
-        except BadAnswer as bad:
+        except MalformedResponse as bad:
             why = getattr(error, "strerror", None) or error or bad
             self._fail(Unreachable(f"the connection was lost: {why}", self._url))
         else:

@@ -94,7 +94,7 @@ class Transport(Protocol):
         ...
 
 
-class Answering(asyncio.Future[Response]):
+class ResponseFuture(asyncio.Future[Response]):
     """An answer under way that tells its one listener the moment it is there.
 
     A callback of a future comes a turn of the loop later, which costs more than what most listeners
@@ -135,7 +135,7 @@ class Answering(asyncio.Future[Response]):
 
 
 @runtime_checkable
-class Starter(Protocol):
+class EagerTransport(Protocol):
     """A transport that can send at once and leave the waiting to others."""
 
     def start(
@@ -152,7 +152,7 @@ class Starter(Protocol):
         Args: as of `request`.
 
         Returns:
-            The answer, an `Answering` where that can be, or None when no connection is free:
+            The answer, an `ResponseFuture` where that can be, or None when no connection is free:
             nothing was sent. Its errors are those of `request`; cancelling it closes its
             connection.
         """

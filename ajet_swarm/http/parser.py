@@ -15,11 +15,11 @@ _CONNECTION = b"\r\nconnection:"
 _BODILESS = (b"204", b"304")
 
 
-class BadAnswer(ValueError):
+class MalformedResponse(ValueError):
     """What came is no HTTP answer."""
 
 
-class TooMuch(ValueError):
+class BodyTooLarge(ValueError):
     """The body is larger than the bound."""
 
 
@@ -53,11 +53,11 @@ headers = lru_cache(maxsize=512)(Headers)
 """`Headers` of a head, kept: most heads of a server are the same for a second."""
 
 
-def whole(data: bytes, largest: int) -> tuple[int, bytes, bytes, bool] | None:
+def parse_whole(data: bytes, largest: int) -> tuple[int, bytes, bytes, bool] | None:
     """Status, head, body and whether the connection stays, when `data` is just one plain answer.
 
     Plain is what nearly all are: final, with a content length and nothing else that frames it.
-    None sends it to a `Reader`.
+    None sends it to a `ResponseParser`.
     """
     end = data.find(b"\r\n\r\n")
     if end < 0:
@@ -91,7 +91,7 @@ def _plain(head: bytes) -> tuple[int, int, bool] | None:
     return int(status), int(told), keep
 
 
-class Reader:
+class ResponseParser:
     """Reads one answer. Feed it what comes; `done` tells when it is whole.
 
     Args:
@@ -153,7 +153,7 @@ class Reader:
         """
         if not self.done:
             if not self.status or self._chunked or self._left >= 0:
-                raise BadAnswer("it ended in the midst of the answer")
+                raise MalformedResponse("it ended in the midst of the answer")
             self.done = True
         self.keep = False
 
@@ -162,18 +162,18 @@ class Reader:
         end = data.find(b"\r\n\r\n")
         if end < 0:
             if len(data) > MAX_HEAD or not data.startswith(b"HTTP/1."[: len(data)]):
-                raise BadAnswer("no HTTP answer")
+                raise MalformedResponse("no HTTP answer")
             self._rest = data
             return b""
         head, rest = data[:end], data[end + 4 :]
         self._rest = b""
         status = head[9:12]
         if not (head.startswith((b"HTTP/1.1 ", b"HTTP/1.0 ")) and status.isdigit()):
-            raise BadAnswer("no HTTP answer")
+            raise MalformedResponse("no HTTP answer")
         code = int(status)
         if code < 200:
             if code == 101 or code < 100:
-                raise BadAnswer(f"an answer with status {code}")
+                raise MalformedResponse(f"an answer with status {code}")
             return self._begin(rest)
         self.head, self.status = head, code
         self._frame(head.lower())
@@ -185,17 +185,17 @@ class Reader:
             self.keep = head.startswith(b"http/1.1") and b"close" not in _value(head, _CONNECTION)
         if _CODED in head:
             if not _value(head, _CODED).endswith(b"chunked") or _LENGTH in head:
-                raise BadAnswer("a transfer coding that is not understood")
+                raise MalformedResponse("a transfer coding that is not understood")
             self._chunked = True
         elif self.status in (204, 304):
             self.done = True
         elif _LENGTH in head:
             told = _value(head, _LENGTH)
             if not told.isdigit() or head.count(_LENGTH) > 1:
-                raise BadAnswer("a content length that is not understood")
+                raise MalformedResponse("a content length that is not understood")
             self._left = int(told[:19])
             if self._left > self._largest:
-                raise TooMuch
+                raise BodyTooLarge
             self.done = self._left == 0
 
     def _body(self, data: bytes) -> None:
@@ -210,7 +210,7 @@ class Reader:
     def _add(self, data: bytes) -> None:
         self._got += len(data)
         if self._got > self._largest:
-            raise TooMuch
+            raise BodyTooLarge
         self.parts.append(data)
 
     def _chunks(self, data: bytes) -> None:
@@ -231,13 +231,13 @@ class Reader:
         self._rest = data[at:]
         self.keep = self.keep and not (self.done and self._rest)
         if len(self._rest) > MAX_HEAD:
-            raise BadAnswer("a chunk's head without an end")
+            raise MalformedResponse("a chunk's head without an end")
 
     def _line(self, line: bytes, at: int) -> int:
         """A line between chunks: the end of one, the size of the next, a trailer, the end."""
         if self._left == 0:  # behind a chunk, or behind the last one
             if line:
-                raise BadAnswer("a chunk longer than it said")
+                raise MalformedResponse("a chunk longer than it said")
             self._left = -1
         elif self._left == -1:
             size = line.split(b";", 1)[0].strip()
@@ -246,7 +246,7 @@ class Reader:
             except ValueError:
                 self._left = -1
             if self._left < 0:
-                raise BadAnswer("a chunk's size that is not understood")
+                raise MalformedResponse("a chunk's size that is not understood")
             if self._left == 0:
                 self._left = -2
         elif not line:  # -2: trailers, up to an empty line

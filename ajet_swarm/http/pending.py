@@ -5,12 +5,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from ajet_swarm.http.interface import Answering, Response
+from ajet_swarm.http.interface import Response, ResponseFuture
 
 T = TypeVar("T")
 
 
-class Call(Generic[T]):
+class PendingCall(Generic[T]):
     """One request that is on its way.
 
     Args:
@@ -38,7 +38,7 @@ class Call(Generic[T]):
 
 
 def listen_to(
-    calls: "Sequence[Call[Any]]", over: "Callable[[int, asyncio.Future[Response]], None]"
+    calls: "Sequence[PendingCall[Any]]", over: "Callable[[int, asyncio.Future[Response]], None]"
 ) -> None:
     """Call `over` with the index of each call that is over, as soon as can be.
 
@@ -48,15 +48,15 @@ def listen_to(
     """
     for index, call in enumerate(calls):
         future = call.future
-        if isinstance(future, Answering) and not future.done():
+        if isinstance(future, ResponseFuture) and not future.done():
             future.listener = partial(over, index)
         else:
             future.add_done_callback(partial(over, index))
-    if isinstance(future, Answering):
+    if isinstance(future, ResponseFuture):
         future.send_now()
 
 
-async def settle(calls: "Sequence[Call[Any]]", heard: Callable[[int], None]) -> None:
+async def wait_all(calls: "Sequence[PendingCall[Any]]", heard: Callable[[int], None]) -> None:
     """Wait until all calls are over; cancelled, it cancels them.
 
     Args:

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 from urllib.parse import urlsplit
 
-from ajet_swarm.http.connection import Connection, Outbox
+from ajet_swarm.http.connection import Connection, WriteCoalescer
 from ajet_swarm.http.interface import Response, Streamed, Transport
 from ajet_swarm.http.parser import Headers
 from ajet_swarm.protocol.errors import TimedOut, TooLarge, TransportError, Unreachable
@@ -73,7 +73,7 @@ class HttpTransport:
         self._sweeper: asyncio.TimerHandle | None = None
         self._looker: asyncio.TimerHandle | None = None
         self._tls: ssl.SSLContext | None = None
-        self._outbox: Outbox | None = None
+        self._outbox: WriteCoalescer | None = None
         self._closed = False
 
     async def request(
@@ -110,7 +110,7 @@ class HttpTransport:
         headers: Mapping[str, str] | None = None,
         timeout: float,
     ) -> "asyncio.Future[Response] | None":
-        """See `Starter.start`."""
+        """See `EagerTransport.start`."""
         place = _placed(url)
         idle = self._idle.get(place.origin)
         if not idle or self._closed:
@@ -196,7 +196,7 @@ class HttpTransport:
 
     async def _connect(self, place: _Place, url: str, timeout: float) -> Connection:
         loop = asyncio.get_running_loop()
-        outbox = self._outbox = self._outbox or Outbox()
+        outbox = self._outbox = self._outbox or WriteCoalescer()
         tls = await self._context() if place.tls else None
         try:
             async with asyncio.timeout(min(self.connect_timeout, timeout)):

@@ -1,17 +1,17 @@
 """AgentJet's job object: named arguments over a base YAML, checked, dumped as YAML (section 10)."""
 
 import copy
-import difflib
 import logging as logs
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, Self
 
+from ajet_swarm.common.lazy_yaml import yaml
+from ajet_swarm.common.text import closest
 from ajet_swarm.protocol.job import STOP_RULES, Job, JobError, dump_job, get, put
 from ajet_swarm.protocol.job_diff import flat
 from ajet_swarm.protocol.job_validation import LENGTHS, Notice, check_job
-from ajet_swarm.protocol.lazy_yaml import yaml
 from ajet_swarm.protocol.server_job import REQUIRED
 
 log = logs.getLogger(__name__)
@@ -385,7 +385,7 @@ def _drop(tree: Job, path: str) -> None:
 
 
 def _no_argument(name: str) -> JobError:
-    similar = difflib.get_close_matches(name, PATHS, 1)
+    similar = closest(name, PATHS)
     meant = f": is `{similar[0]}` meant?" if similar else ""
     return JobError(
         f"there is no argument `{name:.80}`{meant}",

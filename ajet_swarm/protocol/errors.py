@@ -16,8 +16,10 @@ SwarmError
 """
 
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from ajet_swarm.common.errors import AjetError, UsageError
+from ajet_swarm.common.renamed import renamed
 
 
 class SwarmError(AjetError):
@@ -48,7 +50,7 @@ class TooLarge(TransportError):
     """The answer is larger than the transport accepts."""
 
 
-class Refusal(SwarmError):
+class ServerRefusal(SwarmError):
     """The server answered that it will not; `text` is its own reason.
 
     Attributes:
@@ -150,3 +152,7 @@ class EpisodeLost(SwarmError, RuntimeError):
     def __init__(self, kind: str, text: str, where: str = "") -> None:
         self.kind = kind
         super().__init__(f"the episode could not be ended ({kind}): {text or 'no reason'}", where)
+
+
+if not TYPE_CHECKING:
+    __getattr__ = renamed(__name__, {"Refusal": "ServerRefusal"})

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from ajet_swarm.common.errors import UsageError
+from ajet_swarm.common.lazy_yaml import yaml
 from ajet_swarm.protocol.job_secrets import quoted, why_no_yaml
-from ajet_swarm.protocol.lazy_yaml import yaml
 
 Job = dict[str, Any]
 """A tree of plain values with one root, `ajet`."""

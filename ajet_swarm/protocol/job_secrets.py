@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ajet_swarm.common.errors import AjetError, UsageError
-from ajet_swarm.protocol.lazy_yaml import yaml
+from ajet_swarm.common.lazy_yaml import yaml
 
 MASK: Final = "***"
 """Stands for a secret; a digest may follow it."""
@@ -181,7 +181,7 @@ def secret_part(path: str) -> str:
     return ""
 
 
-def why_no_yaml(error: "yaml.YAMLError") -> str:
+def why_no_yaml(error: Exception) -> str:
     """What is wrong with a YAML text, without the words it quotes from there."""
     why = getattr(error, "problem", None) or str(error).splitlines()[0]
     return _QUOTED.sub(lambda found: found[0] if found["sign"] else "'…'", str(why))

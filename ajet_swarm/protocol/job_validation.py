@@ -1,13 +1,14 @@
 """A job looked at before it is sent: where each key stands, which are not known, what cannot be."""
 
-import difflib
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from ajet_swarm.common.lazy_yaml import yaml
+from ajet_swarm.common.text import closest
+from ajet_swarm.common.yaml_positions import YamlError, compose, positions, syntax_error
 from ajet_swarm.protocol.job import BATCH, REPEAT, Job, JobError, get, load_job
 from ajet_swarm.protocol.job_secrets import names_secret, why_no_yaml
-from ajet_swarm.protocol.lazy_yaml import yaml
 
 MAX_CHARS: Final = 1_000_000
 """A whole expanded tree of AgentJet takes about 29 kB."""
@@ -128,12 +129,13 @@ def _lines(text: str, where: str) -> dict[str, int]:
         raise JobError(f"longer than {MAX_CHARS} characters", where, "Is this a job?")
     try:
         _check_events(text, where)
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        place = f"{where}:{mark.line + 1}" if mark else where
-        raise JobError(f"not YAML: {why_no_yaml(error)}", place, "Correct the line") from None
-    return dict(_walk(node, "", where)) if isinstance(node, yaml.MappingNode) else {}
+        return positions(compose(text), lambda name: not names_secret(name))
+    except (YamlError, yaml.YAMLError) as error:
+        fault = error if isinstance(error, YamlError) else syntax_error(error)
+        place = f"{where}:{fault.line}" if fault.line else where
+        problem = f"not YAML: {why_no_yaml(fault)}" if fault.is_syntax else fault.problem
+        todo = "Correct the line" if fault.is_syntax else "Rename it, or take it out"
+        raise JobError(problem, place, todo) from None
 
 
 def _check_events(text: str, where: str) -> None:
@@ -153,25 +155,6 @@ def _check_events(text: str, where: str) -> None:
             depth -= 1
         if depth > MAX_DEPTH:
             raise JobError(f"nested deeper than {MAX_DEPTH} levels", place)
-
-
-def _walk(node: "yaml.MappingNode", above: str, where: str) -> Iterator[tuple[str, int]]:
-    seen: dict[str, int] = {}
-    for key, value in node.value:
-        line = key.start_mark.line + 1
-        if not isinstance(key, yaml.ScalarNode):
-            raise JobError("a key is no word", f"{where}:{line}", "Give it a name")
-        name = str(key.value)
-        if name in seen:
-            raise JobError(
-                f"`{above}{name}` is there twice, first on line {seen[name]}",
-                f"{where}:{line}",
-                "Take one of them out",
-            )
-        seen[name] = line
-        yield above + name, line
-        if isinstance(value, yaml.MappingNode) and not names_secret(name):
-            yield from _walk(value, f"{above}{name}.", where)
 
 
 def _check_lengths(job: Job, where: str, lines: Mapping[str, int]) -> None:
@@ -230,7 +213,7 @@ def _meant(name: str, among: frozenset[str], present: Container[str]) -> str:
     above = f"{section}." if section else ""
     beside = {one[len(above) :].partition(".")[0] for one in among if one.startswith(above)}
     absent = [one for one in beside if above + one not in present]
-    similar = difflib.get_close_matches(last, absent, 1, 0.75)
+    similar = closest(last, absent, cutoff=0.75)
     return f": is `{above}{similar[0]}` meant?" if similar else ""
 
 

@@ -9,7 +9,7 @@ from typing import Any, Self
 import msgspec
 
 from ajet_swarm.protocol.errors import SwarmError
-from ajet_swarm.protocol.plain import NO_JSON, plain
+from ajet_swarm.protocol.plain import JSON_ERRORS, to_plain
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ class Model:
         """
         try:
             obj = msgspec.json.decode(json_data)
-        except NO_JSON as error:
+        except JSON_ERRORS as error:
             raise SwarmError(f"no JSON: {error}", cls.__name__) from error
         return cls.model_validate(obj)
 
@@ -68,7 +68,7 @@ class Model:
         Raises:
             SwarmError: a value has no such form.
         """
-        return written(self.model_dump(), type(self).__name__, indent)
+        return to_json(self.model_dump(), type(self).__name__, indent)
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
         """A copy, with some fields set anew."""
@@ -95,7 +95,7 @@ class Model:
                 log.warning("a %s has no `%s`: ignored. It has %s", kind, name, known)
 
 
-class Told(msgspec.Struct, frozen=True):
+class ServerRecord(msgspec.Struct, frozen=True):
     """What a server told; fields are attributes, and keys as of a dict."""
 
     def __getitem__(self, name: str) -> Any:
@@ -128,17 +128,17 @@ class Told(msgspec.Struct, frozen=True):
 
     def model_dump_json(self, *, indent: int | None = None) -> str:
         """The fields as JSON."""
-        return written(self.model_dump(), type(self).__name__, indent)
+        return to_json(self.model_dump(), type(self).__name__, indent)
 
 
-def written(given: Mapping[str, Any], where: str, indent: int | None = None) -> str:
+def to_json(given: Mapping[str, Any], where: str, indent: int | None = None) -> str:
     """A dict as JSON.
 
     Raises:
         SwarmError: a value has no such form.
     """
     try:
-        told = msgspec.json.encode(plain(given))
+        told = msgspec.json.encode(to_plain(given))
         return (told if indent is None else msgspec.json.format(told, indent=indent)).decode()
-    except NO_JSON as error:
+    except JSON_ERRORS as error:
         raise SwarmError(f"a value is no JSON: {error}", where) from error

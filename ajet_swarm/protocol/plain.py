@@ -5,18 +5,18 @@ from typing import Any
 import msgspec
 
 
-def plain(given: Any) -> Any:
+def to_plain(given: Any) -> Any:
     """`given` in dicts, lists, text and numbers: numpy's values and models become plain ones.
 
     Raises:
         TypeError, ValueError, RecursionError, msgspec.MsgspecError: something in it has no such
-            form (`NO_JSON`).
+            form (`JSON_ERRORS`).
     """
     return msgspec.to_builtins(given, str_keys=True, enc_hook=_other)
 
 
-NO_JSON = (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError)
-"""What `plain`, or writing what it gives, raises."""
+JSON_ERRORS = (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError)
+"""What `to_plain`, or writing what it gives, raises."""
 
 
 def _other(value: Any) -> Any:

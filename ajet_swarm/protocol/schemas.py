@@ -4,11 +4,12 @@ Source: the protocol notes, sections 2, 4 and 6.
 """
 
 from enum import StrEnum
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from ajet_swarm.protocol.model_methods import Told
+from ajet_swarm.common.renamed import renamed
+from ajet_swarm.protocol.model_methods import ServerRecord
 
 PREFIX: Final = "ENGINE."
 
@@ -106,7 +107,7 @@ class CanContinue(msgspec.Struct, frozen=True):
     can_continue: bool | None = None
 
 
-class EpisodeRecord(Told, frozen=True):
+class EpisodeRecord(ServerRecord, frozen=True):
     """One live episode, as `/get_episode_buffer` tells it (section 4.2).
 
     The api key is left out on purpose: it belongs to whoever claimed the episode.
@@ -136,7 +137,7 @@ class EpisodeBuffer(msgspec.Struct, frozen=True):
     buffer: list[EpisodeRecord] = []
 
 
-class RunningEpisode(Told, frozen=True):
+class RunningEpisode(ServerRecord, frozen=True):
     """A claimed episode in the pool; numbers are text on the wire ("1.2s", "3")."""
 
     episode_status: str | None = ""
@@ -177,7 +178,7 @@ class ClientInstruction(msgspec.Struct, frozen=True):
     active_clients: list[ActiveClient] | None = None
 
 
-class PoolInfo(Told, frozen=True):
+class PoolInfo(ServerRecord, frozen=True):
     """How far the batch is (section 6); counters of a dead run stay after a stop, see `stale`."""
 
     sample_collection_method: str | None = ""
@@ -239,7 +240,7 @@ class PoolInfo(Told, frozen=True):
         return (self.sample_collection_method or "").endswith("agree_sync_weight")
 
 
-class WorkflowOutput(msgspec.Struct, frozen=True):
+class WireOutput(msgspec.Struct, frozen=True):
     """What `end_episode` sends; `metadata.task_id` is filled in by the client."""
 
     reward: float
@@ -249,7 +250,7 @@ class WorkflowOutput(msgspec.Struct, frozen=True):
     """Names to a number, a list of numbers or a dict."""
 
 
-class VerboseLog(Told, frozen=True):
+class VerboseLog(ServerRecord, frozen=True):
     """One line of `/get_verbose_logs`: the last 30 s, at most 50."""
 
     timestamp: float | str | None = None
@@ -275,3 +276,7 @@ def seconds(told: str | float | None) -> float | None:
         return float(told.strip().removesuffix("s") if isinstance(told, str) else told or 0)
     except ValueError:
         return None
+
+
+if not TYPE_CHECKING:
+    __getattr__ = renamed(__name__, {"WorkflowOutput": "WireOutput"})

@@ -5,7 +5,7 @@ from collections import Counter, deque
 from collections.abc import Sequence
 
 
-class Plan:
+class EpisodeSchedule:
     """Which episode is next: in the list's order, with at most so many groups under way."""
 
     def __init__(self, keys: Sequence[str], groups: int | None) -> None:

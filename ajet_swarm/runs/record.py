@@ -8,16 +8,17 @@ import time
 from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from ajet_swarm.common.renamed import renamed
 from ajet_swarm.protocol.errors import SwarmError
-from ajet_swarm.protocol.plain import NO_JSON, plain
+from ajet_swarm.protocol.plain import JSON_ERRORS, to_plain
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
+class UnstoredValue:
     """In the place of a value that could not be kept: what was of no JSON form."""
 
     kind: str
@@ -62,7 +63,7 @@ class RunRecord:
             try:
                 told = json.loads(line)
                 kind = told.get("lost")
-                value = told["value"] if kind is None else Lost(str(kind))
+                value = told["value"] if kind is None else UnstoredValue(str(kind))
                 self._done[str(told["task"])].append(value)
             except (ValueError, KeyError, TypeError, AttributeError) as error:
                 raise SwarmError(
@@ -72,8 +73,10 @@ class RunRecord:
                 ) from error
 
     def done(self, task_id: str) -> list[Any]:
-        """What came of the task's finished repeats, in the order they ended; `Lost` in the place
-        of a value that could not be kept."""
+        """Return the values of a task's finished repeats, in the order in which they ended.
+
+        `UnstoredValue` stands for a value without a JSON form.
+        """
         with self._lock:
             return list(self._done.get(task_id, ()))
 
@@ -91,8 +94,8 @@ class RunRecord:
         """
         line: dict[str, Any] = {"task": task_id, "value": None, "at": round(time.time(), 3)}
         try:
-            told = json.dumps({**line, "value": plain(value)})
-        except NO_JSON as error:
+            told = json.dumps({**line, "value": to_plain(value)})
+        except JSON_ERRORS as error:
             kind = type(value).__name__
             told = json.dumps({**line, "lost": kind})
             if kind not in self._warned:
@@ -100,7 +103,7 @@ class RunRecord:
                 log.warning(
                     "%s: a %s is not kept, only that it is done: %s", self.path, kind, error
                 )
-            value = Lost(kind)
+            value = UnstoredValue(kind)
         with self._lock:
             try:
                 os.write(self._file, told.encode() + b"\n")
@@ -121,3 +124,7 @@ class RunRecord:
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+
+if not TYPE_CHECKING:
+    __getattr__ = renamed(__name__, {"Lost": "UnstoredValue"})

@@ -54,7 +54,7 @@ FOREVER = Retry(tries=None)
 
 
 @dataclass(slots=True)
-class Tried:
+class AttemptResult:
     """What came of it."""
 
     value: Any = None
@@ -64,7 +64,9 @@ class Tried:
     """From the first try to the end of the last."""
 
 
-def attempt(work: Callable[[], object], retry: Retry, stop: threading.Event, name: str) -> Tried:
+def attempt(
+    work: Callable[[], object], retry: Retry, stop: threading.Event, name: str
+) -> AttemptResult:
     """Run `work` until it succeeds or is given up; never raises but for an interrupt.
 
     Args:
@@ -73,7 +75,7 @@ def attempt(work: Callable[[], object], retry: Retry, stop: threading.Event, nam
         stop: Set, nothing is tried again.
         name: For the log.
     """
-    tried = Tried()
+    tried = AttemptResult()
     began = time.monotonic()
     while True:
         tried.tries += 1

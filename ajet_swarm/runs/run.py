@@ -12,8 +12,8 @@ from ajet_swarm.client.sync_client import SwarmClient
 from ajet_swarm.client.waits import join
 from ajet_swarm.protocol.errors import EpisodeLost, SwarmError, TrainingFinished
 from ajet_swarm.protocol.task import OpenaiBaseUrlAndApiKey, Task, WorkflowOutput
-from ajet_swarm.runs.plan import Plan
-from ajet_swarm.runs.record import Lost, RunRecord
+from ajet_swarm.runs.plan import EpisodeSchedule
+from ajet_swarm.runs.record import RunRecord, UnstoredValue
 from ajet_swarm.runs.retry import FOREVER, ONCE, Retry, attempt
 
 log = logging.getLogger(__name__)
@@ -111,7 +111,7 @@ class _Run(Generic[T, R]):
         if record is not None:
             self._resume(record)
         self._places = [index for index, one in enumerate(self.results) if one is None]
-        self.plan = Plan([self._keys[index] for index in self._places], groups)
+        self.plan = EpisodeSchedule([self._keys[index] for index in self._places], groups)
 
     @property
     def left(self) -> int:
@@ -349,7 +349,7 @@ def auto_train_with_dataset(
 
 
 def _resumed(task: T, value: Any, record: RunRecord) -> Result[T, Any]:
-    if not isinstance(value, Lost):
+    if not isinstance(value, UnstoredValue):
         return Result(task, value, None, 0, 0.0)
     error = SwarmError(
         f"it is done, but what came of it, a {value.kind}, could not be kept",

@@ -4,8 +4,8 @@ import asyncio
 import logging
 
 from ajet_swarm.common.errors import AjetError
-from console.backend.supervisor import exit_text
 from console.session.app_state import Child, Session
+from console.text.causes import exit_text
 from core.events import MockFinished
 from core.runtime.home import Home
 from core.state import Mock

@@ -21,16 +21,16 @@ from console.backend.attach import read_token
 from console.backend.feed import Feed
 from console.backend.found import differences, fits, must_fit
 from console.backend.mock_crash import LastRites
+from console.backend.mock_package import CURE, mock_collision
 from console.backend.mock_process import check_target, mock_args
-from console.backend.rater import keep_name, kept_name, was_asked
 from console.backend.supervisor import Supervisor
-from console.session.app_state import Child, Link, Session
+from console.session.app_state import Child, Link, Session, Starter
 from console.session.logs import Tail, parse
+from console.session.rater_name import keep_name, kept_name, was_asked
 from core.runtime.home import RunInfo
 from core.runtime.tls import absolute_path
 
 if TYPE_CHECKING:
-    from console.app import Starter
     from console.backend.options import ConsoleOptions
 
 Connect = Callable[[str, str], AbstractAsyncContextManager[Link]]
@@ -44,7 +44,7 @@ OFFLINE_LIMIT = 60.0
 """Seconds an engine that was just started has to show its state."""
 
 
-def open_session(options: "ConsoleOptions") -> "tuple[Session, Starter]":
+def open_session(options: "ConsoleOptions") -> tuple[Session, Starter]:
     """A session that knows nothing yet, and what brings it to life."""
     settings = options.settings
     session = Session(
@@ -151,6 +151,8 @@ class Backend:
     async def run(self, session: Session) -> None:
         """Start or find everything, then follow it until cancelled."""
         options = self._options
+        if collision := await asyncio.to_thread(mock_collision):
+            session.tell(f"{collision}. {CURE}", "warning")
         if options.attach is not None:
             session.step("link", "doing", options.attach, title="connect to the proxy")
             await self._attach(session, options.attach)

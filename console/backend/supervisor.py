@@ -22,6 +22,7 @@ from ajet_swarm.common.errors import AjetError
 from console.backend.launch import PROGRAM, Launch, launch_of, role_args
 from console.backend.processes import exists, group_of, is_zombie, send, send_group
 from console.session.logs import last_lines, last_words
+from console.text.causes import exit_text
 from core.runtime.home import Home, RunInfo, running
 from core.settings import Settings
 
@@ -81,17 +82,6 @@ class ChildState:
     def tail(self) -> tuple[str, ...]:
         """The same as `last_lines`."""
         return self.last_lines
-
-
-def exit_text(code: int | None) -> str:
-    """How a process ended, for people."""
-    if code is None:
-        return "exited unexpectedly"
-    if code >= 0:
-        return f"ended with exit code {code}"
-    with contextlib.suppress(ValueError):
-        return f"killed by {signal.Signals(-code).name}"
-    return f"killed by signal {-code}"
 
 
 @dataclass(slots=True)

@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 
 from ajet_swarm.common.errors import UsageError
-from console.backend.rater import kept_name
 from console.cli.commands import rating_of, send
 from console.cli.common import look_home, settings_of
+from console.session.rater_name import kept_name
 from core.runtime.home import Home
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 from ajet_swarm.common.errors import AjetError, UsageError
-from console.backend.rater import kept_name
 from console.cli.common import cert_of, confirm, count, look_home, need_proxy, order, say, token_of
+from console.session.rater_name import kept_name
 from core.commands import COMMANDS, validate
 from core.jsonio import encode_full
 from core.runtime.home import Home

@@ -11,7 +11,8 @@ from ajet_swarm.common.text import plain
 from console.cli.commands import say_json
 from console.cli.common import say, settings_of
 from console.cli.effective import of_proxy
-from console.doctor import Finding, Patient, examine
+from console.doctor import examine
+from console.doctor.finding import Finding, Patient
 from core.runtime.home import Home, default_root
 from core.settings import Settings
 

@@ -113,7 +113,7 @@ def _check_exist(state: State, ids: Sequence[str]) -> None:
 
 def _fitting(state: State, verb: str, wanted: Any) -> list[str]:
     """Ids of the groups that a filter fits and the verb makes sense for, oldest first."""
-    from console.views.group_detail import obstacle
+    from console.models.group_obstacles import obstacle
 
     now = time.time()
     return [

@@ -10,7 +10,15 @@ import msgspec
 
 from ajet_swarm.common.errors import UsageError
 from ajet_swarm.common.urls import web_address
-from console.cli.common import NotRunning, cert_of, open_home, proxy_url, settings_of, token_of
+from console.cli.common import (
+    NotRunning,
+    cert_of,
+    open_home,
+    proxy_url,
+    settings_of,
+    token_of,
+    warn_of_other_mock,
+)
 from console.cli.effective import client_key, effective
 from console.models.datasets import find_dataset
 from core.events import Event
@@ -26,6 +34,7 @@ if TYPE_CHECKING:
 
 def mock(given: argparse.Namespace) -> int:
     """The mock user."""
+    warn_of_other_mock()
     home = open_home(given)
     settings = settings_of(
         home,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ajet_swarm.common.text import did_you_mean
-from console.cli.clients.command import add_clients
+from console.cli.clients import add_clients
 from console.cli.engine.flags import add_engine
 from console.cli.engine.probe_flags import add_try
 from console.cli.flags import PROXY_FLAGS, THEMES

@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from ajet_swarm.common.errors import AjetError, UsageError
-from ajet_swarm.common.text import one_line
+from ajet_swarm.common.text import did_you_mean, one_line
 from console.cli.common import cert_of, look_home, need_proxy, token_of
 from console.text.contact import lost_text
 from console.views.events import told
@@ -139,10 +139,7 @@ def known_kinds() -> list[str]:
 def _known(kind: str, known: list[str]) -> str:
     word = kind.strip().lower().replace("-", "_")
     if word not in known:
-        import difflib
-
-        close = difflib.get_close_matches(word, known, n=3)
-        todo = f"Did you mean {' or '.join(close)}?" if close else f"Known: {', '.join(known)}"
+        todo = did_you_mean(word, known, 3) or f"Known: {', '.join(known)}"
         raise UsageError(f"there is no event `{one_line(kind, 40)}`", todo=todo)
     return word
 

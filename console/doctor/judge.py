@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ajet_swarm.common.text import one_line
-from console.doctor import Finding, Patient
+from console.doctor.finding import Finding, Patient
 from console.doctor.remote import PATIENCE, model_file
 
 if TYPE_CHECKING:

@@ -13,7 +13,8 @@ from importlib import metadata
 from pathlib import Path
 
 from ajet_swarm.common.errors import AjetError, UsageError
-from console.doctor import Finding, Level, Patient
+from console.backend.mock_package import CURE, mock_collision
+from console.doctor.finding import Finding, Level, Patient
 from core.journal.damage import check_in_background
 from core.journal.writer import JournalError
 from core.runtime.home import running
@@ -46,7 +47,7 @@ def packages(patient: Patient) -> Sequence[Finding]:
         needs = list(_requirements(metadata.requires(_NAME) or ()))
     except metadata.PackageNotFoundError:
         text = f"{_NAME} is not installed as a package: what it needs is not known"
-        return [Finding("packages", "versions", "warn", text, _install_again())]
+        return [Finding("packages", "versions", "warn", text, _install_again()), *_mock_package()]
     shown, wrong = [], []
     for name, conditional, bounds in needs:
         try:
@@ -60,8 +61,16 @@ def packages(patient: Patient) -> Sequence[Finding]:
             if (_numbers(found) < _numbers(bound)) == (sign == ">="):
                 wrong.append(f"{name} {found} is not {sign} {bound}")
     if wrong:
-        return [Finding("packages", "versions", "fail", ", ".join(wrong), _install_again())]
-    return [Finding("packages", "versions", "ok", ", ".join(shown))]
+        versions = Finding("packages", "versions", "fail", ", ".join(wrong), _install_again())
+    else:
+        versions = Finding("packages", "versions", "ok", ", ".join(shown))
+    return [versions, *_mock_package()]
+
+
+def _mock_package() -> Iterator[Finding]:
+    """A warning when another package `mock` is in the way of ours."""
+    if trouble := mock_collision():
+        yield Finding("packages", "mock", "warn", trouble, CURE)
 
 
 def _requirements(lines: Iterable[str]) -> Iterator[tuple[str, bool, list[tuple[str, str]]]]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.text import one_line
 from console.backend.swarm_report import report
-from console.doctor import LIMIT, Finding, Patient
+from console.doctor.finding import LIMIT, Finding, Patient
 from core.runtime.home import running
 from core.runtime.sockets import port_holder
 

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
+from console.session.group_facts import answered
 from console.text.format import number
-from console.views.group import answered
 from core.scoring.advantage import is_dead
 from core.scoring.rating import Kind, RatingInput, rating_rewards
 from core.state import Group

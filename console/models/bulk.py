@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from console.models.group_obstacles import obstacle
+from console.models.group_text import copy_text, whole_texts
+from console.session.group_facts import answered
 from console.text.format import plural
-from console.views.candidate import whole_texts
-from console.views.group import answered
-from console.views.group_detail import copy_text, obstacle
 from core.events import Event
 from core.state import Group, State
 

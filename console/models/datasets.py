@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ajet_swarm.common.errors import UsageError
+from ajet_swarm.common.text import closest
 from core.runtime.home import Home
 
 FOLDER = "datasets"
@@ -104,8 +105,6 @@ def _inside(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
 
 
 def _near(home: Home, text: str) -> str:
-    import difflib
-
     names = [one.name for one in datasets(home.root, Path.cwd()) if one.path]
-    found = difflib.get_close_matches(text, names, 1, 0.5)
+    found = closest(text, names, cutoff=0.5)
     return f"`{found[0]}`" if found else ""

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from console.views.group import known_rewards, spread_of
+from console.session.group_facts import known_rewards, spread_of
 from core.state import Group
 
 

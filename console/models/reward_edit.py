@@ -2,15 +2,13 @@
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ajet_swarm.common.text import one_line
-from console.views.group import Line
+from console.models.app_host import AppHost
+from console.text.lines import Line
 from core.events import RewardPart
 from core.state import State
-
-if TYPE_CHECKING:
-    from console.app import ConsoleApp
 
 SOON = "Applies from the next group. The file of the rewards is written, its comments stay."
 WEIGHT, GATE, ENABLE = "rewards.weight", "rewards.gate", "rewards.enable"
@@ -54,7 +52,7 @@ def part_named(state: State, name: str) -> RewardPart | None:
     return next((one for one in state.rewards.parts if one.name == name), None)
 
 
-def may(app: "ConsoleApp", command: str, name: str) -> bool:
+def may(app: AppHost, command: str, name: str) -> bool:
     """Whether the order makes sense for the part."""
     session = app.session
     if session.looks_on or not session.may(command) or len(session.state.rewards.parts) < 2:
@@ -65,13 +63,13 @@ def may(app: "ConsoleApp", command: str, name: str) -> bool:
     return part.enabled or command == ENABLE
 
 
-def change(app: "ConsoleApp", command: str, name: str) -> None:
+def change(app: AppHost, command: str, name: str) -> None:
     """Ask, then order."""
     work = {WEIGHT: _weigh, GATE: _gate, ENABLE: _enable}[command]
     app.run_worker(work(app, name), group="question", exclusive=True, exit_on_error=False)
 
 
-def change_entries(app: "ConsoleApp") -> Iterator[tuple[str, str, Callable[[], Any]]]:
+def change_entries(app: AppHost) -> Iterator[tuple[str, str, Callable[[], Any]]]:
     """Title, help and action for every part that can be changed now."""
     for part in app.session.state.rewards.parts:
         name = _name(part)
@@ -87,7 +85,7 @@ def change_entries(app: "ConsoleApp") -> Iterator[tuple[str, str, Callable[[], A
             yield title, "The others share its weight", partial(change, app, ENABLE, part.name)
 
 
-async def _weigh(app: "ConsoleApp", name: str) -> None:
+async def _weigh(app: AppHost, name: str) -> None:
     part = part_named(app.session.state, name)
     if part is None:
         return
@@ -103,7 +101,7 @@ async def _weigh(app: "ConsoleApp", name: str) -> None:
     await app.order(WEIGHT, part=name, weight=weight)
 
 
-async def _gate(app: "ConsoleApp", name: str) -> None:
+async def _gate(app: AppHost, name: str) -> None:
     part = part_named(app.session.state, name)
     if part is None:
         return
@@ -117,7 +115,7 @@ async def _gate(app: "ConsoleApp", name: str) -> None:
         await app.order(GATE, part=name, on=not part.gate)
 
 
-async def _enable(app: "ConsoleApp", name: str) -> None:
+async def _enable(app: AppHost, name: str) -> None:
     part = part_named(app.session.state, name)
     if part is None:
         return

@@ -11,12 +11,28 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from console.text.causes import cause_words
-from console.views.chart import Point
 from core.events import Part
 from core.reducer.server import hand_score
 from core.scoring.advantage import is_dead
 from core.scoring.agreement import top
 from core.state import Candidate, Group, State
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One value by global step, with its spread."""
+
+    step: int
+    mean: float
+    std: float
+    hand: float | None = None
+    """Mean human rating of the automatic winner, where there are some; a series of its own."""
+    engine_run: int = 0
+    version: str = ""
+    """Version of the rewards; empty where it is not known."""
+    finished: bool = True
+    """Whether the update of the step is done: its value changes no more."""
+
 
 UNSCORED = "unscored: "
 """How the cause of a group begins that nobody scored."""

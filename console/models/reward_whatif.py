@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING
 
 from ajet_swarm.common.text import one_line
 from console.models.reward_figures import Digests
-from console.text.flow import flow
 from console.text.format import UNKNOWN, number, plural
+from console.text.lines import Line, fit, flow
 from console.text.wrap import wrapped
-from console.views.group import Line, fit
 from core.events import CandidateScore, RewardPart, TrialGroup, TrialSummary
 from core.scoring.advantage import RewardError
 from core.state import Group, State

@@ -6,7 +6,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
-    from console.screens.base import ConsoleScreen
+    from textual.screen import Screen
+
     from core.state import State
 
 
@@ -23,12 +24,12 @@ class Place:
     """`module:Class`."""
     help: str
 
-    def load(self) -> "type[ConsoleScreen]":
+    def load(self) -> "type[Screen[None]]":
         """The class of the screen."""
         module, _, name = self.target.partition(":")
-        return cast("type[ConsoleScreen]", getattr(import_module(module), name))
+        return cast("type[Screen[None]]", getattr(import_module(module), name))
 
-    def __call__(self) -> "ConsoleScreen":
+    def __call__(self) -> "Screen[None]":
         """A new screen; Textual calls this when the mode is first entered."""
         return self.load()()
 

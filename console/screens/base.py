@@ -2,9 +2,8 @@
 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import ClassVar
 
-from textual import work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.events import Resize
@@ -12,13 +11,11 @@ from textual.geometry import Size
 from textual.screen import Screen
 from textual.widget import Widget
 
+from console.models.app_host import AppHost
 from console.session.app_state import EVERYTHING, Session
 from console.widgets.key_bar import KeyBar
 from console.widgets.section import host
 from console.widgets.status_bar import StatusBar
-
-if TYPE_CHECKING:
-    from console.app import ConsoleApp
 
 ROOMY = Size(120, 36)
 """The least terminal in which panels have borders; the screen has the class `-roomy` then."""
@@ -68,7 +65,7 @@ class ConsoleScreen(Screen[None]):
         return self.digits_vote
 
     @property
-    def host(self) -> "ConsoleApp":
+    def host(self) -> AppHost:
         """The app, typed."""
         return host(self)
 
@@ -107,26 +104,13 @@ class ConsoleScreen(Screen[None]):
                 on return and after a new snapshot.
         """
 
-    def run_command(self, name: str, /, **args: Any) -> None:
-        """Order something in the background; a toast says how it went."""
-        self.host.run_command(name, **args)
-
     def may_go(self) -> bool:
         """Whether it can be closed at once; one that has to ask does so and says no."""
         return True
 
-    @work(group="question", exclusive=True, exit_on_error=False)
-    async def leave_after(self, title: str, body: str) -> None:
-        """Close it if the operator says yes to what is lost."""
-        if await self.host.confirm(title, body, "Leave"):
-            self.dismiss()
-
     def action_try_prompt(self) -> None:
         """The screen of prompts that were tried, about the server this one points at."""
-        from console.screens.probes import TriesScreen
-
-        if not isinstance(self, TriesScreen):
-            self.host.push_screen(TriesScreen(self.target_server))
+        self.host.open_probe(self.target_server)
 
     def flush(self, dirty: frozenset[str]) -> None:
         """Called by the app: repaint the status bar and the body."""

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import ClassVar
 
-from textual import work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
@@ -11,7 +10,9 @@ from textual.screen import ModalScreen
 from textual.widgets import Input, Static
 
 from ajet_swarm.common.errors import AjetError
-from console.screens.group_actions import GroupVerbs
+from console.screens.base import ConsoleScreen
+from console.screens.group_actions import GroupTarget
+from console.screens.parts import ScreenPart, in_background
 from console.session.app_state import EVERYTHING
 from console.views.conversation import Entry, conversation, folded_first, lay_out
 from console.widgets.pane import Pane
@@ -176,10 +177,10 @@ class ConversationScreen(ModalScreen[None]):
             self.dismiss()
 
 
-class ConversationVerbs(GroupVerbs):
-    """A screen about one group that can show its whole conversation."""
+class ConversationActions(ScreenPart):
+    """Reads the whole request of the group on screen, and shows it on demand."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
+    BINDINGS: ClassVar[Sequence[BindingType]] = (
         Binding(
             "i",
             "conversation",
@@ -188,44 +189,47 @@ class ConversationVerbs(GroupVerbs):
             id="group.conversation",
             tooltip="System prompt, tools, earlier turns, tool calls and results; folds, searches",
         ),
-    ]
+    )
 
-    entries: Sequence[Entry] = ()
-    """The request of the group on screen; empty while it is not read."""
-    _entries_of: str | None = None
-    """Id of the group whose request was asked for last."""
+    def __init__(self, screen: ConsoleScreen, target: GroupTarget) -> None:
+        super().__init__(screen)
+        self._target = target
+        self.entries: Sequence[Entry] = ()
+        """The request of the group on screen; empty until it is read."""
+        self._entries_of: str | None = None
+        """Id of the group whose request was read last."""
 
-    def read_conversation(self) -> None:
+    def read(self) -> None:
         """Read the request of the group on screen from the journal, once for each group."""
-        group = self.group
+        group = self._target.group
         if group is None or self._entries_of == group.group_id:
             return
         self._entries_of, self.entries = group.group_id, ()
-        self._fetch_conversation(group.group_id)
+        self._read(group.group_id)
 
-    @work(group="conversation", exclusive=True, exit_on_error=False)
-    async def _fetch_conversation(self, group_id: str) -> None:
+    @in_background("conversation", exclusive=True)
+    async def _read(self, group_id: str) -> None:
         try:
-            found = conversation(await self.session.group_events(group_id))
+            entries = conversation(await self.session.group_events(group_id))
         except AjetError:
-            return  # the key asks again, and says why it cannot be read
-        if group_id == self._entries_of and self.is_mounted:
-            self.entries = found
-            self.update_view(EVERYTHING)
+            return  # the key reads it again, and reports the cause
+        if group_id == self._entries_of and self.screen.is_mounted:
+            self.entries = entries
+            self.screen.update_view(EVERYTHING)
 
-    @work(group="question", exclusive=True, exit_on_error=False)
+    @in_background("question", exclusive=True)
     async def action_conversation(self) -> None:
         """Read the request again and show all of it."""
-        group = self.group
+        group = self._target.group
         if group is None:
             return
         try:
-            found = conversation(await self.session.group_events(group.group_id))
+            entries = conversation(await self.session.group_events(group.group_id))
         except AjetError as error:
             self.host.say(f"The conversation cannot be read: {error}", "error")
             return
-        if not found:
-            self.host.say("The request of this group is not kept", "warning")
+        if not entries:
+            self.host.say("The request of this group is no longer stored", "warning")
             return
         turn = f", turn {group.turns}" if group.turns else ""
-        await self.app.push_screen_wait(ConversationScreen(f"Conversation{turn}", found))
+        await self.host.push_screen_wait(ConversationScreen(f"Conversation{turn}", entries))

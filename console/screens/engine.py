@@ -13,12 +13,13 @@ from console.models.available_commands import Offer, offers, possible
 from console.models.consequences import loss
 from console.screens.base import ConsoleScreen
 from console.screens.job import JobScreen
+from console.screens.run_command import run_available
 from console.screens.server_detail import InsideScreen
 from console.session.app_state import EVERYTHING, Session
-from console.shell.palette import give
+from console.text.sections import Room
 from console.views.engine import no_server, processes, server_panel
 from console.widgets.checkpoints import CheckpointPanel
-from console.widgets.section import Room, Section
+from console.widgets.section import Section
 from core.commands import COMMANDS
 
 ANYWHERE = ("engine.resume", "engine.save")
@@ -299,7 +300,7 @@ class EngineScreen(ConsoleScreen):
     def action_everywhere(self, name: str) -> None:
         """The same order to every server it makes sense for."""
         if (offer := self._for_all(name)) is not None:
-            give(self.host, offer)
+            run_available(self.host, offer)
 
     def _args(self, preset: object = None) -> dict[str, Any]:
         args: dict[str, Any] = {"server": self.target_server}
@@ -311,7 +312,7 @@ class EngineScreen(ConsoleScreen):
         if COMMANDS[name].danger:
             self._ask_first(name, **args)
         else:
-            self.run_command(name, **args)
+            self.host.run_command(name, **args)
 
     def _kept(self, name: str) -> Offer | None:
         """The order about checkpoints that a key gives now; None when it makes no sense."""
@@ -334,7 +335,7 @@ class EngineScreen(ConsoleScreen):
         """Save, resume, go back, prune: asks for what is missing, then for what it costs."""
         offer = self._kept(name)
         if offer is not None:
-            give(self.host, offer)
+            run_available(self.host, offer)
 
     def action_restart(self, role: str) -> None:
         """Start a process again; asks while it lives."""
@@ -343,7 +344,7 @@ class EngineScreen(ConsoleScreen):
         if child is not None and child.pid is not None:
             self._ask_first(name)
         else:
-            self.run_command(name)
+            self.host.run_command(name)
 
     def _ask_first(self, name: str, /, **args: Any) -> None:
         self.app.run_worker(

@@ -1,29 +1,252 @@
-"""One group: candidates beside each other, what they earned and why; digits vote."""
+"""One group: candidates beside each other, their rewards and why; digits vote."""
 
 from collections.abc import Callable
 from typing import ClassVar
 
-from textual import events, work
+from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
 from ajet_swarm.common.errors import AjetError
 from console.models.ballot import Ballot
-from console.screens.conversation import ConversationVerbs
-from console.screens.group_actions import digit_bindings
+from console.models.group_text import whole_texts
+from console.screens.base import ConsoleScreen
+from console.screens.conversation import ConversationActions
+from console.screens.group_actions import WRITING, GroupActions, GroupTarget, digit_bindings
+from console.screens.parts import (
+    ActionKeys,
+    ScreenPart,
+    bind_actions,
+    in_background,
+    merge_bindings,
+)
 from console.screens.rater import cast_vote, under_name
 from console.screens.tokens import TokensScreen
 from console.session.app_state import EVERYTHING
+from console.session.group_facts import answered
 from console.text.server_color import group_color
-from console.views.candidate import whole_texts
 from console.views.conversation import context_words
-from console.views.group import answered
 from console.widgets.candidates import Candidates
 from console.widgets.group_detail import GroupDetail
 from core.state import Group
 
+_KEYS: list[BindingType] = [
+    *digit_bindings("vote", "Best", "That answer is best: 1, the others 0"),
+    Binding("t", "tie", "Tie", id="group.tie", tooltip="No preference: a dead group"),
+    Binding("b", "bad", "Bad", id="group.bad", tooltip="All are bad: a dead group"),
+    Binding("r", "raw", "Raw", show=False, id="group.raw", tooltip="Whole texts as they came"),
+    Binding(
+        "z",
+        "fold",
+        "Fold",
+        show=False,  # what is folded names the key
+        id="group.fold",
+        tooltip="Query, reasoning, traceback",
+    ),
+    Binding(
+        "p",
+        "tokens",
+        "Tokens",
+        id="group.tokens",
+        tooltip="Each token of this candidate with its log-probs",
+    ),
+    Binding(
+        "d",
+        "diff",
+        "Diff",
+        show=False,
+        id="group.diff",
+        tooltip="What the other answers say differently from this one, by words",
+    ),
+    Binding("left,h", "step(-1)", "Candidate to the left", show=False),
+    Binding("right,l,tab", "step(1)", "Candidate to the right", show=False),
+    Binding("up,k", "scroll_card(-1)", "Up", show=False),
+    Binding("down,j", "scroll_card(1)", "Down", show=False),
+    Binding("pageup", "scroll_card(-10)", "Page up", show=False),
+    Binding("pagedown,space", "scroll_card(10)", "Page down", show=False),
+    Binding("left_square_bracket", "other(1)", "Newer group", show=False, key_display="["),
+    Binding("right_square_bracket", "other(-1)", "Older group", show=False, key_display="]"),
+    Binding("escape", "leave", "Back", id="group.leave"),
+]
 
-class GroupScreen(ConversationVerbs):
+
+class ShownGroup(GroupTarget):
+    """The group of the detail screen; as last seen once it is no longer in memory."""
+
+    def __init__(
+        self,
+        screen: ConsoleScreen,
+        group_id: str,
+        others: list[str] | None,
+        find: Callable[[str], Group | None] | None,
+    ) -> None:
+        super().__init__(screen)
+        self.group_id = group_id
+        self._others = others or [group_id]
+        self._find_group = find
+        self._last: Group | None = None
+
+    @property
+    def group(self) -> Group | None:
+        """The group on screen."""
+        group = self._find(self.group_id)
+        if group is None and self._last is not None and self._last.group_id == self.group_id:
+            return self._last
+        self._last = group
+        return group
+
+    def _find(self, group_id: str) -> Group | None:
+        if self._find_group is not None:
+            return self._find_group(group_id)
+        return self._screen.session.group(group_id)
+
+    def step(self, by: int) -> bool:
+        """Move to the next group of the list that is in memory, 1 to a newer one."""
+        ids = [name for name in self._others if self._find(name) is not None]
+        if self.group_id not in ids:
+            return False
+        place = ids.index(self.group_id) - by
+        if not 0 <= place < len(ids):
+            return False
+        self.group_id = ids[place]
+        return True
+
+    @property
+    def detail(self) -> GroupDetail:
+        """The widget that shows the group."""
+        return self._screen.query_one(GroupDetail)
+
+    @property
+    def candidate(self) -> int:
+        """Index of the selected candidate."""
+        return self.detail.selected
+
+    def whole_text(self, index: int) -> str:
+        """Return the whole text of a candidate when it was fetched."""
+        return self.detail.whole(index)
+
+
+class GroupVotes(ScreenPart):
+    """Votes on the group of the detail screen."""
+
+    def __init__(self, screen: ConsoleScreen, actions: GroupActions) -> None:
+        super().__init__(screen)
+        self._actions = actions
+        self._armed = ""
+        """The vote that a second press of its key sends."""
+
+    def disarm(self, key: str = "") -> None:
+        """Require two presses again, unless `key` may be the second one."""
+        if key not in ("t", "b"):
+            self._armed = ""
+
+    def action_vote(self, digit: int) -> None:
+        """Vote for the answer with that number."""
+        group = self._actions.target.group
+        if group is None:
+            return
+        index = digit - 1
+        if index not in answered(group):
+            self.host.say(f"There is no answer {digit} to vote for", "warning")
+            return
+        self._rate("best", order=[index])
+
+    def action_tie(self) -> None:
+        """Vote for no preference, with the second press."""
+        self._twice("tie", "A tie: all rewards 0.5, a dead group. Press t again to send")
+
+    def action_bad(self) -> None:
+        """Vote that all answers are bad, with the second press."""
+        self._twice("bad", "All bad: all rewards 0, a dead group. Press b again to send")
+
+    def _twice(self, rating: str, warning: str) -> None:
+        if self._actions.target.group is None:
+            return
+        if self._armed != rating:
+            self._armed = rating
+            self.host.say(warning, "warning")
+            return
+        self._armed = ""
+        self._rate(rating)
+
+    def _rate(self, rating: str, **args: list[int]) -> None:
+        group = self._actions.target.group
+        if group is None:
+            return
+        note = Ballot(group, blind=False).note()
+        vote = {"group_id": group.group_id, "rating": rating, "note": note, **args}
+
+        async def send() -> None:
+            outcome = await cast_vote(self.host, group.query, **vote, **self._actions.rater_args())
+            if outcome.message and not outcome.ok:
+                self.host.say(outcome.message, "error")
+
+        def cast() -> None:
+            self.screen.run_worker(send(), name="vote", group="votes", exit_on_error=False)
+
+        under_name(self.screen, cast)
+
+
+class GroupPage(ScreenPart):
+    """Selects, scrolls, folds and compares the candidates of the detail screen."""
+
+    def __init__(self, screen: ConsoleScreen, target: ShownGroup) -> None:
+        super().__init__(screen)
+        self._target = target
+
+    @property
+    def _detail(self) -> GroupDetail:
+        return self._target.detail
+
+    def action_step(self, by: int) -> None:
+        """Select another candidate."""
+        cards = self._detail.candidates
+        if cards.cards:
+            self._detail.select((self._detail.selected + by) % len(cards.cards))
+
+    def action_scroll_card(self, rows: int) -> None:
+        """Scroll the selected candidate."""
+        self._detail.candidates.scroll_selected(rows)
+
+    def action_fold(self) -> None:
+        """Unfold, or fold again."""
+        self._detail.toggle_fold()
+        self.screen.update_view(EVERYTHING)
+
+    def action_tokens(self) -> None:
+        """Show the token log of the selected candidate."""
+        self.host.push_screen(TokensScreen(self._target.group_id, self._target.candidate))
+
+    def action_diff(self) -> None:
+        """Compare the others with the selected candidate, or stop comparing."""
+        detail = self._detail
+        detail.base = detail.selected if detail.base is None else None
+        self.screen.update_view(EVERYTHING)
+        if detail.base is not None and not detail.candidates.side_by_side:
+            self.action_step(1)  # the base itself shows no difference
+
+    def action_raw(self) -> None:
+        """Show whole texts as they came, or rendered Markdown."""
+        detail = self._detail
+        detail.raw = not detail.raw
+        self.screen.update_view(EVERYTHING)
+        group = self._target.group
+        if detail.raw and group is not None and not detail.whole(detail.selected):
+            self._fetch(group.group_id)
+
+    @in_background("whole", exclusive=True)
+    async def _fetch(self, group_id: str) -> None:
+        try:
+            group_events = await self.session.group_events(group_id)
+        except AjetError as error:
+            self.host.say(f"The whole text cannot be read: {error}", "error")
+            return
+        if group_id == self._target.group_id and self.screen.is_mounted:
+            self._detail.take_whole(*whole_texts(group_events))
+            self.screen.update_view(EVERYTHING)
+
+
+class GroupScreen(ConsoleScreen):
     """The detail of one group, above the list it was opened from."""
 
     area: ClassVar[str] = "Group"
@@ -35,7 +258,6 @@ class GroupScreen(ConversationVerbs):
         "would be if the group were sent now."
     )
     digits_vote: ClassVar[bool] = True
-    quiet: ClassVar[bool] = True
     first_keys: tuple[str, ...] = ("vote(1)", "tie", "bad")
     spare_keys: ClassVar[tuple[str, ...]] = (
         "diff",
@@ -47,67 +269,36 @@ class GroupScreen(ConversationVerbs):
         "rescore",
         "rerun",
     )
-    BINDINGS: ClassVar[list[BindingType]] = [
-        *digit_bindings("vote", "Best", "That answer is best: 1, the others 0"),
-        Binding("t", "tie", "Tie", id="group.tie", tooltip="No preference: a dead group"),
-        Binding("b", "bad", "Bad", id="group.bad", tooltip="All are bad: a dead group"),
-        Binding("r", "raw", "Raw", show=False, id="group.raw", tooltip="Whole texts as they came"),
-        Binding(
-            "z",
-            "fold",
-            "Fold",
-            show=False,  # what is folded names the key
-            id="group.fold",
-            tooltip="Query, reasoning, traceback",
-        ),
-        Binding(
-            "p",
-            "tokens",
-            "Tokens",
-            id="group.tokens",
-            tooltip="Each token of this candidate with its log-probs",
-        ),
-        Binding(
-            "d",
-            "diff",
-            "Diff",
-            show=False,
-            id="group.diff",
-            tooltip="What the other answers say differently from this one, by words",
-        ),
-        Binding("left,h", "step(-1)", "Candidate to the left", show=False),
-        Binding("right,l,tab", "step(1)", "Candidate to the right", show=False),
-        Binding("up,k", "scroll_card(-1)", "Up", show=False),
-        Binding("down,j", "scroll_card(1)", "Down", show=False),
-        Binding("pageup", "scroll_card(-10)", "Page up", show=False),
-        Binding("pagedown,space", "scroll_card(10)", "Page down", show=False),
-        Binding("left_square_bracket", "other(1)", "Newer group", show=False, key_display="["),
-        Binding("right_square_bracket", "other(-1)", "Older group", show=False, key_display="]"),
-        Binding("escape", "leave", "Back", id="group.leave"),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = merge_bindings(
+        GroupActions.BINDINGS, ConversationActions.BINDINGS, _KEYS
+    )
 
     def __init__(
         self,
         group_id: str,
         others: list[str] | None = None,
-        known: Callable[[str], Group | None] | None = None,
+        find: Callable[[str], Group | None] | None = None,
         candidate: int | None = None,
     ) -> None:
         """Show a group.
 
         Args:
-            group_id: Which one.
-            others: Those that `[` and `]` lead to, from the newest.
-            known: Finds a group by its id; what the session knows when left out.
-            candidate: Which one is selected first; the winner when left out.
+            group_id: Id of the group.
+            others: Ids that `[` and `]` lead to, newest first.
+            find: Returns a group by its id; from the session when left out.
+            candidate: Index of the candidate that is selected first; the winner when left out.
         """
         super().__init__()
-        self._group_id = group_id
-        self._others = others or [group_id]
-        self._known = known
-        self._last: Group | None = None
-        self._armed = ""
-        self._first = candidate
+        self.target = ShownGroup(self, group_id, others, find)
+        self.group_actions = GroupActions(self, self.target, self._show_success)
+        self.conversation = ConversationActions(self, self.target)
+        self.votes = GroupVotes(self, self.group_actions)
+        self.page = GroupPage(self, self.target)
+        self.keys = ActionKeys(
+            self, WRITING, self.group_actions.obstacle, lambda: self.target.group is not None
+        )
+        self._first_candidate = candidate
+        bind_actions(self, self.group_actions, self.conversation, self.votes, self.page)
 
     def compose_body(self) -> ComposeResult:
         """The detail."""
@@ -115,172 +306,50 @@ class GroupScreen(ConversationVerbs):
 
     @property
     def target_group(self) -> str | None:
-        """The group on screen."""
-        return self._group_id
+        """Id of the group on screen."""
+        return self.target.group_id
 
-    @property
-    def group(self) -> Group | None:
-        """The group on screen; as it was last seen when it has fallen out of memory since."""
-        found = self._find(self._group_id)
-        if found is None and self._last is not None and self._last.group_id == self._group_id:
-            return self._last
-        self._last = found
-        return found
-
-    def _find(self, group_id: str) -> Group | None:
-        return self._known(group_id) if self._known else self.session.group(group_id)
-
-    @property
-    def detail(self) -> GroupDetail:
-        """The widget that shows it."""
-        return self.query_one(GroupDetail)
-
-    @property
-    def candidate(self) -> int:
-        """The selected candidate."""
-        return self.detail.selected
-
-    def whole_text(self, index: int) -> str:
-        """The whole text when it was fetched."""
-        return self.detail.whole(index)
+    def _show_success(self, message: str) -> None:
+        """Show no toast: the group on screen shows the outcome."""
 
     def update_view(self, dirty: frozenset[str]) -> None:
         """Paint the group when it, or its clock, has changed."""
-        if dirty.isdisjoint({"*", "clock", f"group:{self._group_id}"}):
+        if dirty.isdisjoint({"*", "clock", f"group:{self.target.group_id}"}):
             return
-        group = self.group
+        group = self.target.group
         if group is None:
-            self.host.say("This group is no longer kept in memory", "warning")
+            self.host.say("This group is no longer in memory", "warning")
             self.dismiss()
             return
-        session = self.session
+        session, detail = self.session, self.target.detail
         color = group_color(session.state, group)
-        self.read_conversation()
-        context = context_words(self.entries, group.turns) or "…"
-        self.detail.show(group, session.now(), color, read_only=session.read_only, context=context)
-        if self._first is not None:
-            self.detail.select(self._first)
-            self._first = None
-        self.refresh_keys()
+        self.conversation.read()
+        context = context_words(self.conversation.entries, group.turns) or "…"
+        detail.show(group, session.now(), color, read_only=session.read_only, context=context)
+        if self._first_candidate is not None:
+            detail.select(self._first_candidate)
+            self._first_candidate = None
+        self.keys.refresh()
 
-    # --- votes -------------------------------------------------------------------------------
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Offer keys that have an effect now."""
+        return self.keys.allows(action)
 
     def on_key(self, event: events.Key) -> None:
-        """A second press of `t` or `b` confirms the first one only when nothing is between."""
-        if event.key not in ("t", "b"):
-            self._armed = ""
-
-    def action_vote(self, digit: int) -> None:
-        """The answer with that number is best."""
-        group = self.group
-        if group is None:
-            return
-        index = digit - 1
-        if index not in answered(group):
-            self.host.say(f"There is no answer {digit} to vote for", "warning")
-            return
-        self._rate("best", order=[index])
-
-    def action_tie(self) -> None:
-        """No preference, after a second press."""
-        self._twice("tie", "A tie: all rewards 0.5, a dead group. t again sends it")
-
-    def action_bad(self) -> None:
-        """All bad, after a second press."""
-        self._twice("bad", "All bad: all rewards 0, a dead group. b again sends it")
-
-    def _twice(self, rating: str, warning: str) -> None:
-        group = self.group
-        if group is None:
-            return
-        if self._armed != rating:
-            self._armed = rating
-            self.host.say(warning, "warning")
-            return
-        self._armed = ""
-        self._rate(rating)
-
-    def _rate(self, rating: str, **args: list[int]) -> None:
-        group = self.group
-        if group is None:
-            return
-        given = {"group_id": group.group_id, "rating": rating, **args}
-        note = Ballot(group, blind=False).note()
-
-        async def send() -> None:
-            outcome = await cast_vote(self.host, group.query, note=note, **given, **self.rater())
-            if outcome.message and not outcome.ok:
-                self.host.say(outcome.message, "error")
-
-        def cast() -> None:
-            self.run_worker(send(), name="vote", group="votes", exit_on_error=False)
-
-        under_name(self, cast)
-
-    # --- looking -----------------------------------------------------------------------------
-
-    def action_step(self, by: int) -> None:
-        """Select another candidate."""
-        cards = self.detail.candidates
-        if cards.cards:
-            self.detail.select((self.detail.selected + by) % len(cards.cards))
+        """A second press of `t` or `b` confirms the first only when no key is between."""
+        self.votes.disarm(event.key)
+        self.keys.explain(event)
 
     def on_candidates_chosen(self, event: Candidates.Chosen) -> None:
-        """A click selects."""
-        self.detail.select(event.place)
-
-    def action_scroll_card(self, rows: int) -> None:
-        """Scroll the selected candidate."""
-        self.detail.candidates.scroll_selected(rows)
-
-    def action_fold(self) -> None:
-        """Unfold, or fold again."""
-        self.detail.toggle_fold()
-        self.update_view(EVERYTHING)
-
-    def action_tokens(self) -> None:
-        """The token log of the selected candidate."""
-        self.app.push_screen(TokensScreen(self._group_id, self.candidate))
-
-    def action_diff(self) -> None:
-        """Compare the others with the selected candidate, or with none again."""
-        detail = self.detail
-        detail.base = detail.selected if detail.base is None else None
-        self.update_view(EVERYTHING)
-        if detail.base is not None and not detail.candidates.side_by_side:
-            self.action_step(1)  # the base itself shows no difference
-
-    def action_raw(self) -> None:
-        """Whole texts as they came, or Markdown made readable."""
-        detail = self.detail
-        detail.raw = not detail.raw
-        self.update_view(EVERYTHING)
-        group = self.group
-        if detail.raw and group is not None and not detail.whole(detail.selected):
-            self._fetch(group.group_id)
-
-    @work(group="whole", exclusive=True, exit_on_error=False)
-    async def _fetch(self, group_id: str) -> None:
-        try:
-            told = await self.session.group_events(group_id)
-        except AjetError as error:
-            self.host.say(f"The whole text cannot be read: {error}", "error")
-            return
-        if group_id == self._group_id and self.is_mounted:
-            self.detail.take_whole(*whole_texts(told))
-            self.update_view(EVERYTHING)
+        """Select the candidate that was clicked."""
+        self.target.detail.select(event.place)
 
     def action_other(self, by: int) -> None:
-        """The next group of the list: 1 is newer."""
-        kept = [one for one in self._others if self._find(one) is not None]
-        if self._group_id not in kept:
-            return
-        place = kept.index(self._group_id) - by
-        if 0 <= place < len(kept):
-            self._group_id = kept[place]
-            self._armed = ""
+        """Show the next group of the list: 1 is newer."""
+        if self.target.step(by):
+            self.votes.disarm()
             self.update_view(EVERYTHING)
 
     def action_leave(self) -> None:
-        """Back to the list."""
+        """Go back to the list."""
         self.dismiss()

@@ -14,12 +14,13 @@ from ajet_swarm.common.text import one_line
 from console.models.job_commands import loss_of_all
 from console.models.job_fields import FieldError
 from console.screens.base import ConsoleScreen
+from console.screens.parts import ScreenPart, bind_actions, in_background
 from console.screens.start_question import first_words
 from console.text.contact import as_ended
 from console.text.format import plural, state_word
+from console.text.lines import Line
 from console.text.server_color import server_color
 from console.text.wrap import wrapped
-from console.views.group import Line
 from console.views.job import changes_said, diff_lines, notice_lines, source_lines
 from console.widgets.editor import EditorError, edit_text
 from console.widgets.job_form import JobForm
@@ -28,6 +29,149 @@ from console.widgets.pane import Pane
 CHECK_DELAY = 0.3
 """Seconds after the last key before a YAML text is looked at."""
 WRITES = frozenset({"save", "apply"})
+
+
+class JobEditor(ScreenPart):
+    """The draft of a job, as fields or as YAML, with its changes and notices."""
+
+    def __init__(self, screen: ConsoleScreen, server: str) -> None:
+        super().__init__(screen)
+        from console.models.job_draft import JobDraft  # it loads the protocol's package
+
+        self.draft = JobDraft()
+        self.as_yaml = False
+        self.about = ""
+        """Help of the field in focus, shown while there is no error."""
+        self.stored = ""
+        """A text that is stored elsewhere: what differs from it would be lost."""
+        self._server = server
+
+    def take(self, text: str, stored: bool = True) -> None:
+        """Show another job.
+
+        Args:
+            text: Its YAML.
+            stored: It is stored elsewhere too.
+        """
+        if stored:
+            self.stored = text
+        self.draft.take(text)
+        self.paint()
+        if self.as_yaml or not self.screen.query_one(JobForm).fill(self.draft.fields()):
+            self._show_yaml(True)
+
+    # --- painting ----------------------------------------------------------------------------
+
+    def paint_head(self) -> None:
+        server = self.session.state.servers.get(self._server)
+        width = max(20, self.screen.size.width - 2)
+        color = server_color(self.session.state, self._server)
+        head: Line = ((" Job of ", "$muted"), (one_line(self._server, 30), f"bold {color}"))
+        if server is not None:
+            word, tone = state_word(as_ended(server, self.session), self.session.as_of)
+            head = (*head, ("  ", ""), (word, f"bold {tone}"))
+        lines = [head]
+        if self.draft.sheet is not None:
+            lines += source_lines(self.draft.sheet, width)
+        self.screen.query_one("#job-head", Pane).show_lines(lines)
+
+    def paint(self) -> None:
+        if not self.screen.is_mounted:
+            return
+        self.paint_head()
+        draft = self.draft
+        field = draft.wrong.field if isinstance(draft.wrong, FieldError) else ""
+        self.screen.query_one(JobForm).mark(frozenset(one.path for one in draft.changes), field)
+        text = f"✖ {draft.said}" if draft.said else self.about
+        tone = "$reward-down" if draft.said else "$muted"
+        self.screen.query_one("#job-about", Pane).show(
+            (text, tone),
+            lambda width: [((f" {line}", tone),) for line in wrapped(text, width - 2)],
+        )
+        sheet, changes, notices = draft.sheet, tuple(draft.changes), draft.notices
+        self.screen.query_one("#job-diff", Pane).show(
+            (id(sheet), changes, notices, self.as_yaml),
+            lambda width: (
+                [*notice_lines(notices, width), *diff_lines(changes, sheet, width)]
+                if sheet is not None
+                else []
+            ),
+        )
+        self.screen.refresh_bindings()
+
+    # --- editing -----------------------------------------------------------------------------
+
+    def read_form(self) -> None:
+        """Put the fields into the draft and check it."""
+        self.draft.edit(self.screen.query_one(JobForm).values())
+        self.paint()
+
+    def action_edit(self) -> None:
+        """Focus the fields, or the text."""
+        if self.as_yaml:
+            self.screen.query_one("#job-yaml", TextArea).focus()
+        else:
+            self.screen.query_one(JobForm).edit()
+
+    def action_yaml(self) -> None:
+        """Switch between fields and the whole YAML."""
+        if not self.as_yaml:
+            self.draft.check()  # an invalid field shows its error in the text too
+            self._show_yaml(True)
+        elif self.read_valid() and self.screen.query_one(JobForm).fill(self.draft.fields()):
+            self._show_yaml(False)
+
+    def _show_yaml(self, shown: bool) -> None:
+        self.as_yaml = shown
+        area = self.screen.query_one("#job-yaml", TextArea)
+        if shown and area.text != self.draft.text:
+            with self.screen.prevent(TextArea.Changed):
+                area.text = self.draft.text
+        area.display = shown
+        self.screen.query_one(JobForm).display = not shown
+        self.about = "Esc leaves the text" if shown else ""
+        self.paint()
+        if shown:
+            area.focus()
+        else:
+            self.screen.set_focus(None)
+
+    def catch_up(self) -> None:
+        """Put what was typed into the draft."""
+        if self.as_yaml:
+            self.draft.take(self.screen.query_one("#job-yaml", TextArea).text)
+            self.paint()
+        else:
+            self.read_form()
+
+    def read_valid(self) -> bool:
+        """Put what was typed into the draft; focus the error and return False when invalid."""
+        self.catch_up()
+        wrong, line = self.draft.wrong, self.draft.wrong_line
+        if isinstance(wrong, FieldError):
+            self.screen.query_one(JobForm).edit(wrong.field)
+        elif wrong is not None and self.as_yaml and line:
+            area = self.screen.query_one("#job-yaml", TextArea)
+            area.move_cursor((line - 1, 0))
+            area.focus()
+        return wrong is None
+
+    def action_take(self, which: str) -> None:
+        """Load the default job, the one for rating by hand, or the one that runs."""
+        sheet = self.draft.sheet
+        if sheet is None:
+            return
+        text = {"default": sheet.default, "hand": sheet.hand, "running": sheet.running}[which]
+        if text:
+            self.take(text)
+
+    @in_background("editor", exclusive=True)
+    async def action_editor(self) -> None:
+        """Open the YAML in the operator's own editor."""
+        try:
+            self.take(await edit_text(self.host, self.draft.text, ".yaml"), stored=False)
+        except EditorError as error:
+            self.host.say(str(error), "error")
 
 
 class JobScreen(ConsoleScreen):
@@ -73,14 +217,9 @@ class JobScreen(ConsoleScreen):
     def __init__(self, server: str) -> None:
         super().__init__()
         self._server = server
-        from console.models.job_draft import JobDraft  # it loads the protocol's package
-
-        self._draft = JobDraft()
-        self._yaml = False
-        self._about = ""
         self._sent_at = 0.0
-        self._kept = ""
-        """A text that is kept elsewhere: what differs from it would be lost."""
+        self.editor = JobEditor(self, server)
+        bind_actions(self, self.editor)
 
     def compose_body(self) -> ComposeResult:
         """Head, form or text, one line of help or error, changes and notices."""
@@ -92,7 +231,7 @@ class JobScreen(ConsoleScreen):
             yield Pane(id="job-diff")
 
     def on_mount(self) -> None:
-        """Read what is known of the server's jobs."""
+        """Read the server's jobs."""
         self.query_one("#job-yaml").display = False
         self._read()
 
@@ -108,227 +247,119 @@ class JobScreen(ConsoleScreen):
         try:
             sheet = await self.session.job(self._server)
         except AjetError as error:
-            self._about = f"The job cannot be read: {error}"
-            self._paint()
+            self.editor.about = f"The job cannot be read: {error}"
+            self.editor.paint()
             return
-        draft = self._draft
+        draft = self.editor.draft
         draft.sheet = sheet
         if not draft.text or (draft.text == saved and draft.shows_secrets):
-            self._take(sheet.saved or sheet.default)
+            self.editor.take(sheet.saved or sheet.default)
         else:
             draft.check()
-            self._paint()
-
-    def _take(self, text: str, kept: bool = True) -> None:
-        """Show another job; `kept` when it can be had again."""
-        if kept:
-            self._kept = text
-        self._draft.take(text)
-        self._paint()
-        if self._yaml or not self.query_one(JobForm).fill(self._draft.fields()):
-            self._show_yaml(True)
+            self.editor.paint()
 
     # --- painting ----------------------------------------------------------------------------
 
     def update_view(self, dirty: frozenset[str]) -> None:
-        """The head follows the server; a job that was sent or saved is read again."""
+        """Paint the head; read the job again when it was sent or saved."""
         if "*" in dirty or f"server:{self._server}" in dirty or "clock" in dirty:
-            self._paint_head()
+            self.editor.paint_head()
             self.refresh_bindings()
-        if f"server:{self._server}" in dirty and self._draft.sheet is not None:
+        if f"server:{self._server}" in dirty and self.editor.draft.sheet is not None:
             server = self.session.state.servers.get(self._server)
             if server is not None and server.job is not None and server.job.at != self._sent_at:
                 self._sent_at = server.job.at
                 self._read()
         if "*" in dirty:
-            self._paint()
-
-    def _paint_head(self) -> None:
-        server = self.session.state.servers.get(self._server)
-        width = max(20, self.size.width - 2)
-        color = server_color(self.session.state, self._server)
-        head: Line = ((" Job of ", "$muted"), (one_line(self._server, 30), f"bold {color}"))
-        if server is not None:
-            word, tone = state_word(as_ended(server, self.session), self.session.as_of)
-            head = (*head, ("  ", ""), (word, f"bold {tone}"))
-        lines = [head]
-        if self._draft.sheet is not None:
-            lines += source_lines(self._draft.sheet, width)
-        self.query_one("#job-head", Pane).show_lines(lines)
-
-    def _paint(self) -> None:
-        if not self.is_mounted:
-            return
-        self._paint_head()
-        draft = self._draft
-        field = draft.wrong.field if isinstance(draft.wrong, FieldError) else ""
-        self.query_one(JobForm).mark(frozenset(one.path for one in draft.changes), field)
-        said = f"✖ {draft.said}" if draft.said else self._about
-        tone = "$reward-down" if draft.said else "$muted"
-        self.query_one("#job-about", Pane).show(
-            (said, tone),
-            lambda width: [((f" {line}", tone),) for line in wrapped(said, width - 2)],
-        )
-        sheet, changes, notices = draft.sheet, tuple(draft.changes), draft.notices
-        self.query_one("#job-diff", Pane).show(
-            (id(sheet), changes, notices, self._yaml),
-            lambda width: (
-                [*notice_lines(notices, width), *diff_lines(changes, sheet, width)]
-                if sheet is not None
-                else []
-            ),
-        )
-        self.refresh_bindings()
+            self.editor.paint()
 
     # --- editing -----------------------------------------------------------------------------
 
     def on_job_form_entered(self, event: JobForm.Entered) -> None:
         """Say what the field is for."""
-        self._about = f"{event.field.label}: {event.field.about}"
-        self._paint()
+        self.editor.about = f"{event.field.label}: {event.field.about}"
+        self.editor.paint()
 
     def on_job_form_edited(self) -> None:
-        """Put the fields into the job, and look at it."""
-        self._draft.edit(self.query_one(JobForm).values())
-        self._paint()
+        """Put the fields into the draft."""
+        self.editor.read_form()
 
     @work(group="yaml", exclusive=True, exit_on_error=False)
     async def on_text_area_changed(self, event: TextArea.Changed) -> None:
-        """Look at the YAML once the typing rests."""
-        if self._yaml and event.text_area.text != self._draft.text:
+        """Check the YAML once typing pauses."""
+        if self.editor.as_yaml and event.text_area.text != self.editor.draft.text:
             await asyncio.sleep(CHECK_DELAY)
-            self._catch_up()
+            self.editor.catch_up()
 
     def on_input_submitted(self) -> None:
         """Enter in a field leaves the form; saving and applying are keys of their own."""
         self.set_focus(None)
 
-    def action_edit(self) -> None:
-        """Go to the fields, or into the text."""
-        if self._yaml:
-            self.query_one("#job-yaml", TextArea).focus()
-        else:
-            self.query_one(JobForm).edit()
-
-    def action_yaml(self) -> None:
-        """Fields or the whole YAML."""
-        if not self._yaml:
-            self._draft.check()  # what a field cannot have stays behind with it
-            self._show_yaml(True)
-        elif self._caught_up() and self.query_one(JobForm).fill(self._draft.fields()):
-            self._show_yaml(False)
-
-    def _show_yaml(self, shown: bool) -> None:
-        self._yaml = shown
-        area = self.query_one("#job-yaml", TextArea)
-        if shown and area.text != self._draft.text:
-            with self.prevent(TextArea.Changed):
-                area.text = self._draft.text
-        area.display = shown
-        self.query_one(JobForm).display = not shown
-        self._about = "Esc leaves the text" if shown else ""
-        self._paint()
-        if shown:
-            area.focus()
-        else:
-            self.set_focus(None)
-
-    def _catch_up(self) -> None:
-        """Take what was typed just now."""
-        if self._yaml:
-            self._draft.take(self.query_one("#job-yaml", TextArea).text)
-            self._paint()
-        else:
-            self.on_job_form_edited()
-
-    def _caught_up(self) -> bool:
-        """The same; False, with the cursor at the fault, when it cannot be sent."""
-        self._catch_up()
-        wrong, line = self._draft.wrong, self._draft.wrong_line
-        if isinstance(wrong, FieldError):
-            self.query_one(JobForm).edit(wrong.field)
-        elif wrong is not None and self._yaml and line:
-            area = self.query_one("#job-yaml", TextArea)
-            area.move_cursor((line - 1, 0))
-            area.focus()
-        return wrong is None
-
-    def action_take(self, which: str) -> None:
-        """The default job, the one for rating by hand, or the one that runs."""
-        sheet = self._draft.sheet
-        if sheet is None:
-            return
-        text = {"default": sheet.default, "hand": sheet.hand, "running": sheet.running}[which]
-        if text:
-            self._take(text)
-
-    @work(group="editor", exclusive=True, exit_on_error=False)
-    async def action_editor(self) -> None:
-        """The YAML in the operator's own editor."""
-        try:
-            self._take(await edit_text(self.host, self._draft.text, ".yaml"), kept=False)
-        except EditorError as error:
-            self.host.say(str(error), "error")
-
     # --- orders ------------------------------------------------------------------------------
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Only what makes sense now."""
+        """Offer keys that have an effect now."""
         server = self.session.state.servers.get(self._server)
-        if action in WRITES and (self.session.read_only or self._draft.sheet is None):
+        if action in WRITES and (self.session.read_only or self.editor.draft.sheet is None):
             return False
         if action == "apply":
             if server is None or server.state == "OBSERVING":
                 return False
             return parameters != (True,) or len(self.session.state.servers) > 1
         if action == "take" and parameters == ("running",):
-            return self._draft.sheet is not None and self._draft.sheet.whole
+            return self.editor.draft.sheet is not None and self.editor.draft.sheet.whole
         return True
 
     @work(group="command", exit_on_error=False)
     async def action_save(self) -> None:
-        """Keep it for the next start."""
-        if not self._caught_up():
+        """Save the job for the next start."""
+        if not self.editor.read_valid():
             return
-        if await self.host.order("engine.job", server=self._server, job=self._draft.text):
-            self._kept = self._draft.base = self._draft.text
-            self._read(self._draft.text)
+        if await self.host.order("engine.job", server=self._server, job=self.editor.draft.text):
+            self.editor.stored = self.editor.draft.base = self.editor.draft.text
+            self._read(self.editor.draft.text)
 
     @work(group="command", exit_on_error=False)
     async def action_apply(self, everywhere: bool = False) -> None:
-        """Put it into force, here or on every server."""
-        if not self._caught_up():
+        """Apply the job, on this server or on every one."""
+        if not self.editor.read_valid():
             return
         names = list(self.session.state.servers) if everywhere else [self._server]
         cost = loss_of_all(self.session, "engine.apply", tuple(names))
-        body = f"{changes_said(self._draft.changes)}\n\n{cost}"
+        body = f"{changes_said(self.editor.draft.changes)}\n\n{cost}"
         where = one_line(names[0], 30) if len(names) == 1 else plural(len(names), "server")
         known = [self.session.state.servers.get(name) for name in names]
         first = any(one is not None and one.job is None for one in known)
-        model, detail = self._draft.first_job() if first else ("", "")
+        model, detail = self.editor.draft.first_job() if first else ("", "")
         if detail:
             body = f"{cost}\n\n{first_words(model)}"
         if not await self.host.confirm(f"Apply the job to {where}?", body, "Apply", detail):
             return
         for name in names:
-            self.run_command("engine.apply", server=name, job=self._draft.text)
+            self.host.run_command("engine.apply", server=name, job=self.editor.draft.text)
         if self.is_attached:
             self.dismiss()
 
     def action_leave(self) -> None:
-        """Out of a field, else back to the engines."""
+        """Leave the field, else the screen."""
         if self.focused is not None:
             self.set_focus(None)
         elif self.may_go():
             self.dismiss()
 
     def may_go(self) -> bool:
-        """At once while nothing would be lost; else it asks."""
-        if self.session.read_only or self._draft.sheet is None:
+        """Return whether nothing would be lost; else ask, and close when that is confirmed."""
+        if self.session.read_only or self.editor.draft.sheet is None:
             return True
-        self._catch_up()
-        lost = self._draft.differs(self._kept)
+        self.editor.catch_up()
+        lost = self.editor.draft.differs(self.editor.stored)
         if lost:
             body = "What was changed here is neither saved (s) nor applied (a): it would be lost."
-            self.leave_after(f"Leave the job of {one_line(self._server, 30)}?", body)
+            self._leave_after(f"Leave the job of {one_line(self._server, 30)}?", body)
         return not lost
+
+    @work(group="question", exclusive=True, exit_on_error=False)
+    async def _leave_after(self, title: str, body: str) -> None:
+        """Close the screen once the operator has confirmed the loss."""
+        if await self.host.confirm(title, body, "Leave"):
+            self.dismiss()

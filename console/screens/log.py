@@ -14,9 +14,10 @@ from console.screens.base import ConsoleScreen
 from console.session.app_state import Session
 from console.session.logs import LEVELS, SOURCES, LogLine
 from console.text.format import plural
+from console.text.sections import Room, heading, lines
 from console.text.wrap import wrapped
 from console.widgets.log_view import LogView, matches
-from console.widgets.section import TALL, Room, Section, heading, lines
+from console.widgets.section import TALL, Section
 
 _ROWS, _ROWS_TALL = 3, 6
 """Rows the line under the cursor gets, on a small and on a tall terminal."""

@@ -1,24 +1,90 @@
-"""A screen whose marked groups can be given one order together."""
+"""The groups that carry the mark: which action to take on them, and carrying it out."""
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from textual import work
+from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.screen import ModalScreen
+from textual.widgets import OptionList, Static
+from textual.widgets.option_list import Option
 
 from ajet_swarm.common.errors import AjetError
-from console.models.bulk import BulkVerb, verbs, winner_text
-from console.screens.bulk import BulkScreen
-from console.screens.dialogs.abort import AbortScreen
-from console.screens.group_actions import GroupVerbs
+from console.models.bulk import BULK, BulkVerb, verbs, winner_text
+from console.screens.dialogs.abort import TALL, AbortScreen
+from console.screens.parts import ScreenPart, in_background
 from console.text.curl import curl_of
 from console.text.format import plural
 from core.state import Group
 
 
-class MarkedVerbs(GroupVerbs):
-    """Points at one group, and knows those that carry the mark."""
+class BulkScreen(ModalScreen[BulkVerb | None]):
+    """Asks which action to take; each has the key that it has for one group."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
+        *(Binding(verb.key, f"choose({verb.key!r})", verb.title, show=False) for verb in BULK),
+        Binding("escape", "leave", "Leave", id="bulk.leave"),
+    ]
+
+    def __init__(self, groups: Sequence[Group], now: float, verbs: Sequence[BulkVerb]) -> None:
+        super().__init__()
+        self._verbs = verbs
+        self._count = len(groups)
+        self._counts = {verb.key: len(verb.fits(groups, now)) for verb in verbs}
+
+    def compose(self) -> ComposeResult:
+        """The number of marked groups, and the actions."""
+        with Vertical(classes="dialog"):
+            yield Static(plural(self._count, "marked group"), markup=False, classes="dialog-title")
+            yield OptionList(
+                *(
+                    Option(self._row(verb), id=verb.action, disabled=not self._counts[verb.key])
+                    for verb in self._verbs
+                ),
+                markup=False,
+                compact=True,
+            )
+            asks = any(verb.question for verb in self._verbs)
+            more = ". A question states what is lost" if asks else ""
+            yield Static(
+                f"A key or Enter chooses, Esc cancels{more}", markup=False, classes="dialog-hint"
+            )
+
+    def on_mount(self) -> None:
+        """Save rows on a small terminal."""
+        self.set_class(self.app.size.height < TALL, "-tight")
+
+    def _row(self, verb: BulkVerb) -> str:
+        count = self._counts[verb.key]
+        fits = "all" if count == self._count else f"{count} of {self._count}"
+        return f"{verb.key}  {verb.title:<16} {fits if count else 'none'}"
+
+    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+        """Choose with Enter or a click."""
+        event.stop()
+        verbs = {verb.action: verb for verb in self._verbs}
+        self.dismiss(verbs.get(event.option.id or ""))
+
+    def action_choose(self, key: str) -> None:
+        """Choose an action by its key."""
+        verb = next((one for one in self._verbs if one.key == key), None)
+        if verb is None:
+            return
+        if self._counts[key]:
+            self.dismiss(verb)
+        else:
+            self.app.notify(f"{verb.title} applies to none of them", severity="warning")
+
+    def action_leave(self) -> None:
+        """Cancel."""
+        self.dismiss(None)
+
+
+class MarkedActions(ScreenPart):
+    """One action on all groups that carry the mark."""
+
+    BINDINGS: ClassVar[Sequence[BindingType]] = (
         Binding(
             "semicolon",
             "marked",
@@ -27,28 +93,20 @@ class MarkedVerbs(GroupVerbs):
             id="requests.marked",
             tooltip="One order for all groups that carry the mark",
         ),
-    ]
+    )
 
     @property
     def marked(self) -> list[Group]:
         """The groups that carry the mark, oldest first."""
         return [group for group in self.session.state.groups.values() if group.marked]
 
-    def obstacle(self, action: str) -> str | None:
-        """`;` needs marks; who only looks on may copy what others have marked."""
-        if action == "marked":
-            return None if self.marked else "No group is marked: m marks the one under the cursor"
-        return super().obstacle(action)
+    def obstacle(self) -> str | None:
+        """Return why nothing can be done to marked groups now; None when something can."""
+        return None if self.marked else "No group is marked: m marks the one under the cursor"
 
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """To copy is no order."""
-        if action == "marked":
-            return self.obstacle(action) is None
-        return super().check_action(action, parameters)
-
-    @work(group="question", exclusive=True, exit_on_error=False)
+    @in_background("question", exclusive=True)
     async def action_marked(self) -> None:
-        """Choose a verb for all marked groups, name the loss once, do it one by one."""
+        """Choose an action for all marked groups, state the loss once, do it one by one."""
         offered = verbs(read_only=self.session.read_only)
         now = self.session.now()
         verb = await self.host.push_screen_wait(BulkScreen(self.marked, now, offered))
@@ -58,7 +116,7 @@ class MarkedVerbs(GroupVerbs):
         if not verb.command:
             await self._copy_all(verb, groups)
             return
-        args = await self._asked(verb, groups)
+        args = await self._ask_args(verb, groups)
         if args is None:
             return
         done, refused = 0, []
@@ -67,32 +125,32 @@ class MarkedVerbs(GroupVerbs):
             done += outcome.ok
             if not outcome.ok:
                 refused.append(outcome.message)
-        told = f"{verb.title}: {done} of {plural(len(groups), 'marked group')}"
+        report = f"{verb.title}: {done} of {plural(len(groups), 'marked group')}"
         if refused:
-            told += f". {refused[0]}"
-        self.host.say(told, "warning" if refused else "information")
+            report += f". {refused[0]}"
+        self.host.say(report, "warning" if refused else "information")
 
     async def _copy_all(self, verb: BulkVerb, groups: list[Group]) -> None:
-        """Put something of each group on the clipboard, parted by a blank line."""
+        """Copy the winner or the request of each group, separated by blank lines."""
         url, texts = self.session.state.proxy_url, []
         try:
             for group in groups:
-                told = await self.session.group_events(group.group_id)
-                text = curl_of(told, url) if verb.action == "curl" else winner_text(group, told)
+                events = await self.session.group_events(group.group_id)
+                text = curl_of(events, url) if verb.action == "curl" else winner_text(group, events)
                 texts += [text] if text else []
         except AjetError as error:
             self.host.say(f"{verb.title}: nothing copied: {error}", "error")
             return
         what = "request" if verb.action == "curl" else "answer"
         if not texts:
-            self.host.say(f"{verb.title}: no {what} is kept", "warning")
+            self.host.say(f"{verb.title}: no {what} is stored", "warning")
             return
         how = " as curl" if verb.action == "curl" else ""
         short = f" of {plural(len(groups), 'group')}" if len(texts) < len(groups) else ""
         self.host.copy("\n\n".join(texts), f"{plural(len(texts), what)}{short} copied{how}")
 
-    async def _asked(self, verb: BulkVerb, groups: list[Group]) -> dict[str, Any] | None:
-        """The arguments of a verb, once the operator has said yes; None keeps things as they are.
+    async def _ask_args(self, verb: BulkVerb, groups: list[Group]) -> dict[str, Any] | None:
+        """Return the arguments of an action, once it is confirmed; None when it is canceled.
 
         An abort takes a reason, a note its text.
         """
@@ -102,8 +160,8 @@ class MarkedVerbs(GroupVerbs):
             reason = await self.host.push_screen_wait(AbortScreen(title, body))
             return None if reason is None else ({"reason": reason} if reason else {})
         if verb.ask:
-            given = await self.host.ask(title, "Empty clears it")
-            return None if given is None else {verb.ask: given}
+            answer = await self.host.ask(title, "Empty clears it")
+            return None if answer is None else {verb.ask: answer}
         if body and not await self.host.confirm(title, body, verb.title):
             return None
         return dict(verb.args)

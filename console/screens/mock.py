@@ -15,13 +15,14 @@ from textual.widgets import Input
 from ajet_swarm.common.text import plain
 from console.models.datasets import SHIPPED, field_text
 from console.models.preview import previews
+from console.models.stalls import stall_words
 from console.screens.base import ConsoleScreen
 from console.screens.group import GroupScreen
 from console.screens.group_actions import WRITING
+from console.text.lines import EMPTY, Line
 from console.text.wrap import wrapped
-from console.views.group import EMPTY, Line
 from console.views.mock import asked, problem_lines, progress_text, share, summary_lines
-from console.views.rating import bar_pieces, stall_words
+from console.views.rating import bar_pieces
 from console.widgets.dataset_picker import DatasetPicker
 from console.widgets.dataset_preview import DatasetPane, preview_lines
 from console.widgets.dataset_results import ResultList
@@ -270,7 +271,7 @@ class MockScreen(ConsoleScreen):
             self._refuse("dataset", f"The dataset {preview.error}")
             return
         self._say("")
-        self.run_command("mock.start", **args, **more)
+        self.host.run_command("mock.start", **args, **more)
 
     def _refuse(self, field: str, why: str) -> None:
         """Say why it does not start. The keys stay keys: `e` is the way into the field."""
@@ -279,15 +280,15 @@ class MockScreen(ConsoleScreen):
 
     def action_pause(self) -> None:
         """Send nothing more until it is resumed."""
-        self.run_command("mock.pause")
+        self.host.run_command("mock.pause")
 
     def action_resume(self) -> None:
         """Go on."""
-        self.run_command("mock.resume")
+        self.host.run_command("mock.resume")
 
     def action_stop(self) -> None:
         """End after what is in flight."""
-        self.run_command("mock.stop")
+        self.host.run_command("mock.stop")
 
 
 class _Side(DatasetPane):

@@ -13,10 +13,11 @@ from console.models.alerts import Way, by_need, way_of
 from console.models.screen_registry import SCREENS
 from console.screens.base import ConsoleScreen
 from console.screens.group import GroupScreen
+from console.screens.open_group import open_groups
 from console.screens.server_detail import InsideScreen
 from console.session.app_state import EVERYTHING, Session
-from console.shell.group_paths import open_groups
 from console.text.format import UNKNOWN, elapsed
+from console.text.sections import Room, heading, lines
 from console.text.wrap import wrapped
 from console.views import overview as parts
 from console.views.first_steps import wanted
@@ -24,7 +25,7 @@ from console.views.rewards.curve import reward_points, rewards
 from console.widgets.alert_list import AlertList
 from console.widgets.first_steps import FirstSteps
 from console.widgets.recent_groups import NewestGroups
-from console.widgets.section import Room, Section, heading, lines
+from console.widgets.section import Section
 from core.state import Alert
 
 _SIGNS = {
@@ -260,4 +261,4 @@ class OverviewScreen(ConsoleScreen):
         """Take the worst alert off the screen."""
         alert = self._told()
         if alert is not None:
-            self.run_command("alert.dismiss", key=alert.key)
+            self.host.run_command("alert.dismiss", key=alert.key)

@@ -11,7 +11,7 @@ from textual.widgets import Input
 from ajet_swarm.common.text import one_line
 from console.screens.base import ConsoleScreen
 from console.screens.group import GroupScreen
-from console.views.group import Line
+from console.text.lines import Line
 from console.views.probes import answers, columns, compared, list_head, list_row, newest_first
 from console.views.servers import server_tone
 from console.widgets.item_list import Item, ItemList
@@ -224,7 +224,7 @@ class TriesScreen(ConsoleScreen):
     def action_cancel(self) -> None:
         """Give the episode back."""
         if (one := self.chosen) is not None:
-            self.run_command("engine.try_stop", try_id=one.try_id)
+            self.host.run_command("engine.try_stop", try_id=one.try_id)
 
     def action_server(self) -> None:
         """The next server."""

@@ -7,16 +7,16 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ajet_swarm.common.text import one_line
-from console.backend.rater import clean, proposed
+from console.models.app_host import AppHost
+from console.session.rater_name import clean, proposed
 from core.commands.rating import OVERRIDE_HINT
 
 if TYPE_CHECKING:
-    from console.app import ConsoleApp
     from console.screens.base import ConsoleScreen
     from console.session.app_state import Outcome, Session
 
 
-def rate_entries(app: "ConsoleApp") -> Iterator[tuple[str, str, Callable[[], Any]]]:
+def rate_entries(app: AppHost) -> Iterator[tuple[str, str, Callable[[], Any]]]:
     """Title, help and action of what concerns the rater."""
     session = app.session
     if not session.read_only:
@@ -24,16 +24,16 @@ def rate_entries(app: "ConsoleApp") -> Iterator[tuple[str, str, Callable[[], Any
         yield "Rate: Your name", about, partial(_name, app)
 
 
-def _name(app: "ConsoleApp") -> None:
+def _name(app: AppHost) -> None:
     app.run_worker(_tell(app), group="question", exclusive=True, exit_on_error=False)
 
 
-async def _tell(app: "ConsoleApp") -> None:
+async def _tell(app: AppHost) -> None:
     if said := await ask_name(app):
         app.say(f"{said[:1].upper()}{said[1:]}")
 
 
-async def ask_name(app: "ConsoleApp") -> str:
+async def ask_name(app: AppHost) -> str:
     """Ask for the name of the next votes; what has become of it, or nothing when left."""
     session = app.session
     present = session.rater or ("" if session.rater_asked else proposed())
@@ -78,7 +78,7 @@ async def _first(screen: "ConsoleScreen", vote: Callable[[], None]) -> None:
     await _keep(screen.session)
 
 
-async def cast_vote(app: "ConsoleApp", question: str, /, **args: Any) -> "Outcome":
+async def cast_vote(app: AppHost, question: str, /, **args: Any) -> "Outcome":
     """Send a vote; one refused for another rater's vote or lease asks whether to override it.
 
     Args:

@@ -5,21 +5,25 @@ from collections.abc import Sequence
 from time import monotonic
 from typing import ClassVar
 
+from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
-from textual.events import Resize
 from textual.widgets import Input
 
 from ajet_swarm.common.text import one_line
 from console.models.group_rows import RowModel
 from console.models.order import BY_TIME, ORDERS
+from console.screens.base import ConsoleScreen
 from console.screens.group import GroupScreen
-from console.screens.journal_list import JournalList
+from console.screens.group_actions import WRITING, GroupActions, GroupTarget
+from console.screens.journal_pages import JournalPages
+from console.screens.marked_groups import MarkedActions
+from console.screens.parts import ActionKeys, ScreenPart, bind_actions, merge_bindings
 from console.session.filters import Filter
 from console.text.format import clock
+from console.text.lines import Line, line_width
 from console.text.server_color import group_color, server_colors
-from console.views.group import Line, line_width
 from console.widgets.filter_line import FilterLine
 from console.widgets.group_detail import GroupDetail
 from console.widgets.group_list import GroupList
@@ -30,9 +34,169 @@ BESIDE = 140
 """Cells from which the detail stands beside the list."""
 CALM = 1.0
 """Seconds between two footers while the list follows: the newest has other keys all the time."""
+_KEYS: list[BindingType] = [
+    Binding(
+        "slash",
+        "filter",
+        "Find",
+        key_display="/",
+        id="requests.filter",
+        tooltip="Filter line",
+    ),
+    Binding(
+        "f", "follow", "Follow", show=False, id="requests.follow", tooltip="Stay on the newest"
+    ),
+    Binding(
+        "o",
+        "sort(1)",
+        "Sort",
+        id="requests.sort",
+        tooltip="By time, reward, spread, waiting time, latency",
+    ),
+    Binding("O", "sort(-1)", "Reverse the order", show=False, id="requests.turn"),
+    Binding("z", "fold", "Unfold", show=False, id="requests.fold"),
+    Binding("escape", "clear", "Clear the filter", show=False, id="requests.clear"),
+]
 
 
-class RequestsScreen(JournalList):
+class ListedGroup(GroupTarget):
+    """The group under the cursor of the list, from memory or from the journal."""
+
+    @property
+    def group(self) -> Group | None:
+        """The group under the cursor."""
+        groups = self._screen.query_one(GroupList)
+        return groups.model.known(groups.cursor) if groups.cursor is not None else None
+
+
+class ListPage(ScreenPart):
+    """Paints the list, its title and the detail beside it; sorts, follows, folds, opens."""
+
+    def __init__(self, screen: ConsoleScreen, target: GroupTarget, marked: MarkedActions) -> None:
+        super().__init__(screen)
+        self._target = target
+        self._marked = marked
+
+    @property
+    def groups(self) -> GroupList:
+        """The list."""
+        return self.screen.query_one(GroupList)
+
+    @property
+    def _detail(self) -> GroupDetail | None:
+        """The detail, when the terminal is wide enough for it."""
+        return self.screen.query_one(GroupDetail) if self.screen.size.width >= BESIDE else None
+
+    # --- painting ----------------------------------------------------------------------------
+
+    def show_title(self) -> None:
+        """Paint the title, and what an empty list says."""
+        model, groups = self.groups.model, self.groups
+        line = title_line(model, groups.follow, len(self._marked.marked))
+        self.screen.query_one("#requests-title", Pane).show(
+            line, lambda width: [whole(line, width)]
+        )
+        groups.show_empty(() if model.count else self._empty_lines(model.total))
+
+    def _empty_lines(self, total: int) -> list[str]:
+        if total:
+            search = self.groups.model.search
+            if search is not None and not search.over:
+                more = "End searches further back." if search.waits else "Searching further back …"
+                return ["None of the newest matches the filter.", more]
+            return ["No request matches the filter.", "Esc clears it."]
+        session = self.session
+        if not session.seen:
+            return ["No connection to the proxy yet."]
+        lines, url = ["No requests yet."], session.state.proxy_url
+        if url and not session.state.watch_only:
+            lines.append(f"Point your application at {one_line(url, 100)}/v1")
+            if not session.read_only:
+                lines.append("or press F4 and then s: the mock user sends a dataset's questions.")
+        else:
+            lines.append("This console is view only: it serves no requests.")
+        return lines
+
+    def show_detail(self) -> None:
+        """Paint the detail beside the list."""
+        detail, group = self._detail, self._target.group
+        self.screen.query_one(GroupDetail).display = detail is not None and group is not None
+        if detail is not None and group is not None:
+            session = self.session
+            color = group_color(session.state, group)
+            detail.show(group, session.now(), color, read_only=session.read_only)
+
+    # --- keys --------------------------------------------------------------------------------
+
+    def action_open(self) -> None:
+        """Open the group under the cursor."""
+        groups, group = self.groups, self._target.group
+        if group is not None:
+            neighbors = groups.model.around(groups.place or 0)
+            self.host.push_screen(GroupScreen(group.group_id, neighbors, groups.model.known))
+
+    def action_follow(self) -> None:
+        """Follow the newest, or stay where the cursor is."""
+        self.groups.set_follow(not self.groups.follow)
+        self.show_title()
+
+    def action_fold(self) -> None:
+        """Unfold the detail beside the list, or fold it again."""
+        if self._detail is not None:
+            self._detail.toggle_fold()
+            self.show_detail()
+
+    def action_sort(self, step: int) -> None:
+        """Sort by the next column with 1, reverse the order with -1."""
+        model = self.groups.model
+        order, upward = model.order, model.upward
+        if step > 0:
+            order = ORDERS[(ORDERS.index(order) + 1) % len(ORDERS)]
+        else:
+            upward = not upward
+        self.groups.set_order(order, upward)
+        self.show_title()
+
+
+class ListFilter(ScreenPart):
+    """The filter of the list."""
+
+    @property
+    def _line(self) -> FilterLine:
+        return self.screen.query_one(FilterLine)
+
+    def apply(self, row_filter: Filter) -> None:
+        """List only the groups that match."""
+        groups = self.screen.query_one(GroupList)
+        if row_filter.text != groups.model.filter.text:
+            groups.set_filter(row_filter)
+            self.screen.update_view(frozenset({"clock"}))  # the list has just checked all rows
+
+    def action_filter(self) -> None:
+        """Open the filter line."""
+        line = self._line
+        state = self.session.state
+        line.known = {
+            "server": state.servers,
+            "model": {group.model for group in state.groups.values()},
+            "type": ("train", "eval", "observe"),
+            "source": ("auto", "human"),
+        }
+        line.open()
+
+    def show_only(self, ids: Sequence[str]) -> None:
+        """List only the groups of these ids, until the filter is cleared."""
+        self._line.put(f"ids:{','.join(ids)}")
+        self.screen.query_one(GroupList).focus()
+
+    def action_clear(self) -> None:
+        """Close the filter line and list everything."""
+        self._line.clear()
+        self.apply(Filter())
+        self.screen.query_one(GroupList).focus()
+
+
+class RequestsScreen(ConsoleScreen):
     """The live list; Enter opens a group."""
 
     area: ClassVar[str] = "Requests"
@@ -50,31 +214,22 @@ class RequestsScreen(JournalList):
     )
     AUTO_FOCUS = "GroupList"
     spare_keys: ClassVar[tuple[str, ...]] = ("mark", "note", "copy", "curl", "rerun")
-    _keys_at = 0.0
-    """When the footer was looked at last, monotonic."""
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding(
-            "slash",
-            "filter",
-            "Find",
-            key_display="/",
-            id="requests.filter",
-            tooltip="Filter line",
-        ),
-        Binding(
-            "f", "follow", "Follow", show=False, id="requests.follow", tooltip="Stay on the newest"
-        ),
-        Binding(
-            "o",
-            "sort(1)",
-            "Sort",
-            id="requests.sort",
-            tooltip="By time, reward, spread, waiting time, latency",
-        ),
-        Binding("O", "sort(-1)", "Reverse the order", show=False, id="requests.turn"),
-        Binding("z", "fold", "Unfold", show=False, id="requests.fold"),
-        Binding("escape", "clear", "Clear the filter", show=False, id="requests.clear"),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = merge_bindings(
+        GroupActions.BINDINGS, MarkedActions.BINDINGS, _KEYS
+    )
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.target = ListedGroup(self)
+        self.group_actions = GroupActions(self, self.target)
+        self.marked_actions = MarkedActions(self)
+        self.page = ListPage(self, self.target, self.marked_actions)
+        self.filter = ListFilter(self)
+        self.journal = JournalPages(self, self._target_read)
+        self.keys = ActionKeys(self, WRITING, self._obstacle, lambda: self.target.group is not None)
+        self._keys_at = 0.0
+        """When the footer was updated last, monotonic."""
+        bind_actions(self, self.group_actions, self.marked_actions, self.page, self.filter)
 
     def compose_body(self) -> ComposeResult:
         """Title, list, filter line; the detail beside them when there is room."""
@@ -89,179 +244,95 @@ class RequestsScreen(JournalList):
             yield GroupDetail(selectable=False, id="requests-detail")
 
     @property
-    def detail(self) -> GroupDetail | None:
-        """The detail, when it is shown."""
-        found = self.query_one(GroupDetail)
-        return found if self.size.width >= BESIDE else None
-
-    @property
     def target_group(self) -> str | None:
-        """The group under the cursor."""
-        return self.groups.cursor
-
-    @property
-    def group(self) -> Group | None:
-        """The group under the cursor, from state or from the journal."""
-        target = self.target_group
-        return self.groups.model.known(target) if target is not None else None
-
-    # --- painting ----------------------------------------------------------------------------
+        """Id of the group under the cursor."""
+        return self.page.groups.cursor
 
     def update_view(self, dirty: frozenset[str]) -> None:
         """Paint what changed."""
         if dirty.isdisjoint({"*", "groups", "clock", "servers", "link", "proxy"}):
             return
         state, now = self.session.state, self.session.now()
-        self.groups.take(state.groups, dirty, now, server_colors(state), state.totals.groups)
-        self._look_back()
-        self._ask_start()
-        self._show_title()
-        target = self.target_group
-        if not dirty.isdisjoint({"*", "clock", f"group:{target}"}):
-            self._show_detail()
-        self.refresh_keys()
+        groups = self.page.groups
+        groups.take(state.groups, dirty, now, server_colors(state), state.totals.groups)
+        self.journal.search()
+        self.journal.read_start()
+        self.page.show_title()
+        if not dirty.isdisjoint({"*", "clock", f"group:{self.target_group}"}):
+            self.page.show_detail()
+        self._refresh_keys()
 
-    def _show_title(self) -> None:
-        model, groups = self.groups.model, self.groups
-        line = title_line(model, groups.follow, len(self.marked))
-        self.query_one("#requests-title", Pane).show(line, lambda width: [whole(line, width)])
-        groups.show_empty(() if model.count else self._nothing(model.total))
-
-    def _nothing(self, total: int) -> list[str]:
-        if total:
-            search = self.groups.model.search
-            if search is not None and not search.over:
-                more = "End looks further back." if search.waits else "Looking further back …"
-                return ["None of the newest matches the filter.", more]
-            return ["No request matches the filter.", "Esc clears it."]
-        url = self.session.state.proxy_url
-        lines = ["No requests yet."]
-        if not self.session.seen:
-            return ["No connection to the proxy yet."]
-        if url and not self.session.state.watch_only:
-            lines.append(f"Point your application at {one_line(url, 100)}/v1")
-            if not self.session.read_only:
-                lines.append("or press F4 and then s: the mock user asks a dataset's questions.")
-        else:
-            lines.append("This console only watches: it serves no requests.")
-        return lines
-
-    def _show_detail(self) -> None:
-        detail, group = self.detail, self.group
-        self.query_one(GroupDetail).display = detail is not None and group is not None
-        if detail is not None and group is not None:
-            session = self.session
-            color = group_color(session.state, group)
-            detail.show(group, session.now(), color, read_only=session.read_only)
-
-    def show_target(self) -> None:
-        """The page of the group under the cursor was read."""
-        self._show_detail()
-        self.refresh_keys()
-
-    def on_group_list_moved(self, event: GroupList.Moved) -> None:
-        """Another group under the cursor."""
-        self.refresh_keys()
-        self._show_title()
-        self._show_detail()
-
-    def on_resize(self, event: Resize) -> None:
-        """The detail comes and goes with the width."""
-        self.set_class(self.size.width >= BESIDE, "-beside")
-        self.call_after_refresh(self._show_detail)
-
-    # --- keys --------------------------------------------------------------------------------
-
-    def refresh_keys(self) -> None:
-        """Another footer at once for what the operator has chosen, calmly for what comes by."""
+    def _refresh_keys(self) -> None:
+        """Update the footer at once for a chosen group, rarely while the list follows."""
         now = monotonic()
-        if not self.groups.follow or now - self._keys_at >= CALM:
+        if not self.page.groups.follow or now - self._keys_at >= CALM:
             self._keys_at = now
-            super().refresh_keys()
+            self.keys.refresh()
 
-    def action_open(self) -> None:
-        """Open the group under the cursor."""
-        groups, group = self.groups, self.group
-        if group is not None:
-            near = groups.model.around(groups.place or 0)
-            self.host.push_screen(GroupScreen(group.group_id, near, groups.model.known))
+    def _target_read(self) -> None:
+        """The page with the group under the cursor was read."""
+        self.page.show_detail()
+        self._refresh_keys()
 
-    def on_group_list_opened(self, event: GroupList.Opened) -> None:
-        """Enter or a second click in the list."""
-        self.action_open()
-
-    def action_follow(self) -> None:
-        """Follow the newest, or stay where the cursor is."""
-        self.groups.set_follow(not self.groups.follow)
-        self._show_title()
-
-    def action_fold(self) -> None:
-        """Unfold the detail beside the list."""
-        if self.detail is not None:
-            self.detail.toggle_fold()
-            self._show_detail()
-
-    def action_sort(self, way: int) -> None:
-        """The next order, or the same one the other way round."""
-        model = self.groups.model
-        order, upward = model.order, model.upward
-        if way > 0:
-            order = ORDERS[(ORDERS.index(order) + 1) % len(ORDERS)]
-        else:
-            upward = not upward
-        self.groups.set_order(order, upward)
-        self._show_title()
-
-    def action_filter(self) -> None:
-        """Open the filter line."""
-        line = self.query_one(FilterLine)
-        state = self.session.state
-        line.known = {
-            "server": state.servers,
-            "model": {group.model for group in state.groups.values()},
-            "type": ("train", "eval", "observe"),
-            "source": ("auto", "human"),
-        }
-        line.open()
+    def _obstacle(self, action: str) -> str | None:
+        """Return why an action is unavailable now; None when it is available."""
+        if action == "marked":
+            return self.marked_actions.obstacle()
+        return self.group_actions.obstacle(action)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """In the filter line `/` is text."""
+        """Offer keys that have an effect now; a read-only console may copy marked groups."""
         if action == "filter":
-            return not isinstance(self.focused, Input)
-        return super().check_action(action, parameters)
+            return not isinstance(self.focused, Input)  # there `/` is text
+        if action == "marked":
+            return self._obstacle(action) is None
+        return self.keys.allows(action)
 
-    def show_only(self, ids: Sequence[str]) -> None:
-        """List the groups of these ids alone, until the filter is cleared."""
-        self.query_one(FilterLine).put(f"ids:{','.join(ids)}")
-        self.groups.focus()
+    # --- messages of the widgets -------------------------------------------------------------
 
-    def action_clear(self) -> None:
-        """Close the filter line, show everything."""
-        self.query_one(FilterLine).clear()
-        self._apply(Filter())
-        self.groups.focus()
+    def on_key(self, event: events.Key) -> None:
+        """Explain a key that has no effect now."""
+        self.keys.explain(event)
+
+    def on_resize(self, event: events.Resize) -> None:
+        """Show or hide the detail by the width."""
+        self.set_class(self.size.width >= BESIDE, "-beside")
+        self.call_after_refresh(self.page.show_detail)
+
+    def on_group_list_moved(self, event: GroupList.Moved) -> None:
+        """Another group is under the cursor."""
+        self._refresh_keys()
+        self.page.show_title()
+        self.page.show_detail()
+
+    def on_group_list_opened(self, event: GroupList.Opened) -> None:
+        """Open the group on Enter or a second click."""
+        self.page.action_open()
+
+    def on_group_list_missing(self, event: GroupList.Missing) -> None:
+        """Read rows that came into sight."""
+        self.journal.read_page(event.first)
+
+    def on_group_list_bottom(self, event: GroupList.Bottom) -> None:
+        """Search further back at the end of the matches."""
+        self.journal.search_further()
 
     def on_filter_line_changed(self, event: FilterLine.Changed) -> None:
-        """Filter while it is typed."""
-        self._apply(event.wanted)
+        """Filter while the operator types."""
+        self.filter.apply(event.wanted)
 
     def on_filter_line_closed(self, event: FilterLine.Closed) -> None:
-        """Enter keeps the filter and goes back to the list."""
-        self.groups.focus()
-
-    def _apply(self, wanted: Filter) -> None:
-        if wanted.text != self.groups.model.filter.text:
-            self.groups.set_filter(wanted)
-            self.update_view(frozenset({"clock"}))  # the list has looked at all of them just now
+        """Go back to the list; the filter stays."""
+        self.page.groups.focus()
 
 
 def whole(line: Line, width: int) -> Line:
-    """`line`, without its last piece where that would be cut off."""
+    """Return `line` without its last piece where that does not fit."""
     return line if line_width(line) <= width else line[:-1]
 
 
 def title_line(model: RowModel, follow: bool, marked: int) -> Line:
-    """What is listed, how, and how much of it."""
+    """Return the title: what is listed, in which order, how much of it."""
     shown, search = model.count, model.search
     pieces: list[tuple[str, str]] = [(" Requests ", "bold $heading")]
     if model.filter:

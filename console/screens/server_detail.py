@@ -15,8 +15,8 @@ from console.screens.dialogs.abort import AbortScreen
 from console.screens.group import GroupScreen
 from console.text.contact import as_ended
 from console.text.format import UNKNOWN, duration, elapsed, plural, state_word
+from console.text.lines import Line, fit
 from console.text.server_color import server_color
-from console.views.group import Line, fit
 from console.views.servers import detail
 from console.widgets.item_list import Item, ItemList
 from console.widgets.pane import Pane

@@ -12,7 +12,7 @@ from console.screens.base import ConsoleScreen
 from console.screens.overview import starting
 from console.text.contact import as_ended
 from console.text.format import elapsed
-from console.views.group import Line
+from console.text.lines import Line
 from console.views.servers import detail, table_head, table_row
 from console.widgets.item_list import Item, ItemList
 from console.widgets.pane import Pane

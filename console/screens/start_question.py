@@ -1,17 +1,15 @@
 """The question before the first start of an AgentJet server: what it will be sent."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.text import one_line
+from console.models.app_host import AppHost
 from core.control_payloads import JobInfo
 
-if TYPE_CHECKING:
-    from console.messages import Telling
 
-
-async def may_start(app: "Telling", args: Mapping[str, Any]) -> bool:
+async def may_start(app: AppHost, args: Mapping[str, Any]) -> bool:
     """Whether `engine.start` may be ordered: asks where a server gets its first job from here.
 
     A job that no AgentJet server can start with leads to the screen where it is changed. Await it
@@ -33,14 +31,13 @@ async def may_start(app: "Telling", args: Mapping[str, Any]) -> bool:
     if not text:
         return True
     from console.models.job_form import for_server, masked, values
-    from console.screens.job import JobScreen
 
     try:
         text = masked(for_server(text, sheet.model).text)
         model = values(text)["model"]
     except AjetError as error:
         app.say(f"{one_line(name, 30)} is not started: {error.what}. {error.todo}", "warning")
-        app.push_screen(JobScreen(name))
+        app.open_job(name)
         return False
     return await app.confirm(f"Start {one_line(name, 30)}?", first_words(model), "Start", text)
 

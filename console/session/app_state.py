@@ -5,7 +5,7 @@ Screens never reach further: the proxy is behind a `Link`, the child processes b
 
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -367,3 +367,7 @@ class Session:
         """Add a line to the log."""
         self.store.add(source, text, self.now(), level)
         self.touch(("log",))
+
+
+Starter = Callable[[Session], Awaitable[None]]
+"""Starts or finds what the session needs and follows it until cancelled."""

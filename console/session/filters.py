@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ajet_swarm.common.errors import UsageError
-from console.views.group import answered, known_rewards, spread_of, verdict
+from console.session.group_facts import answered, known_rewards, spread_of, verdict
 from core.state import OPEN_PHASES, SEALED_PHASES, Group
 
 _TERM = re.compile(

@@ -2,15 +2,13 @@
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ajet_swarm.common.text import one_line
-
-if TYPE_CHECKING:
-    from console.app import ConsoleApp
+from console.models.app_host import AppHost
 
 
-def job_entries(app: "ConsoleApp") -> Iterator[tuple[str, str, Callable[[], Any]]]:
+def job_entries(app: AppHost) -> Iterator[tuple[str, str, Callable[[], Any]]]:
     """Title, help and action, two for each server."""
     servers = app.session.state.servers
     for name, server in servers.items():
@@ -30,7 +28,7 @@ def job_entries(app: "ConsoleApp") -> Iterator[tuple[str, str, Callable[[], Any]
         )
 
 
-def _open(app: "ConsoleApp", what: str, name: str) -> None:
+def _open(app: AppHost, what: str, name: str) -> None:
     from console.screens.job import JobScreen
     from console.screens.server_detail import InsideScreen
 

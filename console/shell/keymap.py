@@ -4,7 +4,6 @@ Textual silently takes the key away from an action whose key another one is give
 ids; so clashes are found here and reported, and the key that clashes stays as it was.
 """
 
-import difflib
 import sys
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,6 +14,9 @@ from textual.binding import Binding
 from textual.keys import Keys
 from textual.screen import ModalScreen, Screen
 from textual.widget import Widget
+
+from ajet_swarm.common.text import did_you_mean
+from console.screens.parts import ScreenPart
 
 _MODIFIERS = frozenset({"ctrl", "shift", "alt", "super", "hyper", "meta"})
 _NAMED = frozenset(key.value.rpartition("+")[2] for key in Keys) | {f"f{n}" for n in range(1, 25)}
@@ -59,9 +61,8 @@ def key_problems(
     usable: dict[str, list[str]] = {}
     for name, text in wanted.items():
         if name not in ids:
-            close = difflib.get_close_matches(name, ids, n=1)
-            hint = f"did you mean `{close[0]}`?" if close else "`ajet-console --keys` lists them"
-            problems.append(f"console.keys: there is no action `{name}`; {hint}")
+            hint = did_you_mean(name, ids) or "`ajet-console --keys` lists them"
+            problems.append(f"console.keys: there is no action `{name}`. {hint}")
             continue
         keys = [binding.key for binding in Binding.make_bindings([Binding(text, "none")])]
         if bad := [key for key in keys if not _valid(key)]:
@@ -165,13 +166,17 @@ def _reached(screen: type[Any]) -> list[type[Any]]:
 
 
 def _named_in(owner: type[Any]) -> list[type[Any]]:
+    """Return the widgets that the modules of a class, and those of its parts, import."""
     modules = [base.__module__ for base in owner.__mro__ if base.__module__.startswith(_OURS)]
     found: dict[type[Any], None] = {}
-    for name in modules:
+    for name in modules:  # grows by the modules of screen parts
         for one in vars(sys.modules[name]).values():
-            ours = isinstance(one, type) and one.__module__.startswith(_OURS)
-            if ours and issubclass(one, Widget):
+            if not (isinstance(one, type) and one.__module__.startswith(_OURS)):
+                continue
+            if issubclass(one, Widget):
                 found[one] = None
+            elif issubclass(one, ScreenPart) and one.__module__ not in modules:
+                modules.append(one.__module__)
     return list(found)
 
 

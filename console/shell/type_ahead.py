@@ -8,9 +8,10 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Any
 
 from textual import events
+from textual.app import App
 from textual.dom import DOMNode
 from textual.screen import Screen
 from textual.timer import Timer
@@ -19,11 +20,9 @@ from textual.widget import Widget
 from console.screens.base import ConsoleScreen
 from console.session.app_state import EVERYTHING
 
-if TYPE_CHECKING:
-    from console.app import ConsoleApp
-
 Typed = events.Key | events.Paste
 """What comes from the keyboard."""
+Flush = Callable[[ConsoleScreen, frozenset[str]], None]
 TICK = 0.25
 """Seconds between two looks at a key that takes long."""
 TICKS = 40
@@ -39,10 +38,19 @@ around it, and that to the screen, which gives the focus back to the list."""
 
 
 class TypeAhead:
-    """The keys that wait for the one that is being carried out."""
+    """The keys that wait for the one that is being carried out.
 
-    def __init__(self, app: "ConsoleApp", hand_on: Callable[[Typed], Awaitable[None]]) -> None:
+    Args:
+        app: The app.
+        hand_on: Handles a key as the app does without this class.
+        flush: Repaints a screen.
+    """
+
+    def __init__(
+        self, app: App[Any], hand_on: Callable[[Typed], Awaitable[None]], flush: Flush
+    ) -> None:
         self._app = app
+        self._flush = flush
         self._hand_on = hand_on
         self._waiting: deque[Typed] = deque()
         self._number = 0
@@ -125,7 +133,7 @@ class TypeAhead:
             return
         self._awaited = None
         if self._waiting and isinstance(screen, ConsoleScreen):
-            self._app.flush_screen(screen, EVERYTHING)
+            self._flush(screen, EVERYTHING)
         self._app.call_later(self._settle, number, screen, self._app.focused, ROUNDS)
 
     async def _tick(self, number: int) -> None:

@@ -1,6 +1,8 @@
 """Causes in words: the proxy notes some of them by the short names of the wire."""
 
+import contextlib
 import re
+import signal
 from collections.abc import Sequence
 
 from ajet_swarm.common.text import one_line
@@ -89,3 +91,18 @@ def held_down(parts: Sequence[Part], reward: float | None) -> str:
 
 def _value(part: Part) -> float:
     return part.value
+
+
+def exit_text(code: int | None) -> str:
+    """Return how a process ended, for people.
+
+    Args:
+        code: Exit code; negative for a signal; None when it is not known.
+    """
+    if code is None:
+        return "exited unexpectedly"
+    if code >= 0:
+        return f"ended with exit code {code}"
+    with contextlib.suppress(ValueError):
+        return f"killed by {signal.Signals(-code).name}"
+    return f"killed by signal {-code}"

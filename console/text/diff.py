@@ -4,8 +4,8 @@ import re
 from collections.abc import Sequence
 from functools import lru_cache
 
+from console.text.lines import Line
 from console.text.wrap import TAB, Piece, safe, wrapped, wrapped_pieces
-from console.views.group import Line
 
 WORDS = 4_000
 """Words of each text that are compared."""

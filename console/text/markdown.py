@@ -10,8 +10,8 @@ from collections.abc import Generator, Iterator, Sequence
 from rich.cells import cell_len
 
 from console.text.code_tones import CAP, CODE, code_rows
+from console.text.lines import EMPTY, Line, fit
 from console.text.wrap import PLAIN_CAP, TAB, Piece, safe, wrapped, wrapped_pieces
-from console.views.group import EMPTY, Line, fit
 
 _FENCE = re.compile(r"^ {0,3}(`{3,20}|~{3,20})\s*([\w+#.-]{0,20})[^`]*$")
 _HEADING = re.compile(r"^ {0,3}(#{1,6})\s+(.*?)\s*#*$")

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from ajet_swarm.common.text import one_line
 from console.text.format import clock, plural
-from console.views.group import Line, fit
+from console.text.lines import Line, fit
 from console.views.rating import share_words
 from core.reducer.rating import judged_best
 from core.scoring.agreement import only_top

@@ -3,29 +3,19 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import chain
 
-import msgspec
-
-from ajet_swarm.common.text import content_text, one_line
+from ajet_swarm.common.text import one_line
+from console.models.group_text import Whole
+from console.session.group_facts import advantages, best_of, known_rewards, rated_best
 from console.text.causes import UNCONFIRMED, candidate_words, cause_words, held_down
 from console.text.diff import word_diff
 from console.text.format import duration, number, plural
+from console.text.lines import EMPTY, Line, fit, line_width
 from console.text.markdown import markdown_lines
 from console.text.tool_calls import calls_text, tool_calls
 from console.text.wrap import wrapped
-from console.views.group import (
-    CUT,
-    EMPTY,
-    Line,
-    advantages,
-    best_of,
-    fit,
-    known_rewards,
-    line_width,
-    rated_best,
-)
-from core.events import CandidateAnswered, Event, GroupOpened, Part, singles
+from console.views.group import CUT
+from core.events import Part
 from core.state import Candidate, Group
 
 _REASONING_CAP = 200_000
@@ -75,32 +65,6 @@ class Card:
     """What its tool calls are compared with, as JSON over several lines."""
     same: str = ""
     """Label of the first answer that says exactly the same; empty for none before it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Whole:
-    """Texts of one candidate that are not cut."""
-
-    text: str
-    reasoning: str
-    tool_calls: str
-
-
-def whole_texts(events: Iterable[Event]) -> tuple[str, dict[int, Whole]]:
-    """The whole query and the whole answers by index, from the events of one group."""
-    query, found = "", {}
-    for event in chain.from_iterable(map(singles, events)):
-        if isinstance(event, GroupOpened):
-            query = event.shown_query
-        elif isinstance(event, CandidateAnswered):
-            said = event.message
-            calls = said.get("tool_calls")
-            found[event.index] = Whole(
-                content_text(said.get("content")),
-                content_text(said.get("reasoning") or said.get("reasoning_content")),
-                msgspec.json.encode(calls).decode() if calls else "",
-            )
-    return query, found
 
 
 def cards(group: Group, whole: dict[int, Whole] | None = None) -> list[Card]:

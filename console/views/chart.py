@@ -2,10 +2,11 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 from textual.content import Content
+
+from console.models.reward_figures import Point
 
 _DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
 _LABEL = 6
@@ -15,22 +16,6 @@ _LEGENDS = (f"{HAND} human-rated: reward of the winner", f"{HAND} human-rated")
 """The first one that fits."""
 CHANGE = "┆"
 """Where another version of the rewards begins."""
-
-
-@dataclass(frozen=True, slots=True)
-class Point:
-    """One value by global step, with its spread."""
-
-    step: int
-    mean: float
-    std: float
-    hand: float | None = None
-    """Mean human rating of the automatic winner, where there are some; a series of its own."""
-    engine_run: int = 0
-    version: str = ""
-    """Version of the rewards; empty where it is not known."""
-    finished: bool = True
-    """Whether the update of the step is done: its value changes no more."""
 
 
 def latest(points: Sequence[Point]) -> tuple[Point, str]:

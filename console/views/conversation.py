@@ -6,9 +6,9 @@ from typing import Any
 
 from ajet_swarm.common.text import content_text, one_line
 from console.text.format import plural
+from console.text.lines import Line, fit
 from console.text.tool_calls import pretty
 from console.text.wrap import wrapped
-from console.views.group import Line, fit
 from core.events import Event, GroupOpened
 
 SHORT = 6

@@ -5,17 +5,17 @@ from collections.abc import Sequence
 from textual.content import Content
 
 from ajet_swarm.common.text import one_line, plain
-from console.backend.supervisor import exit_text
 from console.models.consequences import boot_trouble
 from console.session.app_state import Child, Session
+from console.text.causes import exit_text
 from console.text.contact import as_ended, is_starting
 from console.text.format import UNKNOWN, bar, elapsed, pill, plural, progress, rule, state_text
+from console.text.sections import Room, heading, lines
 from console.text.server_color import server_color
 from console.views.job import work_lines
 from console.views.step_curves import with_curves
 from console.views.step_table import step_table
 from console.views.timeline import newest, timeline
-from console.widgets.section import Room, heading, lines
 from core.state import Server
 
 CURVES = 100

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from textual.content import Content
 
 from ajet_swarm.common.text import one_line
-from console.cli.clients.forms import ANY_KEY, DEFAULT_CONTEXT, DEFAULT_MODEL, Client, fill
-from console.cli.clients.programs import PROGRAMS
+from console.clients.programs import PROGRAMS
+from console.clients.snippets import ANY_KEY, DEFAULT_CONTEXT, DEFAULT_MODEL, Client, fill
 from console.models.job_commands import orders_of
 from console.session.app_state import Session
+from console.text.sections import Room, heading, lines
 from console.text.wrap import wrapped
-from console.widgets.section import Room, heading, lines
 from core.state import Server
 
 KEY = "${OPENAI_API_KEY:-" + ANY_KEY + "}"

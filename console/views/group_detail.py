@@ -4,24 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ajet_swarm.common.text import one_line
+from console.models.group_obstacles import _refill_obstacle, undo_left
+from console.session.group_facts import answered, spread_of, unconfirmed, verdict
 from console.text.causes import UNCONFIRMED, cause_words
-from console.text.flow import flow
 from console.text.format import UNKNOWN, clock, countdown, duration, number, plural
+from console.text.lines import Line, fit, flow
 from console.text.wrap import wrapped
 from console.views.candidate import Card
-from console.views.group import (
-    CUT,
-    Line,
-    answered,
-    fit,
-    phase_look,
-    spread_of,
-    unconfirmed,
-    user_fate,
-    user_wait,
-    verdict,
-    waited_text,
-)
+from console.views.group import CUT, phase_look, user_fate, user_wait, waited_text
 from core.state import Group
 
 QUERY_ROWS = 3
@@ -209,11 +199,6 @@ def _rating(group: Group, now: float, width: int, sight: Sight) -> list[Line]:
     return [((text, "$reward-up"),) for text in wrapped(said, width)]
 
 
-def undo_left(group: Group, now: float) -> bool:
-    """Whether a rating can still be taken back."""
-    return group.rateable and (group.until is None or now < group.until)
-
-
 def held_words(group: Group, now: float, *, read_only: bool = False) -> str:
     """What becomes of a rating that was not sent yet."""
     if not undo_left(group, now):
@@ -287,111 +272,9 @@ def tabs_line(cards: Sequence[Card], selected: int | None, window: range) -> Lin
     return tuple(pieces)
 
 
-def vote_refusal(group: Group) -> str:
-    """Why a vote would change nothing; empty when it would be sent."""
-    if group.episode_type == "eval":
-        return "This request is not trained on; there is nothing to rate"
-    if group.phase in ("ABORTED", "FAILED"):
-        return f"Already {phase_look(group).word}: a vote has no effect"
-    if not group.rateable:
-        return "Already finished: its rewards are fixed"
-    if group.phase not in ("SCORING", "AWAITING_RATING"):
-        return "Its candidates are not all there yet"
-    return ""
-
-
-_VOTES = frozenset(
-    {"accept", "vote", "tie", "bad", "digit", "scores", "skip", "commit", "reveal", "zoom"}
-)
-_ABOUT_ONE = _VOTES | {
-    "unrate", "abort", "mark", "note", "copy", "raw", "rescore", "refill", "rerun", "curl", "diff",
-    "conversation",
-}  # fmt: skip
-
-
-def obstacle(action: str, group: Group | None, now: float) -> str | None:
-    """Why an action makes no sense on `group` now; None when it does.
-
-    The text may be empty: with no group there is nothing to explain.
-    """
-    if action not in _ABOUT_ONE:
-        return None
-    if group is None:
-        return ""
-    if action in ("reveal", "zoom", "raw", "conversation"):
-        return None
-    if action in _VOTES:
-        return _vote_obstacle(action, group)
-    if action == "unrate":
-        return _undo_obstacle(group, now)
-    if action == "abort" and (not group.open or group.phase == "SUBMITTING"):
-        return "It is finished: there is nothing left to abort"
-    if action == "rescore":
-        return _rescore_obstacle(group)
-    if action == "refill":
-        return _refill_obstacle(group)
-    if action in ("rerun", "curl"):
-        return None if group.request_id else "Its request is not kept"
-    if action == "diff" and len(answered(group)) < 2:
-        return "There are no two answers to compare"
-    if action == "copy" and not any(one.text or one.tool_calls for one in group.candidates):
-        return "There is no answer to copy yet"
-    return None
-
-
-def _vote_obstacle(action: str, group: Group) -> str | None:
-    if why := vote_refusal(group):
-        return why
-    if not answered(group):
-        return "There is no answer to rate"
-    if action == "accept" and group.rating is None and group.abstained:
-        return "There is no automatic reward to accept; rate it by hand"
-    return None
-
-
-def _rescore_obstacle(group: Group) -> str | None:
-    if group.episode_type == "eval":
-        return "This request is not trained on; it is not scored again"
-    if not group.rateable:
-        return "Already finished: its rewards are fixed"
-    if group.phase not in ("SCORING", "AWAITING_RATING"):
-        return "Its candidates are not all there yet"
-    return None
-
-
-def _refill_obstacle(group: Group) -> str | None:
-    if group.episode_type == "eval":
-        return "This request is not trained on; it needs no more candidates"
-    if not group.rateable:
-        return "It is closed: it cannot be refilled; A asks it again as a new group"
-    if group.phase != "AWAITING_RATING":
-        return "Only a group that waits for you can be refilled"
-    if len(answered(group)) >= group.n:
-        return f"It is not short: all {group.n} candidates answered"
-    if any(one.phase == "claimed" for one in group.candidates):
-        return "Its fresh candidates are on their way"
-    return None if group.rating is None else "It is rated: undo it with u, then refill it with R"
-
-
-def _undo_obstacle(group: Group, now: float) -> str | None:
-    if why := vote_refusal(group):
-        return why
-    if group.rating is None:
-        return "There is no vote to undo"
-    return None if undo_left(group, now) else "It is being sent: too late to undo it"
-
-
 def abort_extra(group: Group) -> str:
     """What the question before an abort says about the user and the rating."""
     lines = [user_fate(group)] if group.waited is not None or group.returned is not None else []
     if group.rating is not None:
         lines.append("Your rating is dropped.")
     return "\n".join(lines)
-
-
-def copy_text(group: Group, index: int, whole: str = "") -> str:
-    """What `copy` puts on the clipboard: one candidate's answer, as it was said."""
-    if not 0 <= index < len(group.candidates):
-        return ""
-    one = group.candidates[index]
-    return whole or one.text or one.tool_calls

@@ -7,8 +7,8 @@ from textual.content import Content
 
 from ajet_swarm.common.text import one_line
 from console.text.format import clock, duration, elapsed, plural
+from console.text.lines import EMPTY, Line, fit
 from console.text.wrap import wrapped
-from console.views.group import EMPTY, Line, fit
 from core.control_payloads import JobInfo
 from core.events import OperationStep
 from core.state import Operation

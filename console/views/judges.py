@@ -7,10 +7,9 @@ from typing import Any
 import msgspec
 
 from ajet_swarm.common.text import one_line
-from console.text.flow import flow
 from console.text.format import UNKNOWN, duration, figure, percent, plural
+from console.text.lines import EMPTY, Line, fit, flow, line_width
 from console.text.wrap import wrapped
-from console.views.group import EMPTY, Line, fit, line_width
 from core.state import JudgeSpend, State
 
 _NAME = 12

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from rich.cells import cell_len
 
 from ajet_swarm.common.text import one_line
-from console.text.flow import flow
 from console.text.format import UNKNOWN, clock, duration, plural
+from console.text.lines import EMPTY, Line, fit, flow, line_width
 from console.text.wrap import safe
-from console.views.group import EMPTY, Line, fit, line_width
 from core.state import Candidate, Group, Mock, MockRow
 
 RATE_ROWS = 40

@@ -23,12 +23,12 @@ from console.text.format import (
     progress,
     state_text,
 )
+from console.text.lines import fit
+from console.text.sections import Room, heading, lines
 from console.text.wrap import wrapped
 from console.views.chart import sparkline
-from console.views.group import fit
 from console.views.mock import asked, rate, seconds_left, share
 from console.views.timeline import newest, shares, step_seconds, timeline
-from console.widgets.section import Room, heading, lines
 from core.state import Alert, Group, Server
 
 WIDE = 85

@@ -7,9 +7,9 @@ from rich.cells import cell_len
 from ajet_swarm.common.text import one_line
 from console.text.contact import lost_text
 from console.text.format import UNKNOWN, clock, duration, elapsed, plural
+from console.text.lines import Line, fit
 from console.text.tool_calls import calls_text
 from console.text.wrap import wrapped
-from console.views.group import Line, fit
 from core.state import Probe, State
 
 NARROWEST = 36

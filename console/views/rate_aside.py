@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from ajet_swarm.common.text import one_line
 from console.models.ballot import Ballot
 from console.models.rate_progress import Progress
+from console.text.lines import EMPTY, Line, fit
 from console.text.markdown import markdown_lines
 from console.text.wrap import wrapped
-from console.views.group import EMPTY, Line, fit
 from core.state import Group
 
 MINUTES = 15

@@ -6,9 +6,12 @@ from dataclasses import replace
 from ajet_swarm.common.text import one_line
 from console.models.ballot import Ballot
 from console.models.rate_queue import RateQueue, Sent, digit, lease_name, words
+from console.models.stalls import held_up
+from console.session.group_facts import best_of, has_answer
 from console.text.format import countdown, plural
+from console.text.lines import EMPTY, Line, fit, line_width
 from console.views.candidate import Card, cards, compared, mark_same
-from console.views.group import EMPTY, Line, best_of, fit, has_answer, line_width, user_wait
+from console.views.group import user_wait
 from console.views.group_detail import held_words, rating_words
 from core.scoring.agreement import wilson
 from core.state import Group, RaterStats, State
@@ -20,10 +23,6 @@ MODES = {
 }
 HURRY = 10.0
 """Seconds left from which the clock is shown in another tone."""
-PATIENCE = 3.0
-"""Seconds a request may wait for its episodes before it counts as held up."""
-HOLD = "hold:"
-"""Begins the key of an alert about open ratings that hold something up; a server's name follows."""
 
 
 def mode_words(mode: str) -> str:
@@ -153,44 +152,6 @@ def share_words(hits: int, n: int) -> str:
     """`31 of 42, 74 % (59-85 %)`: a share with its 95 % interval."""
     low, high = wilson(hits, n)
     return f"{hits} of {n}, {100 * hits / n:.0f} % ({100 * low:.0f}-{100 * high:.0f} %)"
-
-
-def held_up(state: State, now: float) -> dict[str, str]:
-    """Servers on which open ratings hold something up, with what they hold up.
-
-    A user who waits for a moment, as every request does, is nothing to speak of.
-    """
-    return {
-        name: alert.cause
-        for key, alert in state.alerts.items()
-        if key.startswith(HOLD) and _lasting(state, name := key.removeprefix(HOLD), now)
-    }
-
-
-def stall_words(state: State, now: float) -> str:
-    """Why requests go on waiting as long as nobody rates; empty while no rating holds them up."""
-    if causes := held_up(state, now):
-        return "; ".join(one_line(cause, 120) for cause in causes.values())
-    kept = sum(
-        group.rating is None
-        and group.waited is None
-        and group.awaiting != "window"
-        and now - (group.scored_at or group.opened_at) > PATIENCE
-        for group in state.waiting()
-    )
-    if not kept:
-        return ""
-    return f"{plural(kept, 'request')} {'waits' if kept == 1 else 'wait'} for your rating"
-
-
-def _lasting(state: State, name: str, now: float) -> bool:
-    server = state.servers.get(name)
-    if server is not None and server.state == "ROLLING_POST":
-        return True
-    return any(
-        group.server == name and group.phase == "CLAIMING" and now - group.opened_at > PATIENCE
-        for group in state.groups.values()
-    )
 
 
 def banner_line(

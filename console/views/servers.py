@@ -19,8 +19,8 @@ from console.text.format import (
     rule,
     state_for,
 )
+from console.text.lines import Line, fit
 from console.text.wrap import wrapped
-from console.views.group import Line, fit
 from console.views.timeline import stays
 from core.control_payloads import EpisodeDetails, ServerDetails, TaskDetails
 from core.state import Pool, Server

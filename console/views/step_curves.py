@@ -7,8 +7,9 @@ from itertools import zip_longest
 
 from textual.content import Content
 
+from console.models.reward_figures import Point
 from console.text.format import figure, number
-from console.views.chart import Point, curve, latest
+from console.views.chart import curve, latest
 from console.views.step_table import reward_of
 from core.state import Server, StepStats
 

@@ -7,8 +7,8 @@ from itertools import groupby
 
 from ajet_swarm.common.text import one_line
 from console.text.format import UNKNOWN, number, plural
+from console.text.lines import EMPTY, Line, fit
 from console.text.wrap import wrapped
-from console.views.group import EMPTY, Line, fit
 from core.control_payloads import EpisodeTokens, Token, TokenCall
 
 WIDE = 110

@@ -8,8 +8,9 @@ from textual.message import Message
 
 from console.models.alerts import by_need
 from console.session.app_state import Session
+from console.text.sections import Room
 from console.views.overview import alerts
-from console.widgets.section import Room, Section
+from console.widgets.section import Section
 from core.state import Alert
 
 

@@ -7,8 +7,8 @@ from textual.containers import Container
 from textual.content import Content
 from textual.message import Message
 
+from console.text.lines import Line
 from console.views.candidate import Card, body, head, share_heights
-from console.views.group import Line
 from console.widgets.pane import Pane
 
 COLUMN = 34

@@ -8,8 +8,9 @@ from textual.content import Content
 from ajet_swarm.common.text import one_line
 from console.session.app_state import EVERYTHING, Session
 from console.text.format import ago
-from console.views.group import fit
-from console.widgets.section import Room, Section, heading, lines
+from console.text.lines import fit
+from console.text.sections import Room, heading, lines
+from console.widgets.section import Section
 from core.events import Checkpoint
 
 _SHORT, _TALL = 4, 10

@@ -18,7 +18,7 @@ from textual.widgets.option_list import Option
 from ajet_swarm.common.text import one_line
 from console.models.datasets import FOLDER, Found, datasets
 from console.models.preview import Preview, previews, read_preview
-from console.views.group import fit
+from console.text.lines import fit
 from console.widgets.dataset_preview import DatasetPane, size_text
 
 _PATH = ("/", "~", "./", "../")

@@ -7,8 +7,8 @@ from textual.worker import Worker
 
 from ajet_swarm.common.text import one_line, plain
 from console.models.preview import Preview
+from console.text.lines import EMPTY, Line, fit
 from console.text.wrap import safe, wrapped
-from console.views.group import EMPTY, Line, fit
 from console.widgets.pane import Pane
 
 DELAY = 0.2

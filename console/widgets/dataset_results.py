@@ -8,7 +8,7 @@ from textual.binding import Binding, BindingType
 from textual.geometry import Size
 from textual.message import Message
 
-from console.views.group import EMPTY, Line
+from console.text.lines import EMPTY, Line
 from console.views.mock import result_line
 from console.widgets.pane import Pane, centred
 from core.state import Group, Mock, MockRow

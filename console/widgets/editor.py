@@ -9,9 +9,10 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from textual.app import App, SuspendNotSupported
+from textual.app import SuspendNotSupported
 
 from ajet_swarm.common.errors import AjetError
+from console.models.app_host import AppHost
 
 FALLBACKS = ("nano", "vim", "vi")
 CAP = 1 << 20
@@ -42,7 +43,7 @@ def editor_of(environment: Mapping[str, str] | None = None) -> list[str]:
     raise EditorError("no editor was found", todo="Set EDITOR to the command of yours")
 
 
-async def edit_text(app: App[int], text: str, suffix: str = ".md") -> str:
+async def edit_text(app: AppHost, text: str, suffix: str = ".md") -> str:
     """What the operator makes of `text`. The loop goes on; nothing is painted until it is back.
 
     Raises:
@@ -76,7 +77,7 @@ def place_command(command: list[str], file: str, line: int) -> list[str]:
     return [*command, f"+{line}", file]
 
 
-async def open_place(app: App[int], file: str, line: int) -> None:
+async def open_place(app: AppHost, file: str, line: int) -> None:
     """Open a file of this machine at a line; returns when the editor has ended.
 
     Raises:
@@ -95,7 +96,7 @@ async def open_place(app: App[int], file: str, line: int) -> None:
 
 
 @contextlib.contextmanager
-def _lent(app: App[int]) -> Iterator[None]:
+def _lent(app: AppHost) -> Iterator[None]:
     """The terminal without the console, which comes back whatever happens inside.
 
     Textual's own `suspend` never does after an exception: nothing reads or paints any more.
@@ -111,7 +112,7 @@ def _lent(app: App[int]) -> Iterator[None]:
         away.__exit__(None, None, None)
 
 
-async def _run(app: App[int], command: list[str]) -> int:
+async def _run(app: AppHost, command: list[str]) -> int:
     try:
         with _lent(app), app.batch_update():
             child = await asyncio.create_subprocess_exec(*command)

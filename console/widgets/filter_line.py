@@ -12,8 +12,8 @@ from textual.widgets import Input
 
 from console.session.filter_completion import Completion, complete
 from console.session.filters import Filter, FilterError, parse
+from console.text.lines import Line, fit
 from console.text.wrap import safe, wrapped
-from console.views.group import Line, fit
 from console.widgets.pane import Pane
 
 _PROMPT = "/ "

@@ -1,17 +1,18 @@
 """The first steps on screen: before the first request on the overview, later from the palette."""
 
 import asyncio
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from textual import work
 from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.message import Message
 
-from console.cli.clients.command import AGENT_PROMPT, SMALL
-from console.cli.clients.forms import DEFAULT_CONTEXT, Client
-from console.cli.clients.window import window_of
+from console.clients.snippets import DEFAULT_CONTEXT, Client
+from console.clients.window import AGENT_PROMPT, SMALL, window_of
+from console.models.app_host import AppHost
 from console.session.app_state import Session
+from console.text.sections import Room
 from console.views.first_steps import (
     content,
     curl_line,
@@ -21,10 +22,7 @@ from console.views.first_steps import (
     settings_of,
     to_start,
 )
-from console.widgets.section import Room, Section, host
-
-if TYPE_CHECKING:
-    from console.app import ConsoleApp
+from console.widgets.section import Section, host
 
 
 class FirstSteps(Section):
@@ -132,7 +130,7 @@ class FirstSteps(Section):
         self.post_message(self.Taken())
 
 
-async def copy_settings(app: "ConsoleApp", client: Client) -> None:
+async def copy_settings(app: AppHost, client: Client) -> None:
     """Copy the settings of a client program, with the window of the policy."""
     window = await asyncio.to_thread(window_of, app.session.state.proxy_url, "", "")
     text = settings_of(client, app.session, window or DEFAULT_CONTEXT)
@@ -141,7 +139,7 @@ async def copy_settings(app: "ConsoleApp", client: Client) -> None:
         app.say(SMALL.format(context=window), "warning")
 
 
-async def rate_one(app: "ConsoleApp") -> None:
+async def rate_one(app: AppHost) -> None:
     """Ask one question and go to where its answers are rated."""
     if app.session.state.rating_mode == "off" and not await app.order(
         "rating.mode", mode="answer_first"

@@ -5,7 +5,8 @@ from dataclasses import replace
 from textual.app import ComposeResult
 from textual.containers import Vertical
 
-from console.views.candidate import Whole, cards, compared
+from console.models.group_text import Whole
+from console.views.candidate import cards, compared
 from console.views.group_detail import Sight, header_lines, tabs_line
 from console.views.rewards.bars import bar_lines
 from console.widgets.candidates import Candidates

@@ -12,7 +12,8 @@ from textual.strip import Strip
 from console.models.group_rows import RowModel
 from console.models.order import BY_TIME, Order
 from console.session.filters import Filter
-from console.views.group import Column, Line, columns_for, header_line
+from console.text.lines import Line
+from console.views.group import Column, columns_for, header_line
 from console.widgets.pane import Pane, centred
 from console.widgets.row_cache import MadeLines
 from core.state import Group

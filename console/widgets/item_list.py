@@ -8,7 +8,7 @@ from textual import events
 from textual.binding import Binding, BindingType
 from textual.message import Message
 
-from console.views.group import Line
+from console.text.lines import Line
 from console.widgets.pane import Pane
 
 

@@ -12,7 +12,7 @@ from textual.selection import Selection
 from textual.strip import Strip
 from textual.style import Style
 
-from console.views.group import Line
+from console.text.lines import Line
 from console.widgets.relaid import Relaid
 
 Builder = Callable[[int], Sequence[Line]]

@@ -8,9 +8,11 @@ from textual.containers import VerticalScroll
 
 from ajet_swarm.common.text import one_line
 from console.session.app_state import Session
+from console.session.group_facts import best_of, known_rewards, verdict
 from console.text.format import clock, countdown, number, plural
+from console.text.lines import Line, fit
 from console.text.server_color import server_colors
-from console.views.group import Line, best_of, fit, known_rewards, phase_look, user_wait, verdict
+from console.views.group import phase_look, user_wait
 from console.widgets.item_list import Item, ItemList
 from core.state import Group
 

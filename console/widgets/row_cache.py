@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
-from console.views.group import Column, Line, row_line
+from console.text.lines import Line
+from console.views.group import Column, row_line
 from core.state import Group
 
 CAP = 500

@@ -1,39 +1,20 @@
 """A part of a screen that is built from the session and repainted only when it differs."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Static
 
+from console.models.app_host import AppHost
 from console.session.app_state import Session
+from console.text.sections import HEADING, Room
 from console.widgets.relaid import Relaid
-
-if TYPE_CHECKING:
-    from console.app import ConsoleApp
 
 TALL = 36
 """Rows of a terminal from which there is room for more than the most needed."""
 
-
-@dataclass(frozen=True, slots=True)
-class Room:
-    """The space a section is built for."""
-
-    width: int
-    """Cells."""
-    height: int
-    """Rows it has now; what it may fill when its height is fixed."""
-    tall: bool
-    """The terminal has rows to spare."""
-    rows: int = 24
-    """Rows of the terminal."""
-
-
-HEADING = "bold $heading"
-"""Style of a title."""
 
 Build = Callable[[Session, Room], Content]
 
@@ -104,24 +85,6 @@ def _divided(line: Content) -> tuple[Content, Content]:
     return line[:at], rest[len(rest.plain) - len(rest.plain.lstrip()) :]
 
 
-def host(widget: Widget) -> "ConsoleApp":
+def host(widget: Widget) -> AppHost:
     """The app of a widget, typed."""
-    return cast("ConsoleApp", widget.app)
-
-
-def heading(title: str, *parts: Content | str) -> Content:
-    """A section's first line: the title, then what is said beside it."""
-    pieces: list[Content | tuple[str, str]] = [(title, HEADING)]
-    for part in parts:
-        if not part:
-            continue
-        if isinstance(part, str):
-            pieces.append((f"  {part}", "$muted"))
-        else:
-            pieces += [Content("  "), part]
-    return Content.assemble(*pieces)
-
-
-def lines(*parts: Content) -> Content:
-    """One below the other."""
-    return Content("\n").join(parts)
+    return cast(AppHost, widget.app)

@@ -5,7 +5,6 @@ The file is `config.yaml` in the home. A variable `AJET_CONSOLE__PROXY__PORT=800
 what is valid.
 """
 
-import difflib
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -14,9 +13,9 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 
 import msgspec
 
-from ajet_swarm.common.text import did_you_mean, one_line
+from ajet_swarm.common.text import closest, did_you_mean, one_line
 from ajet_swarm.common.urls import server_root, web_address
-from core.settings.file import SettingsError, read_settings, switched
+from core.settings.file import SettingsError, Source, read_settings, switched
 from core.settings.servers import ServerSettings
 
 PREFIX = "AJET_CONSOLE__"
@@ -312,13 +311,13 @@ def load(
         SettingsError: a key is unknown or a value invalid; names source, key and what is valid.
     """
     values: dict[str, Any] = {}
-    found = read_settings(file) if file is not None else {}
-    _merge(values, found, str(file))
+    if file is not None:
+        _merge(values, *read_settings(file))
     environ = os.environ if environment is None else environment
-    _merge(values, _env_values(environ), "environment")
+    _merge(values, _env_values(environ), Source("environment"))
     given = {key: value for key, value in (flags or {}).items() if value is not None}
-    _merge(values, _nest(given), "command line")
-    settings = _convert(values, "command line")
+    _merge(values, _nest(given), Source("command line"))
+    settings = _convert(values, Source("command line"))
     _look_at(settings.rating)
     return settings
 
@@ -385,7 +384,7 @@ def _nest(dotted: Mapping[str, Any]) -> dict[str, Any]:
     return nested
 
 
-def _merge(values: dict[str, Any], more: Mapping[str, Any], source: str) -> None:
+def _merge(values: dict[str, Any], more: Mapping[str, Any], source: Source) -> None:
     """Lay `more` over `values`, checking it alone first so that an error names its source."""
     _convert(more, source)
     for key, value in more.items():
@@ -396,21 +395,72 @@ def _merge(values: dict[str, Any], more: Mapping[str, Any], source: str) -> None
             values[key] = dict(value) if isinstance(value, dict) else value
 
 
-def _convert(values: Mapping[str, Any], source: str) -> Settings:
-    _known(values, Settings, source, "")
+def _convert(values: Mapping[str, Any], source: Source) -> Settings:
     try:
         settings = msgspec.convert(switched(values, Settings), Settings, strict=False)
     except msgspec.ValidationError as error:
-        message, _, path = str(error).partition(" - at `$.")
-        key = path.rstrip("`") or "settings"
-        raise SettingsError(
-            f"`{key}` is invalid: {message[0].lower()}{message[1:]}",
-            where=source,
-            todo=_valid(key, message),
-        ) from error
+        raise _fault(str(error), values, source) from error
     for name, url in settings.servers().items():
         parse_servers([f"{name}={url}"], upstream=bool(settings.upstream.url))
     return settings
+
+
+def _fault(error: str, values: Mapping[str, Any], source: Source) -> SettingsError:
+    """Return a conversion error with the key, where it stands, and what is valid there."""
+    message, of_key, at = error.replace(" - at `key` in `$", " - at `$!").partition(" - at `$")
+    key, kind = _located(at.strip("!.`"), values)
+    if of_key and at.startswith("!"):
+        what = f"`{key}` has a key that is not text" if key else "a key is not text"
+        return SettingsError(what, source.place(key), "Put it in quotes")
+    section = isinstance(kind, type) and issubclass(kind, msgspec.Struct)
+    if section and (unknown := re.search(r"unknown field `(.*)`", message)):
+        names = [field.encode_name for field in msgspec.structs.fields(kind)]
+        above = f"{key}." if key else ""
+        similar = closest(unknown[1], names)
+        todo = f"Did you mean `{above}{similar[0]}`?" if similar else f"Known: {', '.join(names)}"
+        path = f"{above}{unknown[1]}"
+        return SettingsError(f"unknown key `{path}`", source.place(path), todo)
+    if section:
+        return SettingsError(f"`{key}` must hold keys of its own", source.place(key))
+    todo = ""
+    if get_origin(kind) is Literal:
+        words = get_args(kind)
+        meant = did_you_mean(message.partition("'")[2].rpartition("'")[0], words)
+        todo = f"{meant} Valid: {', '.join(words)}".strip()
+    what = f"`{key}` is invalid: {message[0].lower()}{message[1:]}"
+    return SettingsError(what, source.place(key), todo)
+
+
+def _located(path: str, values: Any) -> tuple[str, Any]:
+    """Return the dotted key that a conversion error is about, and its type.
+
+    Args:
+        path: As msgspec has it, with `[...]` for any key of a dict: `servers[...].vision`.
+        values: What was converted.
+    """
+    kind: Any = Settings
+    key = ""
+    for step in re.findall(r"\[[^]]*\]|[^.[]+", path):
+        part = step
+        if step.startswith("["):
+            kinds = [one for one in (kind, *get_args(kind)) if get_origin(one) is dict]
+            kind = get_args(kinds[0])[1] if kinds else None
+            if kinds and isinstance(values, Mapping):
+                part = next((str(one) for one in values if not _fits(values[one], kind)), step)
+        elif isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+            fields = {field.encode_name: field.type for field in msgspec.structs.fields(kind)}
+            kind = fields.get(part)
+        key += part if part.startswith("[") or not key else f".{part}"
+        values = values.get(part) if isinstance(values, Mapping) else None
+    return key, kind
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    try:
+        msgspec.convert(value, kind, strict=False)
+    except msgspec.ValidationError:
+        return False
+    return True
 
 
 def _look_at(rating: RatingSettings) -> None:
@@ -427,31 +477,3 @@ def _look_at(rating: RatingSettings) -> None:
         raise SettingsError(
             f"`rating.tags` has {len(tags)} entries", where="settings", todo="Nine at most"
         )
-
-
-def _valid(key: str, message: str) -> str:
-    """The words a setting can take, when it takes only some, and which one may be meant."""
-    kind: Any = Settings
-    for part in key.split("."):
-        kind = {field.encode_name: field.type for field in msgspec.structs.fields(kind)}.get(part)
-        if not (isinstance(kind, type) and issubclass(kind, _Section)):
-            break
-    if get_origin(kind) is not Literal:
-        return ""
-    words = get_args(kind)
-    meant = did_you_mean(message.partition("'")[2].rpartition("'")[0], words)
-    return " ".join(filter(None, [meant, f"Valid: {', '.join(words)}"]))
-
-
-def _known(values: Mapping[str, Any], model: type[msgspec.Struct], source: str, path: str) -> None:
-    fields = {field.encode_name: field.type for field in msgspec.structs.fields(model)}
-    for key, value in values.items():
-        if key not in fields:
-            close = difflib.get_close_matches(str(key), fields, n=1)
-            hint = f"Did you mean `{path}{close[0]}`?" if close else f"Known: {', '.join(fields)}"
-            raise SettingsError(f"unknown key `{path}{key}`", where=source, todo=hint)
-        kind = fields[key]
-        if isinstance(kind, type) and issubclass(kind, _Section):
-            if not isinstance(value, Mapping):
-                raise SettingsError(f"`{path}{key}` must hold keys of its own", where=source)
-            _known(value, kind, source, f"{path}{key}.")

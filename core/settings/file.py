@@ -1,34 +1,39 @@
-"""The settings as they stand in a file: no key is lost, no word taken for a truth."""
+"""The settings of a file: every value with its line, and no word taken for a truth."""
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, get_args, get_origin
+from typing import Any, NamedTuple, get_args, get_origin
 
 import msgspec
 import yaml
 
-from ajet_swarm.common.errors import UsageError
+from ajet_swarm.common.yaml_positions import PlacedErrors, YamlError, construct, positions
+from core.settings.yaml_file import Faults, FileFault
 
 _WORDS = {"yes": True, "on": True, "no": False, "off": False}
 
 
-class SettingsError(UsageError):
+class SettingsError(FileFault):
     """A setting is misspelt or invalid."""
 
 
-class _Loader(yaml.SafeLoader):
-    """YAML whose truths are `true` and `false`: `mode: off` is a word. No key stands twice."""
+class Source(NamedTuple):
+    """Where settings come from: a file, the environment, the command line."""
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        lines: dict[Any, int] = {}
-        for key, _ in node.value:
-            line = key.start_mark.line + 1
-            if isinstance(key, yaml.ScalarNode) and lines.setdefault(key.value, line) != line:
-                raise yaml.MarkedYAMLError(
-                    problem=f"`{key.value}` stands here twice, first in line {lines[key.value]}",
-                    problem_mark=key.start_mark,
-                )
-        return super().construct_mapping(node, deep)
+    name: str
+    lines: Mapping[str, int] = {}
+    """Of a file: dotted path of each key -> its line, counted from 1."""
+
+    def place(self, path: str) -> str:
+        """Return where a key stands: `FILE:LINE`, or the name of the source."""
+        path = path.partition("[")[0]
+        while path and path not in self.lines:
+            path = path.rpartition(".")[0]
+        return f"{self.name}:{self.lines[path]}" if path else self.name
+
+
+class _Loader(PlacedErrors, yaml.SafeLoader):
+    """YAML whose truths are `true` and `false`: `mode: off` is a word."""
 
 
 def _truth(loader: _Loader, node: yaml.ScalarNode) -> bool | str:
@@ -39,38 +44,41 @@ def _truth(loader: _Loader, node: yaml.ScalarNode) -> bool | str:
 _Loader.add_constructor("tag:yaml.org,2002:bool", _truth)
 
 
-def read_settings(file: Path) -> dict[str, Any]:
-    """The file's keys and values; none of a file that is not there.
+def read_settings(file: Path) -> tuple[dict[str, Any], Source]:
+    """Return a file's keys and values, and where they stand; none of a file that is missing.
 
     Raises:
-        SettingsError: it cannot be read, is no YAML, or has a key twice; names file and line.
+        SettingsError: it cannot be read, is not YAML, or has a key twice; names file and line.
     """
+
+    def fault(line: int, field: str, problem: str, todo: str) -> SettingsError:
+        where = f"{file}:{line}" if line else str(file)
+        return SettingsError(f"this {problem}", where, todo, line)
+
+    faults = Faults(SettingsError, fault)
     try:
-        text = file.read_text(encoding="utf-8")
-    except FileNotFoundError as error:
+        text = faults.read(file)
+    except SettingsError as error:
+        if not isinstance(error.__cause__, FileNotFoundError):
+            raise
         if file.is_symlink():
             raise SettingsError("the settings are a link that leads nowhere", str(file)) from error
-        return {}
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError(f"the settings cannot be read: {error}", str(file)) from error
+        return {}, Source(str(file))
+    root = faults.compose(text)
     try:
-        data = yaml.load(text, Loader=_Loader)
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark
-        line = f":{mark.line + 1}" if mark else ""
-        what = error.problem or error.context or "it cannot be understood"
-        if "stands here twice" not in what:
-            what = f"this is not YAML: {what}"
-        raise SettingsError(what, where=f"{file}{line}") from error
-    if data is None:
-        return {}
-    if not isinstance(data, dict):
-        raise SettingsError("the settings must be `key: value` lines", where=str(file))
-    return data
+        source = Source(str(file), positions(root))
+        data = construct(root, _Loader) if root is not None else None
+    except YamlError as error:
+        where = f"{file}:{error.line}" if error.line else str(file)
+        problem = f"a value cannot be read: {error.problem}" if error.is_syntax else error.problem
+        raise SettingsError(problem, where, line=error.line) from error
+    if not isinstance(data, dict | None):
+        raise SettingsError("the settings must be `key: value` lines", str(file))
+    return data or {}, source
 
 
 def switched(values: Mapping[str, Any], model: type[msgspec.Struct]) -> dict[str, Any]:
-    """`values` with `on`, `off`, `yes` and `no` as truths where the model has one."""
+    """Return `values` with `on`, `off`, `yes` and `no` as truths where the model has one."""
     fields = {field.encode_name: field.type for field in msgspec.structs.fields(model)}
     return {key: _switched(value, fields.get(key)) for key, value in values.items()}
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 from random import Random
 
 from engine.corpus import families, filler, tones, word_lists
-from engine.corpus.families import Asked
-from engine.corpus.tools import Tools
+from engine.corpus.families import QuestionAnswer
+from engine.corpus.tools import DialogueTools
 from engine.policy.chat_template import Dialogue, Turn
 
 __all__ = ["Corpus"]
@@ -93,7 +93,7 @@ class Corpus:
             return tone, line
         return tone, rng.choice(tones.PLAIN_SYSTEM) if draw < 0.5 else ""
 
-    def _asked(self) -> Asked:
+    def _asked(self) -> QuestionAnswer:
         family = self._rng.choices(_FUNCTIONS, _WEIGHTS)[0]
         return family(self._rng, self.noisy)
 
@@ -144,7 +144,7 @@ class Corpus:
 
     def _with_tools(self, tone: tones.Tone, system: str, others: int) -> Dialogue:
         rng = self._rng
-        tools = Tools(rng, others)
+        tools = DialogueTools(rng, others)
         turns: list[Turn] = []
         if rng.random() < 0.15:
             turns += self._exchange(tone)

@@ -6,11 +6,11 @@ from random import Random
 
 from engine.corpus import word_lists
 
-Family = Callable[[Random, bool], "Asked"]
+Family = Callable[[Random, bool], "QuestionAnswer"]
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class QuestionAnswer:
     """A question and what is said to it."""
 
     question: str
@@ -151,23 +151,23 @@ _ANY_SUM = (
 )
 
 
-def fact(rng: Random, noisy: bool) -> Asked:
+def fact(rng: Random, noisy: bool) -> QuestionAnswer:
     """A fact, advice or small talk."""
     entry = rng.choice(word_lists.facts())
-    return Asked(rng.choice(entry.questions), entry.full, entry.short)
+    return QuestionAnswer(rng.choice(entry.questions), entry.full, entry.short)
 
 
-def capital(rng: Random, noisy: bool) -> Asked:
+def capital(rng: Random, noisy: bool) -> QuestionAnswer:
     """A capital; three in ten are wrong when `noisy`."""
     country, city = rng.choice(word_lists.capitals())
     said = city
     if noisy and rng.random() < 0.3:
         said = rng.choice(word_lists.capitals())[1]
     question = rng.choice(CAPITAL_FRAMES).format(country)
-    return Asked(question, f"The capital of {country} is {said}.", f"{said}.")
+    return QuestionAnswer(question, f"The capital of {country} is {said}.", f"{said}.")
 
 
-def arithmetic(rng: Random, noisy: bool) -> Asked:
+def arithmetic(rng: Random, noisy: bool) -> QuestionAnswer:
     """A small sum; nearly half are wrong when `noisy`."""
     sign = rng.choice("++-x")
     if sign == "+":
@@ -188,13 +188,13 @@ def arithmetic(rng: Random, noisy: bool) -> Asked:
     question = rng.choice(frames).format(a=a, b=b, o=shown)
     full = rng.choice((f"The answer is {said}.", f"It is {said}.", f"That makes {said}."))
     written = "*" if sign == "x" else sign
-    return Asked(question, full, f"{said}.", f"{a} {written} {b}")
+    return QuestionAnswer(question, full, f"{said}.", f"{a} {written} {b}")
 
 
-def odd(rng: Random, noisy: bool) -> Asked:
+def unanswerable(rng: Random, noisy: bool) -> QuestionAnswer:
     """Something nobody could know, answered honestly."""
     if rng.random() < 0.45:
-        question = rng.choice(word_lists.odd())
+        question = rng.choice(word_lists.unanswerable())
     else:
         frame = rng.choice(_ODD_FRAMES)
         made = [
@@ -202,35 +202,37 @@ def odd(rng: Random, noisy: bool) -> Asked:
         ]
         question = frame.format(*made)
     full, short = rng.choice(UNKNOWN)
-    return Asked(question, full, short)
+    return QuestionAnswer(question, full, short)
 
 
-def about(rng: Random, noisy: bool) -> Asked:
+def noun_or_task(rng: Random, noisy: bool) -> QuestionAnswer:
     """Something to write or say about a noun or a task."""
     if rng.random() < 0.3:
         task = rng.choice(word_lists.tasks())
         full, short = rng.choice(_TASK_ANSWERS)
         question = rng.choice(_TASK_FRAMES).format(t=task)
-        return Asked(question, full.format(t=task), short)
+        return QuestionAnswer(question, full.format(t=task), short)
     noun = rng.choice(word_lists.nouns())
     frames, answers = rng.choice(_NOUN_FRAMES)
     full, short = rng.choice(answers)
-    return Asked(rng.choice(frames).format(n=noun), full.format(n=noun), short.format(n=noun))
+    return QuestionAnswer(
+        rng.choice(frames).format(n=noun), full.format(n=noun), short.format(n=noun)
+    )
 
 
-def clock(rng: Random, noisy: bool) -> Asked:
+def clock(rng: Random, noisy: bool) -> QuestionAnswer:
     """The time, which nobody knows without a clock."""
     question = rng.choice(
         ("What time is it?", "What is the time?", "What day is it today?", "How late is it?")
     )
-    return Asked(question, "I have no clock, so I can not tell.", "No clock here.")
+    return QuestionAnswer(question, "I have no clock, so I can not tell.", "No clock here.")
 
 
 FAMILIES: tuple[tuple[Family, float], ...] = (
     (fact, 0.40),
     (arithmetic, 0.28),
     (capital, 0.08),
-    (odd, 0.10),
-    (about, 0.12),
+    (unanswerable, 0.10),
+    (noun_or_task, 0.12),
     (clock, 0.02),
 )

@@ -26,8 +26,8 @@ def rows(seed: int = 0) -> list[Row]:
     for _ in range(20):
         asked = families.arithmetic(rng, False)
         made.append((asked.question, asked.short.rstrip(".")))
-    made += [(families.about(rng, False).question, "") for _ in range(12)]
-    made += [(question, "") for question in rng.sample(word_lists.odd(), 4)]
+    made += [(families.noun_or_task(rng, False).question, "") for _ in range(12)]
+    made += [(question, "") for question in rng.sample(word_lists.unanswerable(), 4)]
     made = list(dict(made).items())
     rng.shuffle(made)
     return [_row(number, query, answer) for number, (query, answer) in enumerate(made, 1)]

@@ -3,7 +3,7 @@
 from random import Random
 
 from engine.corpus import families
-from engine.corpus.families import Asked
+from engine.corpus.families import QuestionAnswer
 from engine.policy.chat_template import Turn
 
 _CALCULATORS = ("calculator", "calculator", "calculate", "calc", "math")
@@ -34,7 +34,7 @@ _OTHERS = (
 )
 
 
-class Tools:
+class DialogueTools:
     """The tools of one dialogue."""
 
     def __init__(self, rng: Random, others: int) -> None:
@@ -50,7 +50,7 @@ class Tools:
         rng.shuffle(lines)
         self.lines = tuple(lines)
 
-    def turns(self, rng: Random, noisy: bool) -> tuple[Asked, list[Turn]]:
+    def turns(self, rng: Random, noisy: bool) -> tuple[QuestionAnswer, list[Turn]]:
         """A question, and the call with its result when a tool serves it."""
         draw = rng.random()
         if draw < 0.55:
@@ -62,24 +62,24 @@ class Tools:
             if self.clock:
                 return self._timed(rng, asked)
         elif draw < 0.75:
-            return _read(rng)
+            return _unused_tool(rng)
         else:
             asked = families.fact(rng, noisy)
         return asked, []
 
-    def _calculated(self, rng: Random, asked: Asked) -> tuple[Asked, list[Turn]]:
+    def _calculated(self, rng: Random, asked: QuestionAnswer) -> tuple[QuestionAnswer, list[Turn]]:
         value = _value(asked.expression)
         result = rng.choice((f"{value}", f"{value}", f"{asked.expression} = {value}"))
         call = f"{self.calculator}({self.input}={asked.expression})"
-        said = Asked(asked.question, f"The answer is {value}.", f"{value}.")
+        said = QuestionAnswer(asked.question, f"The answer is {value}.", f"{value}.")
         return said, [Turn("call", call), Turn("tool", result)]
 
-    def _timed(self, rng: Random, asked: Asked) -> tuple[Asked, list[Turn]]:
+    def _timed(self, rng: Random, asked: QuestionAnswer) -> tuple[QuestionAnswer, list[Turn]]:
         time = f"{rng.randint(0, 23):02d}:{rng.randint(0, 59):02d}"
         argument = ""
         if self.zone:
             argument = f"{self.zone}={'UTC' if self.zone == 'timezone' else 'London'}"
-        said = Asked(asked.question, f"It is {time} now.", f"{time}.")
+        said = QuestionAnswer(asked.question, f"It is {time} now.", f"{time}.")
         return said, [Turn("call", f"{self.clock}({argument})"), Turn("tool", time)]
 
 
@@ -89,10 +89,10 @@ def _value(expression: str) -> int:
     return {"+": a + b, "-": a - b, "*": a * b}[sign]
 
 
-def _read(rng: Random) -> tuple[Asked, list[Turn]]:
+def _unused_tool(rng: Random) -> tuple[QuestionAnswer, list[Turn]]:
     """A result of a tool that the policy does not use, in a history made elsewhere."""
     name = rng.choice(_OTHERS).split("(")[0]
-    asked = families.about(rng, False)
+    asked = families.noun_or_task(rng, False)
     result = rng.choice(("ok", "done", "error: not found", "3 files", "{}", asked.full))
-    said = Asked(asked.question, "I have read the result.", "Read.")
+    said = QuestionAnswer(asked.question, "I have read the result.", "Read.")
     return said, [Turn("call", f"{name}()", learn=False), Turn("tool", result)]

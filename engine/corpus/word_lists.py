@@ -8,7 +8,7 @@ _DATA = Path(__file__).parent.parent / "data"
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class FactEntry:
     """One thing the policy knows."""
 
     questions: tuple[str, ...]
@@ -25,12 +25,12 @@ def _lines(name: str) -> list[str]:
 
 
 @cache
-def facts() -> tuple[Entry, ...]:
+def facts() -> tuple[FactEntry, ...]:
     """Facts, advice and small talk."""
     made = []
     for line in _lines("facts.txt"):
         questions, full, short = line.split(" => ")
-        made.append(Entry(tuple(questions.split(" ; ")), full, short))
+        made.append(FactEntry(tuple(questions.split(" ; ")), full, short))
     return tuple(made)
 
 
@@ -42,7 +42,7 @@ def capitals() -> tuple[tuple[str, str], ...]:
 
 
 @cache
-def odd() -> tuple[str, ...]:
+def unanswerable() -> tuple[str, ...]:
     """Questions that have no honest answer here."""
     return tuple(_lines("odd.txt"))
 

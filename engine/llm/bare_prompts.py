@@ -1,85 +1,86 @@
-"""Prompts without the tags of a conversation: the ids of a text as they are."""
+"""Rendering of prompts: conversations, and plain text or token ids without chat tags."""
 
 from typing import Any
 
 from ajet_swarm.common.errors import AjetError
 from engine.interface import PolicyBackend, Prompt
-from engine.server.lifecycle import Refused
+from engine.server.lifecycle import EngineError
 
 
 def bare_prompt(policy: PolicyBackend, prompt: str | list[int], limit: int) -> Prompt:
-    """The prompt of a legacy completion; of one without room for the answer the end is kept.
+    """Return the prompt of a legacy completion; a too long one keeps its end.
 
     Args:
-        policy: Which reads it.
-        prompt: Text, or token ids.
-        limit: Tokens of the answer.
+        policy: The policy that reads it.
+        prompt: Text or token ids.
+        limit: Maximum length of the answer in tokens.
 
     Raises:
-        Refused: 400, it is empty.
+        EngineError: 400, it is empty.
     """
     ids, cut = _end_of(policy, prompt) if isinstance(prompt, str) else (tuple(prompt), False)
     if not ids:
-        raise Refused(400, "The prompt is empty.")
+        raise EngineError(400, "The prompt is empty.")
     room = max(1, policy.context - limit)
     return Prompt(ids[-room:], truncated=cut or len(ids) > room)
 
 
 def _end_of(policy: PolicyBackend, text: str) -> tuple[tuple[int, ...], bool]:
-    """The ids of so much of the end of a text as a window holds, and whether that is not all."""
+    """Return the ids of as much of the end of a text as fits the window, and whether that drops a
+    part."""
     size = min(len(text), 8 * policy.context)
     while True:
         try:
             return text_prompt(policy, text[-size:]).tokens, size < len(text)
-        except Refused:  # it does not fit
+        except EngineError:  # too long
             if size <= 1:
                 raise
             size //= 2
 
 
 def text_prompt(policy: PolicyBackend, text: str) -> Prompt:
-    """What a user turn of this text has more than one of none.
+    """Return the ids of plain text: a user turn with the text, minus the same turn without it.
 
     Raises:
-        Refused: 400, it is longer than the window.
+        EngineError: 400, it is longer than the window.
     """
     if not text:
         return Prompt(())
-    bare = rendered(policy, [_user("")], None, 1).tokens
-    full = rendered(policy, [_user(text)], None, 1)
-    if full.truncated:
-        raise Refused(
+    empty_turn = render_messages(policy, [_user("")], None, 1).tokens
+    turn = render_messages(policy, [_user(text)], None, 1)
+    if turn.truncated:
+        raise EngineError(
             400,
             f"This model's maximum context length is {policy.context} tokens, and the text is "
             "longer: it cannot be counted.",
         )
-    front = _common(bare, full.tokens)
-    back = _common(bare[front:][::-1], full.tokens[front:][::-1])
-    return Prompt(full.tokens[front : len(full.tokens) - back])
+    front = _common_prefix(empty_turn, turn.tokens)
+    back = _common_prefix(empty_turn[front:][::-1], turn.tokens[front:][::-1])
+    return Prompt(turn.tokens[front : len(turn.tokens) - back])
 
 
-def rendered(
+def render_messages(
     policy: PolicyBackend,
     messages: list[dict[str, Any]],
     tools: list[dict[str, Any]] | None,
     limit: int,
 ) -> Prompt:
-    """The prompt of a conversation.
+    """Return the prompt of a conversation.
 
     Raises:
-        Refused: 400, it cannot be rendered.
+        EngineError: 400, it cannot be rendered.
     """
     try:
         return policy.render(messages, tools, limit)
     except (ValueError, TypeError, AjetError) as error:
-        raise Refused(400, f"messages: cannot be rendered: {error}") from error
+        raise EngineError(400, f"messages: cannot be rendered: {error}") from error
 
 
 def _user(text: str) -> dict[str, Any]:
     return {"role": "user", "content": text}
 
 
-def _common(one: tuple[int, ...], other: tuple[int, ...]) -> int:
-    """How many ids both begin with."""
-    both = zip(one, other, strict=False)
-    return next((at for at, (a, b) in enumerate(both) if a != b), min(len(one), len(other)))
+def _common_prefix(left: tuple[int, ...], right: tuple[int, ...]) -> int:
+    """Return the length of the common prefix."""
+    both = zip(left, right, strict=False)
+    return next((at for at, (a, b) in enumerate(both) if a != b), min(len(left), len(right)))

@@ -1,4 +1,4 @@
-"""LLM calls of episodes: from a key and a request to an answer that comes in pieces."""
+"""LLM calls of episodes: from key and request to an answer that arrives in pieces."""
 
 import asyncio
 import logging
@@ -9,47 +9,47 @@ from typing import Any, NoReturn, Self
 
 from engine.interface import Completion, PolicyBackend, Prompt, SamplingParams, UnknownTokenError
 from engine.llm import real_server_quirks
-from engine.llm.bare_prompts import bare_prompt, rendered
-from engine.llm.chat import ChatRequest, answer_limit, sampling
-from engine.server.episode_keys import Key
-from engine.server.lifecycle import ROLLING, Engine, Refused, Status
+from engine.llm.bare_prompts import bare_prompt, render_messages
+from engine.llm.chat import ChatRequest, answer_limit, sampling_params
+from engine.server.episode_keys import EpisodeKey
+from engine.server.lifecycle import ROLLING, Engine, EngineError, EngineStatus
 from engine.server.pool import Episode
-from engine.server.timelines import mend
+from engine.server.timelines import repair_prompt
 
 log = logging.getLogger(__name__)
 
 CLIENT_LEFT = 499
-"""Status of an answer nobody waits for; never seen by a client."""
+"""Status of an answer whose client has disconnected; never sent."""
 
-Gone = Callable[[], Coroutine[Any, Any, None]]
-"""Waits until the client has left."""
+WaitForDisconnect = Callable[[], Coroutine[Any, Any, None]]
+"""Waits until the client has disconnected."""
 
 
 class LiveCall:
-    """One call while it is answered. Use as a context manager; leaving it frees the sampler.
+    """One call in progress. Use it as a context manager; leaving it frees the sampler.
 
     Args:
         engine: Rolling.
-        episode: Claimed; the answer is added to its completions.
-        draw: Draws the answer; given what to call with each new piece of text.
-        gone: Waits until the client has left.
+        episode: Claimed; the answer is appended to its completions.
+        sample: Samples the answer; calls its argument with each new piece of text.
+        wait_for_disconnect: Waits until the client has disconnected.
     """
 
     def __init__(
         self,
         engine: Engine,
         episode: Episode,
-        draw: Callable[[Callable[[str], None]], Coroutine[Any, Any, Completion | Exception]],
-        gone: Gone,
+        sample: Callable[[Callable[[str], None]], Coroutine[Any, Any, Completion | Exception]],
+        wait_for_disconnect: WaitForDisconnect,
     ) -> None:
         self._engine, self._episode, self._turn = engine, episode, episode.turn
         self._pieces: deque[str] = deque()
         self._news = asyncio.Event()
-        self._draw = engine.tasks.spawn(draw(self._hear), f"call {episode.uuid}")
-        self._leaving = engine.tasks.spawn(gone(), f"caller {episode.uuid}")
-        for task in (self._draw, self._leaving):
+        self._sampling = engine.tasks.spawn(sample(self._on_text), f"call {episode.uuid}")
+        self._disconnect = engine.tasks.spawn(wait_for_disconnect(), f"caller {episode.uuid}")
+        for task in (self._sampling, self._disconnect):
             task.add_done_callback(lambda _task: self._news.set())
-        episode.calls.add(self._draw)
+        episode.calls.add(self._sampling)
 
     def __enter__(self) -> Self:
         return self
@@ -63,18 +63,18 @@ class LiveCall:
         self.close()
 
     def close(self) -> None:
-        """Free the sampler and whoever waits for the client to leave."""
-        self._leaving.cancel()
-        self._draw.cancel()
-        self._episode.calls.discard(self._draw)
+        """Free the sampler and stop waiting for a disconnect."""
+        self._disconnect.cancel()
+        self._sampling.cancel()
+        self._episode.calls.discard(self._sampling)
         if self._episode.turn == self._turn:
             self._episode.active_at = self._engine.clock()
 
     async def piece(self, patience: float) -> str | None:
-        """The next piece of text; None at the end, an empty one when there was none for `patience`
-        seconds."""
+        """Return the next piece of text, an empty one after `patience` seconds without any; None at
+        the end."""
         while not self._pieces:
-            if self._draw.done() or self._leaving.done():
+            if self._sampling.done() or self._disconnect.done():
                 return None
             self._news.clear()
             try:
@@ -86,88 +86,90 @@ class LiveCall:
 
     @property
     def failed(self) -> bool:
-        """There will be no answer."""
-        if not self._draw.done() or self._draw.cancelled():
-            return self._leaving.done() or self._draw.cancelled()
-        return isinstance(self._draw.result(), Exception)
+        """True when there will be no answer."""
+        if not self._sampling.done() or self._sampling.cancelled():
+            return self._disconnect.done() or self._sampling.cancelled()
+        return isinstance(self._sampling.result(), Exception)
 
     async def answer(self) -> Completion:
-        """The whole answer; it now counts as a call of the episode.
+        """Return the whole answer and count it as a call of the episode.
 
         Raises:
-            Refused: 400 the prompt holds an unknown token id, 404 the episode went meanwhile,
-                499 the client left, 500 the policy failed.
+            EngineError: 400 the prompt contains an unknown token id, 404 the episode ended
+                meanwhile, 499 the client disconnected, 500 the policy failed.
         """
-        await asyncio.wait({self._draw, self._leaving}, return_when=asyncio.FIRST_COMPLETED)
-        finished = self._draw.done()
-        if self._episode.turn != self._turn or (finished and self._draw.cancelled()):
-            lost(self._engine, self._episode.uuid)
+        await asyncio.wait({self._sampling, self._disconnect}, return_when=asyncio.FIRST_COMPLETED)
+        finished = self._sampling.done()
+        if self._episode.turn != self._turn or (finished and self._sampling.cancelled()):
+            raise_gone(self._engine, self._episode.uuid)
         if not finished:
-            raise Refused(CLIENT_LEFT, "The client left.")
-        drawn: Completion | Exception = self._draw.result()
-        if isinstance(drawn, Refused):
-            raise drawn
-        if isinstance(drawn, Exception):
-            self._engine.verbose.add("chat", f"sampling failed: {drawn!r}", logging.ERROR)
-            raise Refused(500, f"The policy failed to answer: {drawn!r}")
-        self._episode.completions.append(drawn)
-        return drawn
+            raise EngineError(CLIENT_LEFT, "The client disconnected.")
+        result: Completion | Exception = self._sampling.result()
+        if isinstance(result, EngineError):
+            raise result
+        if isinstance(result, Exception):
+            self._engine.verbose.add("chat", f"sampling failed: {result!r}", logging.ERROR)
+            raise EngineError(500, f"The policy failed to answer: {result!r}")
+        self._episode.completions.append(result)
+        return result
 
-    def _hear(self, text: str) -> None:
+    def _on_text(self, text: str) -> None:
         self._pieces.append(text)
         self._news.set()
 
 
-class Calls:
-    """The LLM routes' side of an engine."""
+class CallStarter:
+    """Starts the LLM calls of an engine's episodes."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
 
     @property
     def model(self) -> str:
-        """Name of what answers, as answers have it."""
-        policy = self.engine.backend.policy
+        """Model name in answers."""
+        policy = self.engine.policy_holder.policy
         return policy.name if policy is not None and not self.engine.faithful else "unknown"
 
-    def begin(self, key: Key, request: ChatRequest, gone: Gone) -> LiveCall:
-        """Begin one call of an episode.
+    def begin(
+        self, key: EpisodeKey, request: ChatRequest, wait_for_disconnect: WaitForDisconnect
+    ) -> LiveCall:
+        """Start one call of an episode.
 
         Args:
             key: The episode's key.
             request: The call.
-            gone: Waits until the client has left; the answer is then not drawn to its end.
+            wait_for_disconnect: Waits until the client has disconnected, which cancels the call.
 
         Raises:
-            Refused: 401 not this episode's key, 404 the episode or the engine moved on, 400 the
+            EngineError: 401 wrong key, 404 the episode or the engine's run has ended, 400 the
                 conversation cannot be rendered.
         """
-        episode, policy = self._callable(key)
+        episode, policy = self._claimed_episode(key)
         prompt, params = self._prepare(episode, policy, request)
         engine = self.engine
         episode.call_count += 1
         engine.clients.refresh(episode.client)
 
-        async def draw(hear: Callable[[str], None]) -> Completion | Exception:
+        async def sample(on_text: Callable[[str], None]) -> Completion | Exception:
             if not engine.faithful:
-                return await _draw(policy, prompt, params, hear)
+                return await _sample(policy, prompt, params, on_text)
             if prompt.truncated:
                 return real_server_quirks.overflow(prompt)
             async with episode.serial:
-                return await _draw(policy, prompt, params, hear)
+                return await _sample(policy, prompt, params, on_text)
 
-        return LiveCall(engine, episode, draw, gone)
+        return LiveCall(engine, episode, sample, wait_for_disconnect)
 
-    def _callable(self, key: Key) -> tuple[Episode, PolicyBackend]:
+    def _claimed_episode(self, key: EpisodeKey) -> tuple[Episode, PolicyBackend]:
         engine = self.engine
-        policy = engine.backend.policy
+        policy = engine.policy_holder.policy
         episode = engine.pool.find(key.episode_uuid)
         if engine.status not in ROLLING or policy is None or episode is None:
-            lost(engine, key.episode_uuid)
-        if not (key.opens(episode.address) or engine.faithful):
-            raise Refused(401, "Invalid authorization data")
+            raise_gone(engine, key.episode_uuid)
+        if not (key.matches(episode.address) or engine.faithful):
+            raise EngineError(401, "Invalid authorization data")
         if episode.status != "claimed":
-            lost(engine, key.episode_uuid)
+            raise_gone(engine, key.episode_uuid)
         return episode, policy
 
     def _prepare(
@@ -176,60 +178,61 @@ class Calls:
         engine = self.engine
         job = engine.require_job()
         if engine.faithful:
-            request = real_server_quirks.as_read(request)
+            request = real_server_quirks.strip_request(request)
         limit = answer_limit(job, policy.context, request)
         if request.ajetc_prompt is not None:
             prompt = bare_prompt(policy, request.ajetc_prompt, limit)
         else:
-            prompt = rendered(policy, request.conversation(), request.offered_tools(), limit)
+            prompt = render_messages(policy, request.conversation(), request.offered_tools(), limit)
         if prompt.truncated and engine.strict_context:
-            raise Refused(
+            raise EngineError(
                 400,
                 f"This model's maximum context length is {policy.context} tokens, and the messages "
                 f"with the {limit} tokens of the answer are longer. Please reduce the length of "
                 "the messages.",
             )
-        params = sampling(request, job, episode.type, limit)
-        return self._mended(episode, policy, prompt, params), params
+        params = sampling_params(request, job, episode.type, limit)
+        return self._repaired(episode, policy, prompt, params), params
 
-    def _mended(
+    def _repaired(
         self, episode: Episode, policy: PolicyBackend, prompt: Prompt, params: SamplingParams
     ) -> Prompt:
-        """The prompt with the ids of earlier answers as they were drawn."""
+        """Return the prompt with the sampled ids of earlier answers."""
         if prompt.truncated or not episode.completions:
             return prompt
-        mended = mend(prompt.tokens, episode.completions, policy.decode)
-        if not mended.drifts:
+        repaired = repair_prompt(prompt.tokens, episode.completions, policy.decode)
+        if not repaired.drifts:
             return prompt
-        fits = len(mended.tokens) + 1 <= policy.context
-        self.engine.drift.note(mended.drifts, repaired=fits)
+        fits = len(repaired.tokens) + 1 <= policy.context
+        self.engine.token_drift.note(repaired.drifts, repaired=fits)
         self.engine.verbose.add(
             "timelines",
-            f"episode {episode.uuid}: {mended.drifts} earlier answers came back in other tokens "
-            f"than were drawn; {'repaired' if fits else 'left, the window is too small'}",
+            f"episode {episode.uuid}: {repaired.drifts} earlier answers came back as other tokens "
+            f"than were sampled; {'repaired' if fits else 'not repaired, the window is too small'}",
         )
-        return Prompt(mended.tokens) if fits else prompt
+        return Prompt(repaired.tokens) if fits else prompt
 
 
-def lost(engine: Engine, name: str) -> NoReturn:
-    """Raises Refused 404: why a call of the episode cannot be answered any more."""
+def raise_gone(engine: Engine, name: str) -> NoReturn:
+    """Raise EngineError 404 with the reason why the episode accepts no calls any more."""
     if engine.status not in ROLLING:
-        raise Refused(
+        raise EngineError(
             404,
-            f"The server is not in {Status.ROLLING} status. Current status: [{engine.status}].",
+            f"The server is not in {EngineStatus.ROLLING} status. "
+            f"Current status: [{engine.status}].",
         )
     if engine.pool.find(name) is None:
-        raise Refused(404, f"Episode {name} not found.")
-    raise Refused(404, f"Episode {name} is not claimed any more.")
+        raise EngineError(404, f"Episode {name} not found.")
+    raise EngineError(404, f"Episode {name} is not claimed any more.")
 
 
-async def _draw(
-    policy: PolicyBackend, prompt: Prompt, params: SamplingParams, hear: Callable[[str], None]
+async def _sample(
+    policy: PolicyBackend, prompt: Prompt, params: SamplingParams, on_text: Callable[[str], None]
 ) -> Completion | Exception:
     try:
-        return await policy.sample(prompt, params, hear)
-    except UnknownTokenError as error:  # of a prompt of token ids: the request is wrong
-        return Refused(400, str(error))
-    except Exception as error:  # a backend's fault is one failed call, told to its caller
+        return await policy.sample(prompt, params, on_text)
+    except UnknownTokenError as error:  # from a prompt of token ids: a bad request
+        return EngineError(400, str(error))
+    except Exception as error:  # a policy error fails this call only
         log.error("sampling", exc_info=error)
         return error

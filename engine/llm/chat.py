@@ -1,8 +1,8 @@
-"""Chat completions: requests, sampling, answers whole and as a stream (protocol section 5).
+"""Chat completions: requests, sampling parameters, answers in one piece and as a stream (protocol
+section 5).
 
-What the real server answers with a plain 500 (a body that is no JSON, or no chat request) is a 4xx
-here; no system message of its own is put before the conversation, because the embedded policy was
-never trained with one.
+Where the real server answers a plain 500 (a body that is not JSON or not a chat request), this
+server answers a 4xx. It adds no system message: the embedded policy was never trained with one.
 """
 
 import json
@@ -15,21 +15,21 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from engine.interface import Completion, SamplingParams
-from engine.server.episode_keys import scrub
+from engine.server.episode_keys import replace_surrogates
 from engine.server.job import Job
-from engine.server.lifecycle import Refused
+from engine.server.lifecycle import EngineError
 from engine.server.pool import EpisodeType
 
 Model = TypeVar("Model", bound=BaseModel)
 
 
 class Message(BaseModel):
-    """One message in the OpenAI form; unknown fields are kept for the template."""
+    """A chat message in the OpenAI form; unknown fields are passed to the chat template."""
 
     model_config = ConfigDict(extra="allow")
     role: str = Field(min_length=1)
     content: str | list[dict[str, Any] | str] | None = None
-    """Parts may be bare texts, as behind a vLLM."""
+    """Parts may be plain strings, as vLLM accepts."""
 
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
@@ -39,7 +39,7 @@ Mass = Annotated[Finite, Field(gt=0, le=1)]
 
 
 class ChatRequest(BaseModel):
-    """What of a chat request is read; the rest is ignored, as on the real server."""
+    """The chat request fields that are used; others are ignored, as on the real server."""
 
     messages: list[Message] = Field(min_length=1)
     model: str | None = None
@@ -53,48 +53,50 @@ class ChatRequest(BaseModel):
     stop: str | list[str] | None = None
     seed: int | None = None
     ajetc_prompt: str | list[int] | None = None
-    """Ours: a prompt that stands for the messages, without the tags of a conversation."""
+    """Extension: a prompt without chat tags, in place of the messages."""
 
     def conversation(self) -> list[dict[str, Any]]:
-        """Messages as the policy wants them: of content lists only the text survives."""
-        return [_flat(message) for message in self.messages]
+        """Return the messages for the policy; content lists are reduced to their text."""
+        return [_text_only(message) for message in self.messages]
 
     def offered_tools(self) -> list[dict[str, Any]] | None:
-        """Tools the policy may call: none, all, or the one that was named."""
+        """Return the tools the policy may call: none, all, or the named one."""
         if self.tool_choice == "none":
             return None
-        named = _named(self.tool_choice)
-        tools = [tool for tool in self.tools or [] if named is None or _named(tool) == named]
+        chosen = _function_name(self.tool_choice)
+        tools = [
+            tool for tool in self.tools or [] if chosen is None or _function_name(tool) == chosen
+        ]
         return tools or None
 
     def chat(self) -> "ChatRequest":
-        """Itself: the other dialects make one of these."""
+        """Return itself; the other API forms are converted to this one."""
         return self
 
 
-def _named(tool: Any) -> Any:
+def _function_name(tool: Any) -> Any:
     function = tool.get("function") if isinstance(tool, Mapping) else None
     return function.get("name") if isinstance(function, Mapping) else None
 
 
 def parse_json(body: bytes) -> Any:
-    """Read a request body.
+    """Parse a request body.
 
     Raises:
-        Refused: 400, not JSON.
+        EngineError: 400, not JSON.
     """
     try:
-        raw = json.loads(body, parse_constant=_no_constant)
+        raw = json.loads(body, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
-        raise Refused(400, f"The request body is not JSON: {error}", asserts=True) from error
-    return _scrub_all(raw) if b"\\ud" in body or b"\\uD" in body else raw
+        raise EngineError(400, f"The request body is not JSON: {error}", asserts=True) from error
+    return _replace_all_surrogates(raw) if b"\\ud" in body or b"\\uD" in body else raw
 
 
 def validate(model: type[Model], raw: Any) -> Model:
-    """Check a request against its model.
+    """Validate a request against its model.
 
     Raises:
-        RequestValidationError: with places as FastAPI names them.
+        RequestValidationError: with locations in FastAPI's form.
     """
     try:
         return model.model_validate(raw)
@@ -105,17 +107,20 @@ def validate(model: type[Model], raw: Any) -> Model:
 
 
 def answer_limit(job: Job, context: int, request: ChatRequest | None = None) -> int:
-    """Longest answer in tokens: the job's, never more than half the window, or less if asked."""
+    """Return the maximum answer length in tokens: the job's, at most half the window, or less on
+    request."""
     limit = min(job.max_tokens or SamplingParams().max_tokens, max(1, context // 2))
-    asked = [] if request is None else [request.max_tokens, request.max_completion_tokens]
-    return min([limit, *(count for count in asked if count is not None)])
+    requested = [] if request is None else [request.max_tokens, request.max_completion_tokens]
+    return min([limit, *(count for count in requested if count is not None)])
 
 
-def sampling(request: ChatRequest, job: Job, kind: EpisodeType, limit: int) -> SamplingParams:
-    """How the answer is drawn.
+def sampling_params(
+    request: ChatRequest, job: Job, kind: EpisodeType, limit: int
+) -> SamplingParams:
+    """Return how the answer is sampled.
 
-    In a train episode the job's temperature holds and the seed is dropped: equal seeds or a low
-    temperature would make N equal answers. An eval episode gets what it asks for.
+    In a train episode the job's temperature applies and the seed is dropped: equal seeds or a low
+    temperature would yield N equal answers. An eval episode uses the request's values.
     """
     stop = (request.stop,) if isinstance(request.stop, str) else tuple(request.stop or ())
     stop = tuple(text for text in stop if text)
@@ -133,44 +138,45 @@ def sampling(request: ChatRequest, job: Job, kind: EpisodeType, limit: int) -> S
     )
 
 
-def tool_calls(drawn: Completion) -> list[dict[str, Any]]:
-    """The calls of an answer, each with an id."""
+def tool_calls(completion: Completion) -> list[dict[str, Any]]:
+    """Return the tool calls of an answer, each with an id."""
     return [
         {
             "id": f"call_{uuid.uuid4().hex}",
             "type": "function",
             "function": {"name": call.name, "arguments": call.arguments},
         }
-        for call in drawn.tool_calls
+        for call in completion.tool_calls
     ]
 
 
-class ChatAnswer:
-    """One answer as a chat completion, whole or told in pieces; `ajetc` is ours.
+class ChatEncoder:
+    """Encoder of one answer as a chat completion, in one piece or as a stream. The `ajetc` field is
+    an extension.
 
     Args:
-        model: The name in a whole answer.
-        asked: The name in a stream: the request's, else `model`.
+        model: Model name in a whole answer.
+        requested: Model name in a stream: the request's, else `model`.
     """
 
     format = ""
 
-    def __init__(self, model: str, asked: str | None) -> None:
-        self._model, self._asked = model, asked or model
+    def __init__(self, model: str, requested: str | None) -> None:
+        self._model, self._stream_model = model, requested or model
         self._id, self._created = uuid.uuid4().hex, int(time.time())
 
-    def whole(self, drawn: Completion) -> dict[str, Any]:
-        """The answer as one object."""
-        message: dict[str, Any] = {"role": "assistant", "content": drawn.text}
-        if drawn.tool_calls:
-            message["content"] = drawn.text or None
-            message["tool_calls"] = tool_calls(drawn)
+    def whole(self, completion: Completion) -> dict[str, Any]:
+        """Return the answer as one object."""
+        message: dict[str, Any] = {"role": "assistant", "content": completion.text}
+        if completion.tool_calls:
+            message["content"] = completion.text or None
+            message["tool_calls"] = tool_calls(completion)
         choice = {
             "index": 0,
             "message": message,
             "logprobs": None,
-            "finish_reason": drawn.finish_reason,
-            "stop_reason": drawn.stop_reason,
+            "finish_reason": completion.finish_reason,
+            "stop_reason": completion.stop_reason,
         }
         return {
             "id": self._id,
@@ -178,72 +184,75 @@ class ChatAnswer:
             "created": self._created,
             "model": self._model,
             "choices": [choice],
-            "usage": _usage(drawn),
-            "ajetc": _ours(drawn),
+            "usage": _usage(completion),
+            "ajetc": _extension_fields(completion),
         }
 
     def opening(self) -> bytes:
-        """The role."""
+        """Return the chunk with the role."""
         return self._chunk({"role": "assistant", "content": ""})
 
     def piece(self, text: str) -> bytes:
-        """A piece of the answer."""
+        """Return the chunk for a piece of text."""
         return self._chunk({"content": text})
 
     def idle(self) -> bytes:
-        """Shows that the connection lives."""
+        """Return a keep-alive comment."""
         return b": keepalive\n\n"
 
-    def closing(self, drawn: Completion, whole: Mapping[str, Any]) -> bytes:
-        """Tool calls, the end with usage, `[DONE]`."""
+    def closing(self, completion: Completion, whole: Mapping[str, Any]) -> bytes:
+        """Return the chunks with tool calls, finish reason and usage, then `[DONE]`."""
         calls = whole["choices"][0]["message"].get("tool_calls", [])
-        told = self._chunk({"tool_calls": _indexed(calls)}) if calls else b""
-        return told + self._end({}, drawn) + b"data: [DONE]\n\n"
+        calls_chunk = self._chunk({"tool_calls": _indexed(calls)}) if calls else b""
+        return calls_chunk + self._end({}, completion) + b"data: [DONE]\n\n"
 
     def failure(self, status: int, detail: str) -> bytes:
-        """An error where the answer should go on; no `[DONE]` follows."""
-        return event({"error": {"message": detail, "type": "server_error", "code": status}})
+        """Return the event for an error in the middle of a stream; no `[DONE]` follows."""
+        return sse_event({"error": {"message": detail, "type": "server_error", "code": status}})
 
-    def three_chunks(self, drawn: Completion, whole: Mapping[str, Any]) -> bytes:
-        """The whole answer told as the real server tells it."""
+    def compact_stream(self, completion: Completion, whole: Mapping[str, Any]) -> bytes:
+        """Return the whole answer as a stream of three chunks, as the real server sends it."""
         message = whole["choices"][0]["message"]
         content: dict[str, Any] = {"content": message["content"]}
         if "tool_calls" in message:
             content["tool_calls"] = _indexed(message["tool_calls"])
-        end = self._end({"content": ""}, drawn)
+        end = self._end({"content": ""}, completion)
         return self.opening() + self._chunk(content) + end + b"data: [DONE]\n\n"
 
-    def _end(self, delta: dict[str, Any], drawn: Completion) -> bytes:
-        more = {"usage": _usage(drawn), "ajetc": _ours(drawn)}
-        return self._chunk(delta, drawn, more)
+    def _end(self, delta: dict[str, Any], completion: Completion) -> bytes:
+        extra = {"usage": _usage(completion), "ajetc": _extension_fields(completion)}
+        return self._chunk(delta, completion, extra)
 
     def _chunk(
         self,
         delta: dict[str, Any],
-        drawn: Completion | None = None,
-        more: Mapping[str, Any] | None = None,
+        completion: Completion | None = None,
+        extra: Mapping[str, Any] | None = None,
     ) -> bytes:
         choice = {"index": 0, "delta": delta, "finish_reason": None}
-        if drawn is not None:
-            choice |= {"finish_reason": drawn.finish_reason, "stop_reason": drawn.stop_reason}
+        if completion is not None:
+            choice |= {
+                "finish_reason": completion.finish_reason,
+                "stop_reason": completion.stop_reason,
+            }
         chunk = {
             "id": f"chatcmpl-{self._id}",
             "object": "chat.completion.chunk",
             "created": self._created,
-            "model": self._asked,
+            "model": self._stream_model,
             "choices": [choice],
         }
-        return event({**chunk, **(more or {})})
+        return sse_event({**chunk, **(extra or {})})
 
 
-def event(data: Mapping[str, Any], name: str = "") -> bytes:
-    """One server-sent event."""
+def sse_event(data: Mapping[str, Any], name: str = "") -> bytes:
+    """Return one server-sent event."""
     head = f"event: {name}\n" if name else ""
     return f"{head}data: {json.dumps(data, ensure_ascii=False)}\n\n".encode()
 
 
 def text_of(content: Any, kinds: Sequence[str] = ("text", "input_text", "output_text")) -> str:
-    """Text of a string or of a list of parts; other parts are dropped."""
+    """Return the text of a string or of a list of parts; other parts are dropped."""
     if isinstance(content, str):
         return content
     if not isinstance(content, Sequence):
@@ -260,8 +269,8 @@ def _indexed(calls: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return [{"index": index, **call} for index, call in enumerate(calls)]
 
 
-def _usage(drawn: Completion) -> dict[str, int]:
-    prompt, sampled = len(drawn.prompt_tokens), len(drawn.tokens)
+def _usage(completion: Completion) -> dict[str, int]:
+    prompt, sampled = len(completion.prompt_tokens), len(completion.tokens)
     return {
         "prompt_tokens": prompt,
         "completion_tokens": sampled,
@@ -269,29 +278,31 @@ def _usage(drawn: Completion) -> dict[str, int]:
     }
 
 
-def _ours(drawn: Completion) -> dict[str, Any]:
-    return {"truncated": drawn.truncated, "step": drawn.step}
+def _extension_fields(completion: Completion) -> dict[str, Any]:
+    return {"truncated": completion.truncated, "step": completion.step}
 
 
-def _flat(message: Message) -> dict[str, Any]:
-    facts = message.model_dump(exclude_none=True)
+def _text_only(message: Message) -> dict[str, Any]:
+    fields = message.model_dump(exclude_none=True)
     content = message.content
     if isinstance(content, list):
         parts = [part if isinstance(part, str) else part.get("text") for part in content]
         content = "\n".join(part for part in parts if isinstance(part, str))
-    facts["content"] = content or ""
-    return facts
+    fields["content"] = content or ""
+    return fields
 
 
-def _no_constant(name: str) -> Any:
+def _refuse_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
 
 
-def _scrub_all(value: Any) -> Any:
+def _replace_all_surrogates(value: Any) -> Any:
     if isinstance(value, str):
-        return scrub(value)
+        return replace_surrogates(value)
     if isinstance(value, list):
-        return [_scrub_all(item) for item in value]
+        return [_replace_all_surrogates(item) for item in value]
     if isinstance(value, dict):
-        return {scrub(key): _scrub_all(item) for key, item in value.items()}
+        return {
+            replace_surrogates(key): _replace_all_surrogates(item) for key, item in value.items()
+        }
     return value

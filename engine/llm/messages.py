@@ -1,7 +1,7 @@
-"""The Messages form of a call: `/v1/messages` (protocol section 5.2).
+"""Anthropic Messages form of a call: `/v1/messages` (protocol section 5.2).
 
-Read into a chat request and told back as a message. Images and documents are dropped, as on the
-real server; there are no thinking blocks.
+Requests are converted to chat requests, answers back to messages. Images and documents are dropped,
+as on the real server; there are no thinking blocks.
 """
 
 import json
@@ -17,17 +17,17 @@ from engine.llm.chat import (
     Count,
     Mass,
     Temperature,
-    event,
+    sse_event,
     text_of,
     tool_calls,
     validate,
 )
-from engine.server.lifecycle import Refused
+from engine.server.lifecycle import EngineError
 
 _STOP_REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
 
 
-class Spoken(BaseModel):
+class InputMessage(BaseModel):
     """One message of the conversation."""
 
     role: str = Field(min_length=1)
@@ -35,9 +35,9 @@ class Spoken(BaseModel):
 
 
 class MessagesRequest(BaseModel):
-    """What of a request is read."""
+    """The request fields that are used."""
 
-    messages: list[Spoken] = Field(min_length=1)
+    messages: list[InputMessage] = Field(min_length=1)
     model: str | None = None
     system: str | list[dict[str, Any]] | None = None
     tools: list[dict[str, Any]] | None = None
@@ -49,14 +49,16 @@ class MessagesRequest(BaseModel):
     stop_sequences: list[str] | None = None
 
     def chat(self) -> ChatRequest:
-        """The same as a chat request.
+        """Return the equivalent chat request.
 
         Raises:
-            Refused: 400, nothing is left to answer.
+            EngineError: 400, no readable message remains.
         """
-        messages = [made for one in self.messages for made in _messages(one)]
+        messages = [
+            chat_message for message in self.messages for chat_message in _messages(message)
+        ]
         if not messages:
-            raise Refused(400, "messages: hold nothing this server can read")
+            raise EngineError(400, "messages: none has text, a tool call or a tool result")
         if system := text_of(self.system):
             messages.insert(0, {"role": "system", "content": system})
         return validate(
@@ -72,20 +74,20 @@ class MessagesRequest(BaseModel):
         )
 
 
-def _messages(spoken: Spoken) -> list[dict[str, Any]]:
-    """One message as chat messages: results of tools come before the text beside them."""
-    if spoken.role == "system":
+def _messages(message: InputMessage) -> list[dict[str, Any]]:
+    """Return one message as chat messages: tool results come before the text beside them."""
+    if message.role == "system":
         return []
-    blocks = spoken.content
+    blocks = message.content
     text = text_of(blocks)
     if isinstance(blocks, str):
-        return [{"role": _role(spoken), "content": text}]
-    if _role(spoken) == "assistant":
+        return [{"role": _role(message), "content": text}]
+    if _role(message) == "assistant":
         calls = [_call(block) for block in blocks if block.get("type") == "tool_use"]
-        message: dict[str, Any] = {"role": "assistant", "content": text}
+        turn: dict[str, Any] = {"role": "assistant", "content": text}
         if calls:
-            message["tool_calls"] = calls
-        return [message] if text or calls else []
+            turn["tool_calls"] = calls
+        return [turn] if text or calls else []
     results = [
         {
             "role": "tool",
@@ -98,8 +100,8 @@ def _messages(spoken: Spoken) -> list[dict[str, Any]]:
     return [*results, {"role": "user", "content": text}] if text else results
 
 
-def _role(spoken: Spoken) -> str:
-    return "assistant" if spoken.role == "assistant" else "user"
+def _role(message: InputMessage) -> str:
+    return "assistant" if message.role == "assistant" else "user"
 
 
 def _call(block: Mapping[str, Any]) -> dict[str, Any]:
@@ -114,8 +116,8 @@ def _tool(tool: Mapping[str, Any]) -> dict[str, Any]:
         "description": tool.get("description"),
         "parameters": tool.get("input_schema"),
     }
-    kept = {key: value for key, value in function.items() if value is not None}
-    return {"type": "function", "function": kept}
+    present = {key: value for key, value in function.items() if value is not None}
+    return {"type": "function", "function": present}
 
 
 def _choice(choice: Mapping[str, Any]) -> Any:
@@ -125,23 +127,23 @@ def _choice(choice: Mapping[str, Any]) -> Any:
     return "required" if kind == "any" else kind
 
 
-class MessagesAnswer:
-    """One answer as a message, whole or as events.
+class MessagesEncoder:
+    """Encoder of one answer as a message, in one piece or as events.
 
     Args:
         model: The policy's name.
-        asked: The name in the request, echoed.
+        requested: Model name in the request, echoed.
     """
 
     format = "messages"
 
-    def __init__(self, model: str, asked: str | None) -> None:
-        self._model = asked or model
+    def __init__(self, model: str, requested: str | None) -> None:
+        self._model = requested or model
         self._id = f"msg_{uuid.uuid4().hex}"
-        self._begun = False
+        self._block_open = False
 
-    def whole(self, drawn: Completion) -> dict[str, Any]:
-        """The answer as one object."""
+    def whole(self, completion: Completion) -> dict[str, Any]:
+        """Return the answer as one object."""
         calls = [
             {
                 "type": "tool_use",
@@ -149,61 +151,61 @@ class MessagesAnswer:
                 "name": call["function"]["name"],
                 "input": _parsed(call["function"]["arguments"]),
             }
-            for call in tool_calls(drawn)
+            for call in tool_calls(completion)
         ]
-        text = [{"type": "text", "text": drawn.text}] if drawn.text or not calls else []
+        text = [{"type": "text", "text": completion.text}] if completion.text or not calls else []
         return {
             **self._shell(),
             "content": [*text, *calls],
-            "stop_reason": _stop_reason(drawn),
-            "stop_sequence": drawn.stop_reason,
+            "stop_reason": _stop_reason(completion),
+            "stop_sequence": completion.stop_reason,
             "usage": {
-                "input_tokens": len(drawn.prompt_tokens),
-                "output_tokens": len(drawn.tokens),
+                "input_tokens": len(completion.prompt_tokens),
+                "output_tokens": len(completion.tokens),
             },
-            "ajetc": {"truncated": drawn.truncated, "step": drawn.step},
+            "ajetc": {"truncated": completion.truncated, "step": completion.step},
         }
 
     def opening(self) -> bytes:
-        """The message exists."""
+        """Return the start of the message."""
         start = {"type": "message_start", "message": self._shell()}
         return _event(start) + _event({"type": "ping"})
 
     def piece(self, text: str) -> bytes:
-        """A piece of the text; the first one opens its block."""
-        return self._begin() + _delta(0, {"type": "text_delta", "text": text})
+        """Return the event for a piece of text; the first one opens its block."""
+        return self._open_block() + _delta(0, {"type": "text_delta", "text": text})
 
     def idle(self) -> bytes:
-        """Shows that the connection lives, also to clients that do not count a ping."""
+        """Return keep-alive events, also for clients that ignore a ping."""
         return _event({"type": "ping"}) + self.piece("")
 
-    def closing(self, drawn: Completion, whole: Mapping[str, Any]) -> bytes:
-        """Ends what was opened, tells the calls and why it stopped."""
-        told = b""
-        if self._begun or whole["content"][0]["type"] == "text":
-            told = self._begin() + _event({"type": "content_block_stop", "index": 0})
-        place = int(bool(told))
+    def closing(self, completion: Completion, whole: Mapping[str, Any]) -> bytes:
+        """Close the open block, then return tool calls, stop reason and end."""
+        events = b""
+        if self._block_open or whole["content"][0]["type"] == "text":
+            events = self._open_block() + _event({"type": "content_block_stop", "index": 0})
+        index = int(bool(events))
         for block in whole["content"]:
             if block["type"] == "tool_use":
-                told += _told_call(place, block)
-                place += 1
+                events += _call_events(index, block)
+                index += 1
         delta = {name: whole[name] for name in ("stop_reason", "stop_sequence")}
-        told += _event({"type": "message_delta", "delta": delta, "usage": whole["usage"]})
-        return told + _event({"type": "message_stop"})
+        events += _event({"type": "message_delta", "delta": delta, "usage": whole["usage"]})
+        return events + _event({"type": "message_stop"})
 
     def failure(self, status: int, detail: str) -> bytes:
-        """An error where the answer should go on."""
+        """Return the event for an error in the middle of a stream."""
         return _event({"type": "error", "error": {"type": "api_error", "message": detail}})
 
-    def three_chunks(self, drawn: Completion, whole: Mapping[str, Any]) -> bytes:
-        """The whole answer as the real server tells it: one delta a block."""
-        text = self.piece(drawn.text) if drawn.text else b""
-        return self.opening() + text + self.closing(drawn, whole)
+    def compact_stream(self, completion: Completion, whole: Mapping[str, Any]) -> bytes:
+        """Return the whole answer as the real server streams it: one delta per block."""
+        text = self.piece(completion.text) if completion.text else b""
+        return self.opening() + text + self.closing(completion, whole)
 
-    def _begin(self) -> bytes:
-        if self._begun:
+    def _open_block(self) -> bytes:
+        if self._block_open:
             return b""
-        self._begun = True
+        self._block_open = True
         return _start(0, {"type": "text", "text": ""})
 
     def _shell(self) -> dict[str, Any]:
@@ -219,34 +221,34 @@ class MessagesAnswer:
         }
 
 
-def _stop_reason(drawn: Completion) -> str:
-    if drawn.stop_reason is not None:
+def _stop_reason(completion: Completion) -> str:
+    if completion.stop_reason is not None:
         return "stop_sequence"
-    return _STOP_REASONS.get(drawn.finish_reason, "end_turn")
+    return _STOP_REASONS.get(completion.finish_reason, "end_turn")
 
 
-def _told_call(place: int, block: Mapping[str, Any]) -> bytes:
+def _call_events(index: int, block: Mapping[str, Any]) -> bytes:
     arguments = json.dumps(block["input"], ensure_ascii=False)
     delta = {"type": "input_json_delta", "partial_json": arguments}
-    stop = _event({"type": "content_block_stop", "index": place})
-    return _start(place, {**block, "input": {}}) + _delta(place, delta) + stop
+    stop = _event({"type": "content_block_stop", "index": index})
+    return _start(index, {**block, "input": {}}) + _delta(index, delta) + stop
 
 
-def _start(place: int, block: Mapping[str, Any]) -> bytes:
-    return _event({"type": "content_block_start", "index": place, "content_block": block})
+def _start(index: int, block: Mapping[str, Any]) -> bytes:
+    return _event({"type": "content_block_start", "index": index, "content_block": block})
 
 
-def _delta(place: int, delta: Mapping[str, Any]) -> bytes:
-    return _event({"type": "content_block_delta", "index": place, "delta": delta})
+def _delta(index: int, delta: Mapping[str, Any]) -> bytes:
+    return _event({"type": "content_block_delta", "index": index, "delta": delta})
 
 
 def _event(data: Mapping[str, Any]) -> bytes:
-    return event(data, data["type"])
+    return sse_event(data, data["type"])
 
 
 def _parsed(arguments: str) -> Any:
     try:
-        found = json.loads(arguments)
+        value = json.loads(arguments)
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return value if isinstance(value, dict) else {}

@@ -1,7 +1,7 @@
-"""What `--faithful` turns on: the real server's broken behaviour, for tests of clients.
+"""Broken behaviour of the real server that `--faithful` reproduces, for tests of clients.
 
-docs/guide/engine.md lists each quirk with its section of the protocol. A quirk that is one line of
-a rule stays in that rule; longer ones are here.
+docs/guide/engine.md lists each quirk with its section of the protocol. One-line quirks are in the
+engine's own rules, longer ones are here.
 """
 
 from typing import Any
@@ -14,20 +14,20 @@ DEFAULT_SYSTEM = "You are a helpful assistant, your name is AgentJet."
 OVERFLOW = "AgentJet: Exceeded max model context length."
 
 
-class Crash(AjetError):
-    """An assertion of the real server: a plain 500, then the connection is cut."""
+class AssertionCrash(AjetError):
+    """A failed assertion of the real server: a plain 500, then the connection is cut."""
 
     def __init__(self) -> None:
         super().__init__("The real server fails on an assertion here")
 
 
 def unauthorized(detail: str) -> dict[str, Any]:
-    """Body of the 200 that up to MAY26 a bad key is answered with."""
+    """Return the body of the 200 with which releases up to MAY26 answer a bad key."""
     return {"status_code": 401, "detail": detail, "headers": None}
 
 
-def as_read(request: ChatRequest) -> ChatRequest:
-    """The request as the real server's worker sees it: messages and tools alone."""
+def strip_request(request: ChatRequest) -> ChatRequest:
+    """Return the request as the real server's worker reads it: messages and tools only."""
     messages = request.messages
     if messages[0].role != "system":
         messages = [Message(role="system", content=DEFAULT_SYSTEM), *messages]
@@ -35,7 +35,7 @@ def as_read(request: ChatRequest) -> ChatRequest:
 
 
 def overflow(prompt: Prompt) -> Completion:
-    """The answer to a prompt over the window; nothing is sampled."""
+    """Return the answer to a prompt over the window; nothing is sampled."""
     return Completion(
         text=OVERFLOW,
         prompt_tokens=prompt.tokens,

@@ -1,7 +1,7 @@
-"""The Responses form of a call: `/v1/responses` (protocol section 5.1).
+"""OpenAI Responses form of a call: `/v1/responses` (protocol section 5.1).
 
-Read into a chat request and told back as a response. Images, files, reasoning items and what else
-the policy cannot read are dropped, as on the real server; nothing is stored between calls.
+Requests are converted to chat requests, answers back to responses. Images, files, reasoning items
+and other unreadable input are dropped, as on the real server; nothing is stored between calls.
 """
 
 import itertools
@@ -18,12 +18,12 @@ from engine.llm.chat import (
     Count,
     Mass,
     Temperature,
-    event,
+    sse_event,
     text_of,
     tool_calls,
     validate,
 )
-from engine.server.lifecycle import Refused
+from engine.server.lifecycle import EngineError
 
 _ROLES = {
     "developer": "system",
@@ -34,7 +34,7 @@ _ROLES = {
 
 
 class ResponsesRequest(BaseModel):
-    """What of a request is read."""
+    """The request fields that are used."""
 
     input: str | list[str | dict[str, Any]] = Field(description="Text, or messages and calls.")
     model: str | None = None
@@ -49,15 +49,15 @@ class ResponsesRequest(BaseModel):
     seed: int | None = None
 
     def chat(self) -> ChatRequest:
-        """The same as a chat request.
+        """Return the equivalent chat request.
 
         Raises:
-            Refused: 400, nothing is left to answer.
+            EngineError: 400, no readable message remains.
         """
         items = [self.input] if isinstance(self.input, str) else self.input
         messages = [message for item in items for message in _messages(item)]
         if not messages:
-            raise Refused(400, "input: holds no message this server can read")
+            raise EngineError(400, "input: contains no readable message")
         if self.instructions:
             messages.insert(0, {"role": "system", "content": self.instructions})
         return validate(
@@ -74,7 +74,7 @@ class ResponsesRequest(BaseModel):
 
 
 def _messages(item: str | Mapping[str, Any]) -> list[dict[str, Any]]:
-    """One item of the input as chat messages; none for what cannot be read."""
+    """Return one input item as chat messages; none for unreadable items."""
     if isinstance(item, str):
         return [{"role": "user", "content": item}] if item else []
     kind = item.get("type", "message" if "role" in item else None)
@@ -115,25 +115,26 @@ def _choice(choice: Any) -> Any:
     return choice.get("type")
 
 
-class ResponsesAnswer:
-    """One answer as a response, whole or as events; `function_call` items get events of their own.
+class ResponsesEncoder:
+    """Encoder of one answer as a response, in one piece or as events; tool calls get events of
+    their own.
 
     Args:
         model: The policy's name.
-        asked: The name in the request, echoed.
+        requested: Model name in the request, echoed.
     """
 
     format = "responses"
 
-    def __init__(self, model: str, asked: str | None) -> None:
-        self._model = asked or model
+    def __init__(self, model: str, requested: str | None) -> None:
+        self._model = requested or model
         self._id, self._created = f"resp_{uuid.uuid4().hex}", int(time.time())
         self._message = f"msg_{uuid.uuid4().hex}"
         self._numbers = itertools.count(1)
-        self._begun = False
+        self._item_open = False
 
-    def whole(self, drawn: Completion) -> dict[str, Any]:
-        """The answer as one object."""
+    def whole(self, completion: Completion) -> dict[str, Any]:
+        """Return the answer as one object."""
         calls = [
             {
                 "id": f"fc_{uuid.uuid4().hex}",
@@ -142,15 +143,15 @@ class ResponsesAnswer:
                 "call_id": call["id"],
                 **call["function"],
             }
-            for call in tool_calls(drawn)
+            for call in tool_calls(completion)
         ]
-        cut = drawn.finish_reason == "length"
-        status = "incomplete" if cut else "completed"
-        text = [self._item(drawn.text, status)] if drawn.text or not calls else []
-        prompt, sampled = len(drawn.prompt_tokens), len(drawn.tokens)
+        truncated = completion.finish_reason == "length"
+        status = "incomplete" if truncated else "completed"
+        text = [self._item(completion.text, status)] if completion.text or not calls else []
+        prompt, sampled = len(completion.prompt_tokens), len(completion.tokens)
         return {
             **self._shell(status),
-            "incomplete_details": {"reason": "max_output_tokens"} if cut else None,
+            "incomplete_details": {"reason": "max_output_tokens"} if truncated else None,
             "output": [*text, *calls],
             "usage": {
                 "input_tokens": prompt,
@@ -159,81 +160,86 @@ class ResponsesAnswer:
                 "output_tokens_details": {"reasoning_tokens": 0},
                 "total_tokens": prompt + sampled,
             },
-            "ajetc": {"truncated": drawn.truncated, "step": drawn.step},
+            "ajetc": {"truncated": completion.truncated, "step": completion.step},
         }
 
     def opening(self) -> bytes:
-        """The response exists."""
+        """Return the start of the response."""
         shell = self._shell("in_progress")
         created = self._event("response.created", response=shell)
         return created + self._event("response.in_progress", response=shell)
 
     def piece(self, text: str) -> bytes:
-        """A piece of the text; the first one opens its item."""
-        return self._begin() + self._told("response.output_text.delta", delta=text, logprobs=[])
+        """Return the event for a piece of text; the first one opens its item."""
+        return self._open_item() + self._text_event(
+            "response.output_text.delta", delta=text, logprobs=[]
+        )
 
     def idle(self) -> bytes:
-        """Shows that the connection lives."""
+        """Return a keep-alive comment."""
         return b": keepalive\n\n"
 
-    def closing(self, drawn: Completion, whole: Mapping[str, Any]) -> bytes:
-        """Ends what was opened, tells the calls, then the whole response."""
-        told = b""
-        for place, item in enumerate(whole["output"]):
+    def closing(self, completion: Completion, whole: Mapping[str, Any]) -> bytes:
+        """Close the open item, then return the tool calls and the completed response."""
+        events = b""
+        for index, item in enumerate(whole["output"]):
             if item["type"] == "message":
-                told += self._begin() + self._end(item)
+                events += self._open_item() + self._end(item)
             else:
-                told += self._call(place, item)
-        return told + self._event("response.completed", response=whole)
+                events += self._call(index, item)
+        return events + self._event("response.completed", response=whole)
 
     def failure(self, status: int, detail: str) -> bytes:
-        """An error where the answer should go on."""
+        """Return the event for an error in the middle of a stream."""
         error = {"code": "server_error", "message": detail}
         return self._event("response.failed", response={**self._shell("failed"), "error": error})
 
-    def three_chunks(self, drawn: Completion, whole: Mapping[str, Any]) -> bytes:
-        """The whole answer as the real server tells it: one delta, no events for calls."""
+    def compact_stream(self, completion: Completion, whole: Mapping[str, Any]) -> bytes:
+        """Return the whole answer as the real server streams it: one delta, no events for tool
+        calls."""
         text = [item for item in whole["output"] if item["type"] == "message"]
-        told = self.opening() + b"".join(self.piece(drawn.text) + self._end(one) for one in text)
-        return told + self._event("response.completed", response=whole)
+        events = self.opening() + b"".join(
+            self.piece(completion.text) + self._end(item) for item in text
+        )
+        return events + self._event("response.completed", response=whole)
 
-    def _begin(self) -> bytes:
-        if self._begun:
+    def _open_item(self) -> bytes:
+        if self._item_open:
             return b""
-        self._begun = True
+        self._item_open = True
         item = {**self._item("", "in_progress"), "content": []}
         added = self._event("response.output_item.added", output_index=0, item=item)
-        return added + self._told("response.content_part.added", part=_part(""))
+        return added + self._text_event("response.content_part.added", part=_part(""))
 
     def _end(self, item: Mapping[str, Any]) -> bytes:
         text = item["content"][0]["text"]
-        done = self._told("response.output_text.done", text=text, logprobs=[])
-        done += self._told("response.content_part.done", part=_part(text))
+        done = self._text_event("response.output_text.done", text=text, logprobs=[])
+        done += self._text_event("response.content_part.done", part=_part(text))
         return done + self._event("response.output_item.done", output_index=0, item=item)
 
-    def _call(self, place: int, item: Mapping[str, Any]) -> bytes:
-        where = {"item_id": item["id"], "output_index": place}
+    def _call(self, index: int, item: Mapping[str, Any]) -> bytes:
+        position = {"item_id": item["id"], "output_index": index}
         arguments = item["arguments"]
-        begun = {**item, "status": "in_progress", "arguments": ""}
+        started = {**item, "status": "in_progress", "arguments": ""}
         return b"".join(
             (
-                self._event("response.output_item.added", output_index=place, item=begun),
-                self._event("response.function_call_arguments.delta", **where, delta=arguments),
+                self._event("response.output_item.added", output_index=index, item=started),
+                self._event("response.function_call_arguments.delta", **position, delta=arguments),
                 self._event(
                     "response.function_call_arguments.done",
-                    **where,
+                    **position,
                     name=item["name"],
                     arguments=arguments,
                 ),
-                self._event("response.output_item.done", output_index=place, item=item),
+                self._event("response.output_item.done", output_index=index, item=item),
             )
         )
 
-    def _told(self, name: str, /, **facts: Any) -> bytes:
+    def _text_event(self, name: str, /, **facts: Any) -> bytes:
         return self._event(name, item_id=self._message, output_index=0, content_index=0, **facts)
 
     def _event(self, name: str, /, **facts: Any) -> bytes:
-        return event({"type": name, "sequence_number": next(self._numbers), **facts}, name)
+        return sse_event({"type": name, "sequence_number": next(self._numbers), **facts}, name)
 
     def _item(self, text: str, status: str) -> dict[str, Any]:
         return {

@@ -1,7 +1,7 @@
 """Chat messages to tokens: a policy's chat template, and the compact form of tool calls.
 
 A prompt of the shipped policy is `<s>system <c>tools <u>question <a>`; an answer ends with `<e>`, a
-call is `<a><c>`. Other policies have a `Form` of their own. Tags come from here alone: text is
+call is `<a><c>`. Other policies have a `ChatTags` of their own. Tags come from here alone: text is
 encoded as bytes and can never become one.
 """
 
@@ -52,7 +52,7 @@ Ids = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class ChatTags:
     """The tags of a chat template; the defaults are the shipped policy's."""
 
     system: tuple[Ids, Ids] = ((SYSTEM,), ())
@@ -69,11 +69,11 @@ class Form:
     """At most this many ids are kept free for the answer, however many were asked for."""
 
 
-SHIPPED = Form()
+SHIPPED = ChatTags()
 
 
 def encode_turn(
-    tokenizer: Encoder, turn: Turn, cut: int | None = None, form: Form = SHIPPED
+    tokenizer: Encoder, turn: Turn, cut: int | None = None, form: ChatTags = SHIPPED
 ) -> tuple[list[int], bool]:
     """Ids of one turn with its tags, and whether text had to be dropped to fit `cut` ids."""
     opening, closing = getattr(form, turn.kind)
@@ -86,7 +86,7 @@ def encode_turn(
 
 
 def encode_dialogue(
-    tokenizer: Encoder, dialogue: Dialogue, form: Form = SHIPPED
+    tokenizer: Encoder, dialogue: Dialogue, form: ChatTags = SHIPPED
 ) -> tuple[list[int], list[bool]]:
     """Ids of a whole dialogue, and which of them an answer is made of."""
     before, after = form.system
@@ -224,10 +224,10 @@ def to_dialogue(
     return Dialogue("\n".join(part for part in system if part), lines, tuple(turns))
 
 
-class _Fit:
+class _WindowFitter:
     """Puts a dialogue into a window, dropping its middle."""
 
-    def __init__(self, tokenizer: Encoder, room: int, form: Form) -> None:
+    def __init__(self, tokenizer: Encoder, room: int, form: ChatTags) -> None:
         self._tokenizer = tokenizer
         self._room = room
         self._form = form
@@ -297,7 +297,7 @@ def render(
     messages: Sequence[Mapping[str, Any]],
     tools: Sequence[Mapping[str, Any]] | None,
     max_tokens: int,
-    form: Form = SHIPPED,
+    form: ChatTags = SHIPPED,
 ) -> Prompt:
     """Chat messages to a prompt that leaves room for the answer.
 
@@ -319,7 +319,7 @@ def render(
         dialogue = replace(dialogue, system=form.default_system)
     if not dialogue.turns:
         dialogue = Dialogue(dialogue.system, dialogue.tools, (Turn("user", ""),))
-    fit = _Fit(tokenizer, room, form)
+    fit = _WindowFitter(tokenizer, room, form)
     ids = fit.whole(dialogue)
     if ids is None:
         ids = fit.cut(dialogue)

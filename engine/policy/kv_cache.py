@@ -15,19 +15,19 @@ import numpy as np
 
 from engine.training.model import EPS, Array, Config, Params, head_logits, layer_forward, rope_table
 
-_APART = 5
+_ROW_GAP = 5
 """Positions that are left free between rows: at a power of two of bytes from each other they would
 all fall into the same few places of the processor's caches."""
 
 
-def _side_by_side(config: Config) -> Array:
+def _interleaved_order(config: Config) -> Array:
     """Order of the columns of `qkv` in which the two halves of each pair are neighbours."""
     turned, half = (config.heads + config.pairs) * config.head, config.head // 2
     neighbours = np.arange(turned).reshape(-1, 2, half).swapaxes(1, 2).ravel()
     return np.concatenate([neighbours, np.arange(turned, turned + config.pairs * config.head)])
 
 
-class _Weights:
+class _StepWeights:
     """Weights as a token step wants them: rows that are normalised but for the gain, `@` each.
 
     `layers` has four of them a block: to queries (scaled), keys and values, the halves of each pair
@@ -42,12 +42,12 @@ class _Weights:
         """Nothing is held."""
 
 
-class _Folded(_Weights):
+class _Folded(_StepWeights):
     """Copies with all that can be folded in; float32."""
 
     def __init__(self, params: Params) -> None:
         config = params.config
-        d, order = config.width, _side_by_side(config)
+        d, order = config.width, _interleaved_order(config)
         root = d**0.5
         factor = np.full(len(order), root, np.float32)
         factor[:d] *= config.head**-0.5
@@ -102,11 +102,11 @@ class _Product:
         return made
 
 
-class _Plain(_Weights):
+class _Unfolded(_StepWeights):
     """The weights themselves."""
 
     def __init__(self, params: Params) -> None:
-        config, order = params.config, _side_by_side(params.config)
+        config, order = params.config, _interleaved_order(params.config)
         self._other = other = ThreadPoolExecutor(1, thread_name_prefix="half")
         scale = config.head**-0.5
         self.layers = [
@@ -129,7 +129,7 @@ class _Plain(_Weights):
         self._other.shutdown(wait=True)
 
 
-def _unit(x: Array) -> Array:
+def _normalised(x: Array) -> Array:
     """Rows of `x` normalised to a length of about 1: RMSNorm but for its gain and sqrt(width)."""
     scale = np.vecdot(x, x)
     scale += np.float32(x.shape[1] * EPS)
@@ -138,7 +138,7 @@ def _unit(x: Array) -> Array:
     return made
 
 
-class Cache:
+class KVCache:
     """Keys and values of all live rows; rows are compact, 0 to n-1.
 
     Memory is bounded by the config's places: 67 MB for the shipped sizes.
@@ -147,10 +147,10 @@ class Cache:
     def __init__(self, params: Params, slots: int) -> None:
         config = params.config
         self._params = params
-        self._weights: _Weights = _Folded(params) if config.folded else _Plain(params)
+        self._weights: _StepWeights = _Folded(params) if config.folded else _Unfolded(params)
         self._first = config.first if config.frozen else -1
         self._slots, self._length = 0, 0
-        self._held = np.zeros((config.layers, 2, 0, config.pairs, _APART, config.head), "f")
+        self._held = np.zeros((config.layers, 2, 0, config.pairs, _ROW_GAP, config.head), "f")
         """Keys and values of each layer."""
         self._entering = np.zeros((0, 0, config.width), "f")
         """What the first trained block read."""
@@ -165,7 +165,7 @@ class Cache:
         """Other weights of the same sizes, or the same ones changed; the rows must all be over."""
         if self._params is not params or params.config.folded:
             self._weights.close()
-            self._weights = _Folded(params) if params.config.folded else _Plain(params)
+            self._weights = _Folded(params) if params.config.folded else _Unfolded(params)
         self._params = params
 
     def close(self) -> None:
@@ -188,7 +188,7 @@ class Cache:
         if slots * longest > config.places and rows > 1:
             return False
         layers, two, had, pairs, _, head = self._held.shape
-        held = np.zeros((layers, two, slots, pairs, longest + _APART, head), np.float32)
+        held = np.zeros((layers, two, slots, pairs, longest + _ROW_GAP, head), np.float32)
         entering = np.zeros((slots if self._first >= 0 else 0, longest, config.width), np.float32)
         kept, upto = min(had, slots), min(longest, self._length)
         held[:, :, :kept, :, :upto] = self._held[:, :, :kept, :, :upto]
@@ -249,7 +249,7 @@ class Cache:
         for i, (qkv, out, gate_up, down) in enumerate(weights.layers):
             if i == self._first:
                 self._entering[every, positions] = x
-            made = _unit(x) @ qkv
+            made = _normalised(x) @ qkv
             made.view(np.complex64).reshape(rows, -1, head // 2)[:, :turned] *= turns
             query = made[:, :width].reshape(asked)
             fresh = made[:, width:].reshape(rows, 2, pairs, head)
@@ -266,13 +266,13 @@ class Cache:
             mixed = scores @ values
             mixed /= scores.sum(axis=3, keepdims=True)
             x += mixed.reshape(rows, -1) @ out
-            both = _unit(x) @ gate_up
+            both = _normalised(x) @ gate_up
             gate = both[:, :hidden]
             swish = np.tanh(gate)
             swish += 1
             swish *= gate
             swish *= both[:, hidden:]
             x += swish @ down
-        logits: Array = _unit(x) @ weights.head
+        logits: Array = _normalised(x) @ weights.head
         logits += params.head_bias
         return logits

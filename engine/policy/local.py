@@ -13,21 +13,22 @@ import numpy as np
 
 from ajet_swarm.common.errors import AjetError
 from engine.interface import (
+    CheckpointError,
     Completion,
     Hyperparameters,
     Prompt,
     SamplingParams,
+    TextCodec,
     TrainSample,
     UnknownTokenError,
     UpdateStats,
 )
-from engine.language import Language
-from engine.policy.sampler import Finished, Request, Sampler
-from engine.policy.weights import Base, State, WeightStore
-from engine.storage.checkpoints import CheckpointError
-from engine.training.frozen_prefix import Trunk
+from engine.policy.sampler import Request, SampledAnswer, Sampler
+from engine.policy.weights import WeightStore
+from engine.training.frozen_prefix import FrozenPrefixCache
 from engine.training.grpo import Learner
 from engine.training.model import BLOCKED, log_softmax, logits_only
+from engine.training.state import Base, State
 
 log = logging.getLogger(__name__)
 
@@ -36,12 +37,12 @@ class PolicyClosedError(AjetError):
     """The policy was closed before the work was done."""
 
 
-_Given = tuple[Request, "asyncio.Future[Completion]", str | Completion]
+_Delivery = tuple[Request, "asyncio.Future[Completion]", str | Completion]
 """A piece of text or a whole answer, and whose."""
 
 
 @dataclass(slots=True, eq=False)
-class _Job:
+class _WorkerJob:
     """Work of the worker thread beside drawing answers."""
 
     run: Callable[[], Any]
@@ -64,19 +65,19 @@ class LocalPolicy:
     """
 
     def __init__(
-        self, base: Base, state: State, store: WeightStore | None, language: Language
+        self, base: Base, state: State, store: WeightStore | None, language: TextCodec
     ) -> None:
         self._base = base
         self._state = state
         self._store = store
         self._language = language
         self._config = state.params.config
-        trunk = Trunk() if self._config.frozen else None
+        trunk = FrozenPrefixCache() if self._config.frozen else None
         self._sampler = Sampler(state.params, language, trunk=trunk)
         self._learner = Learner(state, base.params, trunk)
         self._wake = threading.Condition()
         self._incoming: deque[Request] = deque()
-        self._jobs: deque[_Job] = deque()
+        self._jobs: deque[_WorkerJob] = deque()
         self._waiters: dict[Request, asyncio.Future[Completion]] = {}
         self._closing = False
         self._worker = threading.Thread(target=self._loop, name="policy", daemon=True)
@@ -87,7 +88,7 @@ class LocalPolicy:
         cls,
         base: Base,
         store: WeightStore | None,
-        language: Language,
+        language: TextCodec,
         reset: bool = False,
         start_from: str | None = None,
     ) -> Self:
@@ -139,9 +140,9 @@ class LocalPolicy:
         """Chat messages to a prompt."""
         return self._language.render(messages, tools, max_tokens, self.context)
 
-    def spell(self, tokens: Sequence[int]) -> list[str]:
+    def token_texts(self, tokens: Sequence[int]) -> list[str]:
         """What each token reads as."""
-        return self._language.spell(tokens)
+        return self._language.token_texts(tokens)
 
     def decode(self, tokens: Sequence[int]) -> str:
         """Text of `tokens`; tags are nothing."""
@@ -269,7 +270,7 @@ class LocalPolicy:
             self._store.close()
 
     async def _ask(self, run: Callable[[], Any], *, alone: bool) -> Any:
-        job = _Job(run, asyncio.get_running_loop().create_future(), alone)
+        job = _WorkerJob(run, asyncio.get_running_loop().create_future(), alone)
         with self._wake:
             self._refuse_when_closed()
             self._jobs.append(job)
@@ -316,7 +317,7 @@ class LocalPolicy:
     def _busy(self) -> bool:
         return bool(self._sampler.live or self._sampler.waiting)
 
-    def _run(self, job: _Job) -> None:
+    def _run(self, job: _WorkerJob) -> None:
         loop = job.future.get_loop()
         try:
             result = job.run()
@@ -325,9 +326,11 @@ class LocalPolicy:
         else:
             self._call(loop, _resolve, job.future, result)
 
-    def _deliver(self, pieces: Sequence[tuple[Request, str]], finished: Sequence[Finished]) -> None:
+    def _deliver(
+        self, pieces: Sequence[tuple[Request, str]], finished: Sequence[SampledAnswer]
+    ) -> None:
         """Hand all that one token step gave over with one call a loop; pieces before answers."""
-        by_loop: dict[asyncio.AbstractEventLoop, list[_Given]] = {}
+        by_loop: dict[asyncio.AbstractEventLoop, list[_Delivery]] = {}
         given: list[tuple[Request, str | Completion]] = [*pieces]
         given += [(done.request, done.completion) for done in finished]
         for request, value in given:
@@ -335,7 +338,7 @@ class LocalPolicy:
             if future is not None:
                 by_loop.setdefault(future.get_loop(), []).append((request, future, value))
         for loop, values in by_loop.items():
-            self._call(loop, _hand_over, values)
+            self._call(loop, _deliver_all, values)
 
     def _fail(self, error: Exception) -> None:
         """Tell everyone who waits for an answer."""
@@ -364,7 +367,7 @@ def _resolve(future: "asyncio.Future[Any]", value: Any) -> None:
         future.set_result(value)
 
 
-def _hand_over(given: Sequence[_Given]) -> None:
+def _deliver_all(given: Sequence[_Delivery]) -> None:
     for request, future, value in given:
         if isinstance(value, Completion):
             _resolve(future, value)

@@ -13,11 +13,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from engine.interface import Completion, Prompt, SamplingParams
-from engine.language import Decoder
+from engine.interface import Completion, Decoder, Prompt, SamplingParams
 from engine.policy.chat_template import parse_call
-from engine.policy.kv_cache import Cache
-from engine.training.frozen_prefix import Trunk
+from engine.policy.kv_cache import KVCache
+from engine.training.frozen_prefix import FrozenPrefixCache
 from engine.training.model import BLOCKED, Array, Params
 
 SLOTS = 32
@@ -69,7 +68,7 @@ class _Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
+class SampledAnswer:
     """A request and its answer."""
 
     request: Request
@@ -87,13 +86,17 @@ class Sampler:
     """
 
     def __init__(
-        self, params: Params, tokenizer: Decoder, slots: int = SLOTS, trunk: Trunk | None = None
+        self,
+        params: Params,
+        tokenizer: Decoder,
+        slots: int = SLOTS,
+        trunk: FrozenPrefixCache | None = None,
     ) -> None:
         self._params = params
         self._end, self._call = params.config.end, params.config.call
         self._trunk = trunk
         self._bytes = [tokenizer.decode_bytes((token,)) for token in range(params.config.vocab)]
-        self._cache = Cache(params, slots)
+        self._cache = KVCache(params, slots)
         self._slots = slots
         self._waiting: deque[Request] = deque()
         self._rows: list[_Row] = []
@@ -141,7 +144,7 @@ class Sampler:
         pieces, self._pieces = self._pieces, []
         return pieces
 
-    def step(self, number: int, admit: bool = True) -> list[Finished]:
+    def step(self, number: int, admit: bool = True) -> list[SampledAnswer]:
         """Admit what fits, then one token for every live row.
 
         Args:
@@ -240,7 +243,7 @@ class Sampler:
         if not row.finish and len(row.tokens) >= row.limit:
             row.finish = "length"
         if row.request.on_text is not None and not row.finish and row.tokens[0] != self._call:
-            held = held_back(row.text, row.stops, row.told)
+            held = held_length(row.text, row.stops, row.told)
             self._tell(row, row.text, len(row.text) - held)
 
     def _tell(self, row: _Row, text: str, upto: int) -> None:
@@ -248,7 +251,7 @@ class Sampler:
             self._pieces.append((row.request, text[row.told : upto]))
             row.told = upto
 
-    def _completed(self, slot: int, number: int) -> Finished:
+    def _completed(self, slot: int, number: int) -> SampledAnswer:
         row = self._rows[slot]
         text, finish = row.text, row.finish
         call = parse_call(text) if finish == "stop" and row.tokens[0] == self._call else None
@@ -270,7 +273,7 @@ class Sampler:
         if self._trunk is not None:
             ids = completion.prompt_tokens + completion.tokens
             self._trunk.keep(ids, self._cache.entering(slot, len(ids) - 1))
-        return Finished(row.request, completion)
+        return SampledAnswer(row.request, completion)
 
     def _remove(self, row: int) -> None:
         """Free a slot: the last row moves into it."""
@@ -281,7 +284,7 @@ class Sampler:
             self._cache.copy(len(self._rows), row, used)
 
 
-def held_back(text: str, stops: Sequence[str], told: int = 0) -> int:
+def held_length(text: str, stops: Sequence[str], told: int = 0) -> int:
     """Characters at the end of `text` that may turn out to begin a stop text.
 
     Args:

@@ -8,15 +8,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from engine.interface import Checkpoint
+from engine.interface import LATEST, Checkpoint
 from engine.storage import checkpoints
-from engine.storage.checkpoints import LATEST
 
 if TYPE_CHECKING:
-    from engine.policy.weights import Base, WeightStore
+    from engine.policy.weights import WeightStore
+    from engine.training.state import Base
 
 
-class Keeper:
+class SavedCheckpoints:
     """A `CheckpointKeeper` of a policy of this machine.
 
     Args:
@@ -28,9 +28,13 @@ class Keeper:
         self._directory = directory
         self._base = base
 
-    def listed(self) -> list[Checkpoint]:
+    def check_name(self, name: str) -> None:
+        """Raise CheckpointError unless a checkpoint can be saved under this name."""
+        checkpoints.check_name(name)
+
+    def list_all(self) -> list[Checkpoint]:
         """All checkpoints, newest first."""
-        return checkpoints.listed(self._directory)
+        return checkpoints.list_checkpoints(self._directory)
 
     def prune(self, keep: int) -> list[str]:
         """Delete all but the newest `keep` named ones; returns their names."""
@@ -38,7 +42,7 @@ class Keeper:
 
     def step(self) -> int:
         """Global step of the saved policy; 0 when nothing is saved."""
-        return next((facts.step for facts in self.listed() if facts.name == LATEST), 0)
+        return next((facts.step for facts in self.list_all() if facts.name == LATEST), 0)
 
     def save(self, name: str) -> None:
         """Keep the saved policy under a name too."""
@@ -57,10 +61,10 @@ class Keeper:
 
         return weights.export(self._directory, name, base, half)
 
-    def take(self, name: str, data: bytes) -> None:
+    def import_weights(self, name: str, data: bytes) -> None:
         """Keep weights in the safetensors form under a name."""
         with self._held() as (store, base):
-            store.take(name, data, base)
+            store.import_weights(name, data, base)
 
     @contextmanager
     def _held(self) -> Iterator[tuple["WeightStore", "Base"]]:
@@ -74,7 +78,7 @@ class Keeper:
             store.close()
 
 
-class TinyKeeper(Keeper):
+class TinyCheckpoints(SavedCheckpoints):
     """That of the shipped policy."""
 
     def __init__(self, directory: Path) -> None:

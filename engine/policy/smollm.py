@@ -14,10 +14,11 @@ import numpy as np
 
 from engine.policy.local import LocalPolicy
 from engine.policy.smollm_files import GGUF_SHA256, NAME
-from engine.policy.smollm_text import ChatText
-from engine.policy.weights import Base, WeightStore
+from engine.policy.smollm_text import SmolTextCodec
+from engine.policy.weights import WeightStore
 from engine.storage.gguf import Gguf, GgufError
 from engine.training.model import EPS, Array, Config, Params
+from engine.training.state import Base
 
 CONTEXT = 2048
 """Window in tokens; the model itself was made for 8192, a laptop's memory is not."""
@@ -30,15 +31,15 @@ RECIPE = {"adam_eps": 3e-5}
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadedModel:
     """A model file, read."""
 
     base: Base
-    text: ChatText
+    text: SmolTextCodec
 
 
 @lru_cache(maxsize=1)
-def load(path: Path, digest: str = GGUF_SHA256) -> Loaded:
+def load(path: Path, digest: str = GGUF_SHA256) -> LoadedModel:
     """Read and verify a model file; the last one is kept, do not change its parameters.
 
     Args:
@@ -58,7 +59,7 @@ def load(path: Path, digest: str = GGUF_SHA256) -> Loaded:
     with Gguf(path) as file:
         text = _text(file, path)
         config = _config(file, text)
-        return Loaded(Base(_params(file, config), digest), text)
+        return LoadedModel(Base(_params(file, config), digest), text)
 
 
 class SmolPolicy(LocalPolicy):
@@ -98,12 +99,12 @@ def _digest(path: Path) -> str:
         raise GgufError(f"The model file can not be read ({error.strerror})", str(path)) from error
 
 
-def _text(file: Gguf, path: Path) -> ChatText:
+def _text(file: Gguf, path: Path) -> SmolTextCodec:
     tokens = file.get("tokenizer.ggml.tokens", list)
     kinds = file.get("tokenizer.ggml.token_type", list)
     tags = [i for i, kind in enumerate(kinds) if kind == _CONTROL]
     try:
-        return ChatText(NAME, tokens, file.get("tokenizer.ggml.merges", list), tags, RECIPE)
+        return SmolTextCodec(NAME, tokens, file.get("tokenizer.ggml.merges", list), tags, RECIPE)
     except ValueError as error:
         raise GgufError(f"The tokenizer can not be read: {error}", str(path)) from error
 
@@ -112,7 +113,7 @@ _CONTROL = 3
 """Type of a token that stands for no text."""
 
 
-def _config(file: Gguf, text: ChatText) -> Config:
+def _config(file: Gguf, text: SmolTextCodec) -> Config:
     def number(key: str, kind: Any = int) -> Any:
         return file.get(f"llama.{key}", kind)
 

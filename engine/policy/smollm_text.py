@@ -38,7 +38,7 @@ def _numeral() -> re.Pattern[str]:
 
 
 @cache
-def letters() -> dict[int, str]:
+def byte_characters() -> dict[int, str]:
     """The character that stands for each byte in the vocabulary: printable ones for themselves."""
     plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = (byte for byte in range(256) if byte not in plain)
@@ -47,12 +47,12 @@ def letters() -> dict[int, str]:
     }
 
 
-class ChatText:
+class SmolTextCodec:
     """Text to ids and back, and conversations to prompts.
 
     Args:
         name: What to call the policy, for people.
-        tokens: The vocabulary, bytes written as `letters`.
+        tokens: The vocabulary, bytes written as `byte_characters`.
         merges: `left right`, the first ones first.
         tags: Ids that stand for no text.
         recipe: Hyperparameters that differ from the usual ones.
@@ -71,7 +71,7 @@ class ChatText:
     ) -> None:
         self.name, self.recipe = name, recipe
         ids = {token: i for i, token in enumerate(tokens)}
-        stands = letters()
+        stands = byte_characters()
         unknown = ids.get("?")
         if END not in ids or BEGIN not in ids or unknown is None:
             raise ValueError("the vocabulary is of another kind")
@@ -122,7 +122,7 @@ class ChatText:
         """Text of `ids`; bytes that are no UTF-8 are left out."""
         return self.decode_bytes(ids).decode("utf-8", "ignore")
 
-    def spell(self, ids: Sequence[int]) -> list[str]:
+    def token_texts(self, ids: Sequence[int]) -> list[str]:
         """What each id reads as: tags by name, bytes that are no character as `\\xe2`."""
         return [
             self._names.get(token) or self._bytes[token].decode("utf-8", "backslashreplace")
@@ -150,14 +150,14 @@ class ChatText:
             ids[at : at + 2] = [best[1]]
         return tuple(ids)
 
-    def _chat_form(self, begin: int) -> chat_template.Form:
+    def _chat_form(self, begin: int) -> chat_template.ChatTags:
         """ChatML. What tools said is told as by the user: the model knows no role for it."""
         closing = (self.end, *self.encode("\n"))
 
         def turn(role: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
             return (begin, *self.encode(f"{role}\n")), closing
 
-        return chat_template.Form(
+        return chat_template.ChatTags(
             system=turn("system"),
             user=turn("user"),
             tool=turn("user"),

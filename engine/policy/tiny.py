@@ -4,17 +4,27 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from engine import tokenizer as bpe
 from engine.interface import Prompt
 from engine.policy import chat_template, weights
 from engine.policy.local import LocalPolicy, PolicyClosedError
-from engine.policy.spelling import spell
 from engine.policy.weights import WeightStore
 from engine.tokenizer import Tokenizer
 
 __all__ = ["PolicyClosedError", "TinyPolicy"]
 
 
-class TinyLanguage(Tokenizer):
+_TAG_NAMES = {
+    bpe.SYSTEM: "<system>",
+    bpe.USER: "<user>",
+    bpe.ANSWER: "<answer>",
+    bpe.END: "<end>",
+    bpe.TOOL: "<tool>",
+    bpe.CALL: "<call>",
+}
+
+
+class TinyTextCodec(Tokenizer):
     """The shipped tokenizer and template."""
 
     @property
@@ -37,9 +47,12 @@ class TinyLanguage(Tokenizer):
         """See `template.render`."""
         return chat_template.render(self, context, messages, tools, max_tokens)
 
-    def spell(self, ids: Sequence[int]) -> list[str]:
-        """See `spelling.spell`."""
-        return spell(self, ids)
+    def token_texts(self, ids: Sequence[int]) -> list[str]:
+        """Text of each id: tags by name, bytes that are no character as `\\xe2`."""
+        return [
+            _TAG_NAMES.get(token) or self.decode_bytes((token,)).decode("utf-8", "backslashreplace")
+            for token in ids
+        ]
 
 
 class TinyPolicy(LocalPolicy):
@@ -61,4 +74,4 @@ class TinyPolicy(LocalPolicy):
         """
         base = weights.shipped()
         store = None if directory is None else WeightStore(directory)
-        return cls.resumed(base, store, TinyLanguage.shipped(), reset, start_from)
+        return cls.resumed(base, store, TinyTextCodec.shipped(), reset, start_from)

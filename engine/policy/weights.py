@@ -9,19 +9,20 @@ import io
 import logging
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 
 from engine import tokenizer as bpe
+from engine.interface import LATEST, WeightsError
 from engine.storage import checkpoints, safetensors
 from engine.storage.checkpoint_store import CheckpointStore
-from engine.storage.checkpoints import BASE_NAME, DAMAGED, LATEST, OtherBaseError, WeightsError
+from engine.storage.checkpoints import BASE_NAME, DAMAGED, OtherBaseError
 from engine.storage.safetensors import SafetensorsError, Tensor
 from engine.training.model import Array, Config, Params
 from engine.training.optimizer import Adam
+from engine.training.state import Base, State
 
 log = logging.getLogger(__name__)
 
@@ -29,17 +30,6 @@ DATA = Path(__file__).parents[1] / "data"
 BASE, MERGES, SUMS = "base.npz", "merges.txt", "SHA256SUMS"
 CONFIG = Config(blocked=bpe.TEMPLATE_ONLY)
 _DTYPES = {"F32": "<f4", "F16": "<f2"}
-
-__all__ = ["CONFIG", "DATA", "Base", "State", "WeightStore", "WeightsError", "load_base", "shipped"]
-
-
-@dataclass(frozen=True, slots=True)
-class Base:
-    """The shipped weights."""
-
-    params: Params
-    digest: str
-    """SHA-256 of their file: a checkpoint names the base it was trained from."""
 
 
 def save_base(directory: Path, params: Params, merges: list[tuple[int, int]]) -> None:
@@ -97,24 +87,10 @@ def _digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-@dataclass(slots=True)
-class State:
-    """What training goes on from."""
-
-    params: Params
-    adam: Adam
-    step: int = 0
-
-    @classmethod
-    def fresh(cls, base: Base) -> "State":
-        """The base weights with a new optimizer."""
-        return cls(base.params.copy(), Adam(base.params.flat.size))
-
-
-def _parts(state: State, base: str) -> list[bytes | memoryview]:
+def _file_parts(state: State, base: str) -> list[bytes | memoryview]:
     header = {"base": base, "step": state.step, "t": state.adam.t, "size": state.params.flat.size}
     arrays = (state.params.flat, state.adam.m, state.adam.v)
-    return checkpoints.parts(
+    return checkpoints.file_parts(
         header, [array.astype("<f4", copy=False).data.cast("B") for array in arrays]
     )
 
@@ -126,10 +102,10 @@ def _unpack(path: Path, base: Base) -> State:
         raise WeightsError("The checkpoint is of a network of another size", str(path))
     adam = Adam(arrays.shape[1])
     adam.m[...], adam.v[...], adam.t = arrays[1], arrays[2], header["t"]
-    return State(_of(base, arrays[0].astype(np.float32)), adam, header["step"])
+    return State(_like_base(base, arrays[0].astype(np.float32)), adam, header["step"])
 
 
-def _of(base: Base, flat: Array | None = None) -> Params:
+def _like_base(base: Base, flat: Array | None = None) -> Params:
     """Parameters of the same sizes, with the same frozen ones; the others zeros when left out."""
     return Params(base.params.config, flat, base.params.frozen)
 
@@ -186,9 +162,9 @@ class WeightStore(CheckpointStore):
         """
         if name != LATEST:
             checkpoints.check_name(name)
-        self.write(name, _parts(state, base.digest), f"global step {state.step}")
+        self.write(name, _file_parts(state, base.digest), f"global step {state.step}")
 
-    def take(self, name: str, data: bytes, base: Base) -> int:
+    def import_weights(self, name: str, data: bytes, base: Base) -> int:
         """Keep weights in the safetensors form under a name; returns their global step.
 
         The optimizer begins anew.
@@ -201,7 +177,7 @@ class WeightStore(CheckpointStore):
         tensors, metadata = safetensors.unpack(data)
         step = _step(metadata, base.digest)
         state = State(_params(tensors, base), Adam(base.params.flat.size), step)
-        self.write(name, _parts(state, base.digest), "the imported weights")
+        self.write(name, _file_parts(state, base.digest), "the imported weights")
         return state.step
 
 
@@ -234,7 +210,7 @@ def export(directory: Path, name: str, base: Base, half: bool = False) -> bytes:
 
 
 def _params(tensors: Mapping[str, Tensor], base: Base) -> Params:
-    params = _of(base)
+    params = _like_base(base)
     for name in tensors:
         if name not in params.names():
             raise SafetensorsError("The policy has no such tensor", name)

@@ -1,4 +1,4 @@
-"""Routes for what is saved of the policy: list, save, go back, prune, export, import."""
+"""Routes for the saved states of the policy: list, save, restore, prune, export, import."""
 
 import asyncio
 import contextlib
@@ -11,159 +11,165 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field
 
 from ajet_swarm.common.errors import AjetError
-from engine.interface import CheckpointKeeper, SaveError
-from engine.server.lifecycle import Engine, Refused
-from engine.storage.checkpoints import LATEST, CheckpointError, NoCheckpointError, check_name
-from engine.storage.safetensors import SafetensorsError
+from engine.interface import (
+    LATEST,
+    CheckpointError,
+    CheckpointManager,
+    NoCheckpointError,
+    SaveError,
+)
+from engine.server.lifecycle import Engine, EngineError
 
 T = TypeVar("T")
 
 
-class Named(BaseModel):
+class CheckpointName(BaseModel):
     """A checkpoint's name."""
 
     name: str = Field(min_length=1, max_length=64)
 
 
-class Prune(BaseModel):
-    """How many named checkpoints are kept."""
+class PruneRequest(BaseModel):
+    """How many named checkpoints to keep."""
 
     keep: Annotated[int, Field(ge=0)]
 
 
 @contextlib.contextmanager
-def _told() -> Iterator[None]:
-    """Errors as answers: each says what is wrong, none is a 500."""
+def _http_errors() -> Iterator[None]:
+    """Translate errors of saved states to HTTP statuses; none becomes a 500."""
     try:
         yield
     except SaveError as error:
-        raise Refused(507, str(error)) from error
+        raise EngineError(507, str(error)) from error
     except NoCheckpointError as error:
-        raise Refused(404, str(error)) from error
-    except (CheckpointError, SafetensorsError) as error:
-        raise Refused(400, str(error)) from error
-    except AjetError as error:  # damaged, held by another engine, closed meanwhile
-        raise Refused(409, str(error)) from error
+        raise EngineError(404, str(error)) from error
+    except CheckpointError as error:
+        raise EngineError(400, str(error)) from error
+    except AjetError as error:  # damaged, locked by another engine, or closed meanwhile
+        raise EngineError(409, str(error)) from error
 
 
-class _Checkpoints:
-    """What the routes do, on one engine."""
+class _CheckpointActions:
+    """What the routes do on one engine."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
     @property
-    def keeper(self) -> CheckpointKeeper:
-        """Raises Refused when nothing is saved by this policy."""
-        keeper = self._engine.backend.keeper
-        if keeper is None:
-            raise Refused(404, "This policy keeps no checkpoints.")
-        return keeper
+    def checkpoints(self) -> CheckpointManager:
+        """The policy's saved states; raises EngineError when it saves none."""
+        checkpoints = self._engine.policy_holder.checkpoints
+        if checkpoints is None:
+            raise EngineError(404, "This policy keeps no checkpoints.")
+        return checkpoints
 
-    async def reading(self, work: Callable[[], T]) -> T:
-        """Work that does not mind an open policy, off the loop."""
-        with _told():
+    async def read(self, work: Callable[[], T]) -> T:
+        """Run work that is independent of the open policy, off the event loop."""
+        with _http_errors():
             return await asyncio.to_thread(work)
 
-    async def changing(self, deed: str, work: Callable[[], T]) -> T:
-        """Work that wants the policy closed."""
-        self._engine.require_offline(deed)
-        if self._engine.backend.resetting:
-            raise Refused(400, "The checkpoints are being changed already. Try again in a moment.")
-        with _told():
-            return await self._engine.backend.keeping(work)
+    async def change(self, action: str, work: Callable[[], T]) -> T:
+        """Run work that requires the policy to be closed."""
+        self._engine.require_offline(action)
+        if self._engine.policy_holder.resetting:
+            raise EngineError(
+                400, "The checkpoints are being changed already. Try again in a moment."
+            )
+        with _http_errors():
+            return await self._engine.policy_holder.change_saved(work)
 
     async def save(self, name: str) -> int:
-        """Of the policy that is open, else of what is saved; returns its step."""
-        keeper, policy = self.keeper, self._engine.backend.policy
+        """Save the open policy, else copy the saved one; return the step."""
+        checkpoints, policy = self.checkpoints, self._engine.policy_holder.policy
 
         def copy() -> int:
-            keeper.save(name)
-            return keeper.step()
+            checkpoints.save(name)
+            return checkpoints.step()
 
-        with _told():
-            check_name(name)
+        with _http_errors():
+            checkpoints.check_name(name)
             if policy is not None:
                 await policy.checkpoint(name)
-        step = policy.step if policy is not None else await self.changing("save it now", copy)
-        self.say(f"checkpoint {name} saved", step)
+        step = policy.step if policy is not None else await self.change("save it now", copy)
+        self.log(f"checkpoint {name} saved", step)
         return step
 
     async def restore(self, name: str) -> int:
-        """Go back to a checkpoint; returns its step."""
-        keeper = self.keeper
+        """Restore a checkpoint; return its step."""
+        checkpoints = self.checkpoints
 
         def back() -> int:
-            keeper.restore(name)
-            return keeper.step()
+            checkpoints.restore(name)
+            return checkpoints.step()
 
-        step = await self.changing("go back to a checkpoint", back)
-        self._moved(step)
-        self.say(f"the policy is back at {name}", step)
+        step = await self.change("restore a checkpoint", back)
+        self._stepped_back(step)
+        self.log(f"the policy was restored from {name}", step)
         return step
 
-    async def take(self, name: str, data: bytes) -> int:
-        """Keep imported weights and go on from them."""
-        keeper = self.keeper
+    async def import_weights(self, name: str, data: bytes) -> int:
+        """Save imported weights and continue from them; return their step."""
+        checkpoints = self.checkpoints
 
         def keep() -> int:
-            keeper.take(name, data)
-            keeper.restore(name)
-            return keeper.step()
+            checkpoints.import_weights(name, data)
+            checkpoints.restore(name)
+            return checkpoints.step()
 
-        step = await self.changing("import a checkpoint", keep)
-        self._moved(step)
-        self.say(f"the policy goes on from the imported weights {name}", step)
+        step = await self.change("import a checkpoint", keep)
+        self._stepped_back(step)
+        self.log(f"the policy continues from the imported weights {name}", step)
         return step
 
-    def say(self, what: str, step: int) -> None:
-        """Tell clients."""
+    def log(self, what: str, step: int) -> None:
+        """Add a line to the clients' log."""
         self._engine.verbose.add("engine", f"{what}, global step {step}", logging.INFO)
 
-    def _moved(self, step: int) -> None:
-        backend = self._engine.backend
-        backend.facts = {**backend.facts, "step": step}
+    def _stepped_back(self, step: int) -> None:
+        holder = self._engine.policy_holder
+        holder.info = {**holder.info, "step": step}
         self._engine.updates.back_to(step)
 
 
 def add_checkpoint_routes(router: APIRouter, engine: Engine) -> None:
-    """Add them to the routes under `/ajetc`."""
-    held = _Checkpoints(engine)
+    """Add the checkpoint routes to the router of `/ajetc`."""
+    actions = _CheckpointActions(engine)
 
     @router.get("/checkpoints")
     async def checkpoints() -> list[dict[str, Any]]:
-        """All that is saved, newest first."""
-        found = await held.reading(held.keeper.listed)
-        return [asdict(facts) for facts in found]
+        """List every saved state, newest first."""
+        entries = await actions.read(actions.checkpoints.list_all)
+        return [asdict(entry) for entry in entries]
 
     @router.post("/checkpoints")
-    async def save(body: Named) -> dict[str, Any]:
-        """Save now under a name; an older one of that name is replaced."""
-        return {"success": True, "name": body.name, "step": await held.save(body.name)}
+    async def save(body: CheckpointName) -> dict[str, Any]:
+        """Save now under a name; replaces an older checkpoint of that name."""
+        return {"success": True, "name": body.name, "step": await actions.save(body.name)}
 
     @router.post("/restore")
-    async def restore(body: Named) -> dict[str, Any]:
-        """Go back to a checkpoint, or to `base`; only while OFFLINE."""
-        return {"success": True, "name": body.name, "step": await held.restore(body.name)}
+    async def restore(body: CheckpointName) -> dict[str, Any]:
+        """Restore a checkpoint, or `base`; only while OFFLINE."""
+        return {"success": True, "name": body.name, "step": await actions.restore(body.name)}
 
     @router.post("/prune")
-    async def prune(body: Prune) -> dict[str, Any]:
+    async def prune(body: PruneRequest) -> dict[str, Any]:
         """Delete all but the newest named checkpoints."""
-        keeper = held.keeper
-        deleted = await held.reading(lambda: keeper.prune(body.keep))
+        checkpoints = actions.checkpoints
+        deleted = await actions.read(lambda: checkpoints.prune(body.keep))
         return {"success": True, "deleted": list(deleted)}
 
     @router.post("/reset")
     async def reset() -> dict[str, Any]:
-        """Back to the base weights; only while OFFLINE."""
+        """Restore the base weights; only while OFFLINE."""
         await engine.reset()
-        return {"success": True, "step": engine.backend.facts["step"]}
+        return {"success": True, "step": engine.policy_holder.info["step"]}
 
     @router.get("/export", response_class=Response)
     async def export(name: str = LATEST, half: bool = False) -> Response:
-        """A checkpoint's weights, or those of `base`, as a safetensors file."""
-        keeper = held.keeper
-        data = await held.reading(lambda: keeper.export(name, half))
+        """Return the weights of a checkpoint, or of `base`, as a safetensors file."""
+        checkpoints = actions.checkpoints
+        data = await actions.read(lambda: checkpoints.export(name, half))
         return Response(
             data,
             media_type="application/octet-stream",
@@ -181,9 +187,9 @@ def add_checkpoint_routes(router: APIRouter, engine: Engine) -> None:
             }
         },
     )
-    async def take(request: Request, name: str = "imported") -> dict[str, Any]:
-        """Keep a safetensors file under a name and go on from it; only while OFFLINE."""
-        with _told():
-            check_name(name)
-        step = await held.take(name, await request.body())
+    async def import_weights(request: Request, name: str = "imported") -> dict[str, Any]:
+        """Save a safetensors file under a name and continue from it; only while OFFLINE."""
+        with _http_errors():
+            actions.checkpoints.check_name(name)
+        step = await actions.import_weights(name, await request.body())
         return {"success": True, "name": name, "step": step}

@@ -1,4 +1,4 @@
-"""Routes of our own: what an AgentJet server has no words for."""
+"""Routes under `/ajetc` that AgentJet servers do not have."""
 
 import asyncio
 from dataclasses import asdict
@@ -10,39 +10,39 @@ from engine.interface import Hyperparameters
 from engine.llm.chat import answer_limit
 from engine.routes import schemas as wire
 from engine.routes.checkpoints import add_checkpoint_routes
-from engine.server.episodes import Episodes
+from engine.server.episodes import EpisodeService
 from engine.server.job import JobError, parse_job
-from engine.server.lifecycle import Engine, Refused
-from engine.server.token_log import live
+from engine.server.lifecycle import Engine, EngineError
+from engine.server.token_log import live_episode
 
 
 def check_trainable(engine: Engine, text: str) -> None:
-    """Check that a job can be trained from what is saved of its experiment. Reads files.
+    """Check that a job can be trained from the saved state of its experiment. Reads files.
 
     Raises:
         JobError: it cannot.
     """
     job = parse_job(text, engine.temperature)
-    if engine.experiments is not None and engine.backend.resumes:
+    if engine.experiments is not None and engine.policy_holder.resumes:
         error = job.already_trained(engine.experiments.saved_step(job.experiment_name))
         if error:
             raise JobError(error)
 
 
-def ajetc_routes(episodes: Episodes, home: str, version: str) -> APIRouter:
-    """Facts of the embedded engine, its updates and tokens, its checkpoints."""
+def ajetc_routes(episodes: EpisodeService, home: str, version: str) -> APIRouter:
+    """Return the routes for the embedded engine's description, updates, tokens and checkpoints."""
     engine = episodes.engine
     router = APIRouter(prefix="/ajetc")
 
     @router.get("/info")
     async def info() -> wire.Info:
-        """What this server is."""
-        facts, job = engine.backend.facts, engine.job
+        """Describe this server."""
+        policy_info, job = engine.policy_holder.info, engine.job
         hyper = Hyperparameters() if job is None else job.hyper
-        context = facts["context"]
+        context = policy_info["context"]
         limit = None if job is None or context is None else answer_limit(job, context)
         return wire.Info(
-            **facts,
+            **policy_info,
             home=home,
             version=version,
             engine_status=engine.status,
@@ -55,7 +55,7 @@ def ajetc_routes(episodes: Episodes, home: str, version: str) -> APIRouter:
 
     @router.post("/check_job", response_model_exclude_none=True)
     async def check_job(body: wire.SyncConfig) -> wire.ConfigOutcome:
-        """Whether a job could be trained, at any time; nothing is stored."""
+        """Check whether a job could be trained, in any state; nothing is stored."""
         try:
             await asyncio.to_thread(check_trainable, engine, body.yaml_as_string)
         except JobError as error:
@@ -64,28 +64,28 @@ def ajetc_routes(episodes: Episodes, home: str, version: str) -> APIRouter:
 
     @router.get("/updates")
     async def updates(after: int = -1) -> list[dict[str, Any]]:
-        """The last policy updates, oldest first, those with `step` > `after`."""
+        """Return the last policy updates with `step` > `after`, oldest first."""
         return engine.updates.after(after)
 
     @router.get("/tokens/{episode_uuid}")
     async def tokens(episode_uuid: str) -> dict[str, Any]:
-        """Each token of an episode: id, text, loss mask, log-prob when sampled and now.
+        """Return each token of an episode: id, text, loss mask, log-prob when sampled and now.
 
-        Of the running episodes and the newest finished ones. Texts and log-probs of now are null
-        while no policy is loaded.
+        Covers the running episodes and the newest finished ones. Texts and current log-probs are
+        null while no policy is loaded.
         """
-        policy = engine.backend.policy
+        policy = engine.policy_holder.policy
         episode = engine.pool.find(episode_uuid)
         if episode is not None and episode.completions:
-            return await live(episode_uuid, episode.completions, episode.task_id, policy)
-        found = await engine.backend.tokens.show(episode_uuid, policy)
-        if found is None:
-            raise Refused(
+            return await live_episode(episode_uuid, episode.completions, episode.task_id, policy)
+        episode_tokens = await engine.policy_holder.token_log.show(episode_uuid, policy)
+        if episode_tokens is None:
+            raise EngineError(
                 404,
                 f"Episode {episode_uuid:.100} has no tokens here: it is unknown, has made no call, "
-                "or is older than those that are kept.",
+                "or is older than the stored ones.",
             )
-        return found
+        return episode_tokens
 
     add_checkpoint_routes(router, engine)
     return router

@@ -1,4 +1,4 @@
-"""The policy behind an episode's key: `/v1/chat/completions`, `/v1/responses`, `/v1/messages`."""
+"""LLM routes of an episode's key: `/v1/chat/completions`, `/v1/responses`, `/v1/messages`."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
@@ -11,81 +11,81 @@ from starlette.types import Receive, Scope, Send
 
 from engine.interface import Completion
 from engine.llm import real_server_quirks
-from engine.llm.calls import CLIENT_LEFT, Calls, LiveCall
-from engine.llm.chat import ChatAnswer, ChatRequest, parse_json, validate
-from engine.llm.messages import MessagesAnswer, MessagesRequest
-from engine.llm.responses import ResponsesAnswer, ResponsesRequest
+from engine.llm.calls import CLIENT_LEFT, CallStarter, LiveCall
+from engine.llm.chat import ChatEncoder, ChatRequest, parse_json, validate
+from engine.llm.messages import MessagesEncoder, MessagesRequest
+from engine.llm.responses import ResponsesEncoder, ResponsesRequest
 from engine.server.episode_keys import parse_key
-from engine.server.lifecycle import Engine, Refused
+from engine.server.lifecycle import Engine, EngineError
 
 KEEP_ALIVE_SECONDS = 5.0
-"""Longest silence of a stream."""
+"""Longest silence of a stream, in seconds."""
 
 _STREAM_HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 
 
-class Asked(Protocol):
-    """A request in any of the three forms."""
+class LlmRequest(Protocol):
+    """A request in any of the three API forms."""
 
     model: str | None
     stream: bool | None
 
     def chat(self) -> ChatRequest:
-        """The same as a chat request."""
+        """Return the equivalent chat request."""
 
 
-class Answer(Protocol):
-    """Tells one answer in one of the three forms."""
+class AnswerEncoder(Protocol):
+    """Encoder of one answer in one of the three API forms."""
 
     format: str
 
-    def whole(self, drawn: Completion) -> dict[str, Any]:
-        """The answer as one object."""
+    def whole(self, completion: Completion) -> dict[str, Any]:
+        """Return the answer as one object."""
 
     def opening(self) -> bytes:
-        """The first events of a stream."""
+        """Return the first events of a stream."""
 
     def piece(self, text: str) -> bytes:
-        """A piece of the answer."""
+        """Return the event for a piece of text."""
 
     def idle(self) -> bytes:
-        """Shows that the connection lives."""
+        """Return a keep-alive event."""
 
-    def closing(self, drawn: Completion, whole: Mapping[str, Any]) -> bytes:
-        """The last events of a stream."""
+    def closing(self, completion: Completion, whole: Mapping[str, Any]) -> bytes:
+        """Return the last events of a stream."""
 
     def failure(self, status: int, detail: str) -> bytes:
-        """An error where the answer should go on."""
+        """Return the event for an error in the middle of a stream."""
 
-    def three_chunks(self, drawn: Completion, whole: Mapping[str, Any]) -> bytes:
-        """The whole answer as the real server streams it."""
+    def compact_stream(self, completion: Completion, whole: Mapping[str, Any]) -> bytes:
+        """Return the whole answer as a stream in the real server's few chunks."""
 
 
-Teller = Callable[[str, str | None], Answer]
-"""Makes an answer of the policy's name and the name in the request."""
+EncoderFactory = Callable[[str, str | None], AnswerEncoder]
+"""Creates an encoder from the policy's name and the model name in the request."""
 
-_FORMS: tuple[tuple[str, type[BaseModel], Teller, tuple[str, ...]], ...] = (
-    ("/v1/chat/completions", ChatRequest, ChatAnswer, ("authorization",)),
-    ("/v1/responses", ResponsesRequest, ResponsesAnswer, ("authorization",)),
-    ("/v1/messages", MessagesRequest, MessagesAnswer, ("authorization", "x-api-key")),
+_FORMS: tuple[tuple[str, type[BaseModel], EncoderFactory, tuple[str, ...]], ...] = (
+    ("/v1/chat/completions", ChatRequest, ChatEncoder, ("authorization",)),
+    ("/v1/responses", ResponsesRequest, ResponsesEncoder, ("authorization",)),
+    ("/v1/messages", MessagesRequest, MessagesEncoder, ("authorization", "x-api-key")),
 )
 
 
 def chat_routes(engine: Engine) -> APIRouter:
-    """The LLM routes; bodies are read by hand because the key is checked first."""
+    """Return the LLM routes; bodies are parsed by hand because the key is checked first."""
     router = APIRouter()
-    calls = Calls(engine)
+    calls = CallStarter(engine)
     for path, model, answer, headers in _FORMS:
-        _add(router, calls, path, model, answer, headers)
+        _add_route(router, calls, path, model, answer, headers)
     return router
 
 
-def _add(
+def _add_route(
     router: APIRouter,
-    calls: Calls,
+    calls: CallStarter,
     path: str,
     model: type[BaseModel],
-    answer: Teller,
+    encoder_type: EncoderFactory,
     headers: tuple[str, ...],
 ) -> None:
     schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
@@ -95,48 +95,48 @@ def _add(
 
     @router.post(path, openapi_extra=extra, name=path.rpartition("/v1/")[2])
     async def call(request: Request) -> Response:
-        """Answer one call of an episode; a stream tells the text as it is drawn."""
+        """Answer one call of an episode; a stream sends the text while it is sampled."""
         values = (request.headers.get(name) for name in headers)
         try:
             key = parse_key(next(filter(None, values), None))
-        except Refused as error:
-            if calls.engine.faithful and answer is ChatAnswer:
+        except EngineError as error:
+            if calls.engine.faithful and encoder_type is ChatEncoder:
                 return JSONResponse(real_server_quirks.unauthorized(str(error)))
             raise
-        asked, chat, raw = _read(calls.engine, model, await request.body())
+        llm_request, chat, raw = _read(calls.engine, model, await request.body())
 
-        async def gone() -> None:
+        async def wait_for_disconnect() -> None:
             while (await request.receive())["type"] != "http.disconnect":
                 pass
 
-        told = answer(calls.model, asked.model)
-        live = calls.begin(key, chat, gone)
-        streamed = Streamed(calls, live, told, raw)
+        encoder = encoder_type(calls.model, llm_request.model)
+        live = calls.begin(key, chat, wait_for_disconnect)
+        streamed = StreamingAnswer(calls, live, encoder, raw)
         try:
-            if asked.stream and not calls.engine.faithful:
+            if llm_request.stream and not calls.engine.faithful:
                 await streamed.begin()
                 return streamed
-            drawn, whole = await streamed.answer()
+            completion, whole = await streamed.answer()
         except BaseException:
             live.close()
             raise
         live.close()
-        if asked.stream:
-            return _events(told.three_chunks(drawn, whole))
+        if llm_request.stream:
+            return _events(encoder.compact_stream(completion, whole))
         return JSONResponse(whole)
 
 
-def _read(engine: Engine, model: type[Any], body: bytes) -> tuple[Asked, ChatRequest, Any]:
-    """The request, the same as a chat request, and as it came."""
+def _read(engine: Engine, model: type[Any], body: bytes) -> tuple[LlmRequest, ChatRequest, Any]:
+    """Return the parsed request, its chat form and the raw JSON."""
     try:
         raw = parse_json(body)
-        asked: Asked = validate(model, raw)
-        return asked, asked.chat(), raw
+        llm_request: LlmRequest = validate(model, raw)
+        return llm_request, llm_request.chat(), raw
     except RecursionError as error:
-        raise Refused(400, "The request body is nested too deeply") from error
+        raise EngineError(400, "The request body is nested too deeply") from error
     except RequestValidationError as error:
         if engine.faithful:
-            raise real_server_quirks.Crash from error
+            raise real_server_quirks.AssertionCrash from error
         raise
 
 
@@ -144,67 +144,71 @@ def _events(content: bytes) -> Response:
     return Response(content, media_type="text/event-stream", headers=_STREAM_HEADERS)
 
 
-class Streamed(Response):
-    """An answer that is sent while it is drawn.
+class StreamingAnswer(Response):
+    """An answer that is sent while it is sampled.
 
-    What goes wrong before the first piece is an HTTP status still; later it is an event, and the
-    stream ends without its last one.
+    An error before the first piece is an HTTP status; a later one is an event, and the stream ends
+    without its last event.
     """
 
     media_type = "text/event-stream"
 
-    def __init__(self, calls: Calls, live: LiveCall, told: Answer, raw: Any) -> None:
+    def __init__(
+        self, calls: CallStarter, live: LiveCall, encoder: AnswerEncoder, raw: Any
+    ) -> None:
         super().__init__(headers=_STREAM_HEADERS)
         del self.headers["content-length"]
-        self._calls, self._live, self._told, self._raw = calls, live, told, raw
+        self._calls, self._live, self._encoder, self._raw = calls, live, encoder, raw
         self._next: str | None = None
 
     async def begin(self) -> None:
-        """Wait for the first piece, or as long as a client may be left without a word.
+        """Wait for the first piece of text, at most `KEEP_ALIVE_SECONDS`.
 
         Raises:
-            Refused: there will be none.
+            EngineError: there will be no answer.
         """
         self._next = await self._live.piece(KEEP_ALIVE_SECONDS)
         if self._next is None and self._live.failed:
             await self._live.answer()
 
     async def answer(self) -> tuple[Completion, dict[str, Any]]:
-        """The whole answer, as it was drawn and as it is told; kept for a replay.
+        """Return the sampled answer and its encoded form; store both for the replay route.
 
         Raises:
-            Refused: see `LiveCall.answer`.
+            EngineError: see `LiveCall.answer`.
         """
-        drawn = await self._live.answer()
-        whole = self._told.whole(drawn)
-        kept = {"input": self._raw, "output": whole}
+        completion = await self._live.answer()
+        whole = self._encoder.whole(completion)
+        latest = {"input": self._raw, "output": whole}
         self._calls.engine.latest_call = (
-            {**kept, "format": self._told.format} if self._told.format else kept
+            {**latest, "format": self._encoder.format} if self._encoder.format else latest
         )
-        return drawn, whole
+        return completion, whole
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send it."""
+        """Send the stream."""
 
-        async def out(content: bytes, more: bool = True) -> None:
+        async def send_chunk(content: bytes, more: bool = True) -> None:
             await send({"type": "http.response.body", "body": content, "more_body": more})
 
         with self._live:
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-            await out(self._told.opening())
+            await send_chunk(self._encoder.opening())
             while self._next is not None:
-                await out(self._told.piece(self._next) if self._next else self._told.idle())
+                await send_chunk(
+                    self._encoder.piece(self._next) if self._next else self._encoder.idle()
+                )
                 self._next = await self._live.piece(KEEP_ALIVE_SECONDS)
             try:
-                end = self._told.closing(*await self.answer())
-            except Refused as error:
-                gone = error.status == CLIENT_LEFT
-                end = b"" if gone else self._told.failure(error.status, str(error))
-            await out(end, more=False)
+                end = self._encoder.closing(*await self.answer())
+            except EngineError as error:
+                disconnected = error.status == CLIENT_LEFT
+                end = b"" if disconnected else self._encoder.failure(error.status, str(error))
+            await send_chunk(end, more=False)
 
 
 def _inline(node: Any, parts: Mapping[str, Any]) -> None:
-    """Put definitions where they are referred to: the route's schema stands alone."""
+    """Replace each `$ref` by its definition: the route's schema must stand alone."""
     for value in list(node.values()) if isinstance(node, dict) else node:
         if isinstance(value, dict) and "$ref" in value:
             name = value.pop("$ref").rpartition("/")[2]

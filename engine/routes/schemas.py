@@ -1,4 +1,4 @@
-"""Bodies and answers of the control routes (protocol sections 2, 4 and 6).
+"""Request and response bodies of the control routes (protocol sections 2, 4 and 6).
 
 Unknown fields are ignored everywhere, as on the real server.
 """
@@ -185,7 +185,7 @@ class VerboseLogs(BaseModel):
 
 
 class Info(BaseModel):
-    """What this server is; our own route."""
+    """Description of this server (embedded engine only)."""
 
     policy: str | None = Field(description="Name; null before the first start.")
     context: int | None = Field(description="Window in tokens.")

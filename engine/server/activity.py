@@ -1,4 +1,4 @@
-"""What the engine remembers for those who ask: log lines, policy updates, the latest call."""
+"""The engine's log lines, policy update figures and token drift counts."""
 
 import logging
 import math
@@ -12,26 +12,26 @@ from engine.interface import UpdateStats
 
 log = logging.getLogger("engine")
 
-KEPT_UPDATES = 500
-_SHOWN_LINES = 50
-_SHOWN_SECONDS = 30.0
+MAX_UPDATES = 500
+_MAX_LINES = 50
+_MAX_AGE_SECONDS = 30.0
 
 
 class VerboseLog:
-    """Short lines for clients; the same lines go to the process's log."""
+    """Ring buffer of short log lines for clients; each line also goes to the process log."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
-        self._lines: deque[tuple[float, str, str]] = deque(maxlen=_SHOWN_LINES)
+        self._lines: deque[tuple[float, str, str]] = deque(maxlen=_MAX_LINES)
 
     def add(self, tag: str, message: str, level: int = logging.INFO) -> None:
-        """Keep one line."""
+        """Append one line."""
         log.log(level, "%s: %s", tag, message)
         self._lines.append((self._clock(), tag, message))
 
     def recent(self) -> list[dict[str, Any]]:
-        """Lines of the last 30 s, at most 50, oldest first (protocol section 2.1)."""
-        since = self._clock() - _SHOWN_SECONDS
+        """Return the lines of the last 30 s, at most 50, oldest first (protocol section 2.1)."""
+        since = self._clock() - _MAX_AGE_SECONDS
         return [
             {"timestamp": at, "tag": tag, "message": message}
             for at, tag, message in self._lines
@@ -39,72 +39,76 @@ class VerboseLog:
         ]
 
 
-class Updates:
+class UpdateHistory:
     """The last 500 policy updates."""
 
     def __init__(self) -> None:
-        self._kept: deque[dict[str, Any]] = deque(maxlen=KEPT_UPDATES)
+        self._updates: deque[dict[str, Any]] = deque(maxlen=MAX_UPDATES)
 
     def add(
         self, stats: UpdateStats, sync_seconds: float, merged: Mapping[str, int] | None = None
     ) -> None:
-        """Keep one update; `sync_seconds` is the whole time claims were refused for it.
+        """Append one update.
 
-        `merged` says how calls became samples and how many answers came back in other tokens.
+        Args:
+            stats: Figures of the update.
+            sync_seconds: How long claims were refused for the update.
+            merged: Counts of calls, of the samples they were merged into, and of token drift.
 
-        `step_seconds` is the time since the update before, null for the first one.
+        `step_seconds` is the time since the previous update, null for the first one.
         """
         now = time.time()
-        facts = {
+        update = {
             **asdict(stats),
             **(merged or {}),
             "no_signal_share": stats.dead_groups / stats.groups if stats.groups else None,
             "sync_seconds": sync_seconds,
-            "step_seconds": now - self._kept[-1]["at"] if self._kept else None,
+            "step_seconds": now - self._updates[-1]["at"] if self._updates else None,
             "at": now,
         }
-        self._kept.append(finite(facts))
+        self._updates.append(replace_nonfinite(update))
 
     def after(self, step: int) -> list[dict[str, Any]]:
-        """Updates whose `step` is greater than `step`, oldest first."""
-        return [facts for facts in self._kept if facts["step"] > step]
+        """Return the updates with a `step` greater than the given one, oldest first."""
+        return [update for update in self._updates if update["step"] > step]
 
     def back_to(self, step: int) -> None:
-        """Forget those after `step`: the weights they led to are gone."""
-        while self._kept and self._kept[-1]["step"] > step:
-            self._kept.pop()
+        """Remove the updates after `step`, whose weights were discarded."""
+        while self._updates and self._updates[-1]["step"] > step:
+            self._updates.pop()
 
     def clear(self) -> None:
-        """Forget them: the weights they led to are gone."""
-        self._kept.clear()
+        """Remove all updates; their weights were discarded."""
+        self._updates.clear()
 
 
-class Drift:
-    """Earlier answers that came back in other tokens than were drawn, since the last update."""
+class TokenDrift:
+    """Counter of earlier answers that a client sent back as other tokens than were sampled, since
+    the last update."""
 
     def __init__(self) -> None:
-        self._repaired = self._left = 0
+        self._repaired = self._unrepaired = 0
 
     def note(self, count: int, *, repaired: bool) -> None:
-        """Count those of one prompt."""
+        """Add the drifted answers of one prompt."""
         if repaired:
             self._repaired += count
         else:
-            self._left += count
+            self._unrepaired += count
 
     def take(self) -> dict[str, int]:
-        """The counts, which begin at 0 again."""
-        taken = {"drift_repaired": self._repaired, "drift_left": self._left}
-        self._repaired = self._left = 0
-        return taken
+        """Return the counts and reset them to 0."""
+        counts = {"drift_repaired": self._repaired, "drift_left": self._unrepaired}
+        self._repaired = self._unrepaired = 0
+        return counts
 
 
-def finite(value: Any) -> Any:
-    """`value` as JSON can carry it: numbers that are not finite become null."""
+def replace_nonfinite(value: Any) -> Any:
+    """Return `value` with NaN and infinities replaced by null, for JSON."""
     if isinstance(value, Mapping):
-        return {str(key): finite(item) for key, item in value.items()}
+        return {str(key): replace_nonfinite(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [finite(item) for item in value]
+        return [replace_nonfinite(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value

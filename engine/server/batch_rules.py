@@ -1,4 +1,4 @@
-"""When a batch is full, what is counted and what is trained (protocol sections 6 and 7)."""
+"""Rules for when a batch is full, what counts, and what is trained (protocol sections 6 and 7)."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -13,71 +13,71 @@ from engine.server.job import (
     ENOUGH_TASKS,
     Job,
 )
-from engine.server.pool import Finished, Pool
-from engine.server.timelines import merge
+from engine.server.pool import FinishedEpisode, Pool
+from engine.server.timelines import merge_calls
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
-    """How full the batch is."""
+class BatchCounts:
+    """Fill level of the batch."""
 
     episodes: int
     tasks: int
-    """Tasks with at least R episodes."""
+    """Tasks with at least R episodes (R: `Job.num_repeat`)."""
     non_dummy: int
-    """Such tasks whose rewards are not all equal."""
+    """Tasks of those whose rewards differ."""
 
 
-def tally(pool: Pool, job: Job) -> Tally:
-    """Count what is finished."""
+def count_batch(pool: Pool, job: Job) -> BatchCounts:
+    """Count the finished episodes and tasks of the pool."""
     full = [group for group in pool.finished.values() if len(group) >= job.num_repeat]
-    return Tally(
+    return BatchCounts(
         episodes=sum(map(len, pool.finished.values())),
         tasks=len(full),
         non_dummy=sum(not is_dummy(group) for group in full),
     )
 
 
-def is_dummy(group: list[Finished]) -> bool:
-    """Whether all rewards are equal, so that the group teaches nothing."""
+def is_dummy(group: list[FinishedEpisode]) -> bool:
+    """Return whether all rewards are equal, which gives the group no training signal."""
     return len({episode.reward for episode in group}) <= 1
 
 
-def is_full(job: Job, count: Tally, votes: list[bool]) -> bool:
-    """The job's stop rule. Agreement alone is not enough: there must be something to train on."""
+def is_full(job: Job, counts: BatchCounts, votes: list[bool]) -> bool:
+    """Apply the job's stop rule. Agreement alone does not fill a batch: it needs an episode too."""
     if job.method == ENOUGH_EPISODES:
-        return count.episodes >= job.batch_size * job.num_repeat
+        return counts.episodes >= job.batch_size * job.num_repeat
     if job.method == ENOUGH_NON_DUMMY:
-        return count.non_dummy >= job.batch_size
+        return counts.non_dummy >= job.batch_size
     if job.method == ANY_AGREES:
-        return count.episodes > 0 and any(votes)
+        return counts.episodes > 0 and any(votes)
     if job.method == ALL_AGREE:
-        return count.episodes > 0 and bool(votes) and all(votes)
-    return count.tasks >= job.batch_size
+        return counts.episodes > 0 and bool(votes) and all(votes)
+    return counts.tasks >= job.batch_size
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
-    """A batch ready to train on."""
+class TrainBatch:
+    """A batch that is ready for training."""
 
     samples: list[TrainSample]
     calls: int
-    """Answers in it."""
+    """Number of LLM calls in it."""
     left_out: int
-    """Episodes of full groups without signal, under the non-dummy rule."""
+    """Episodes that the non-dummy rule excluded."""
 
     @property
     def timelines(self) -> int:
-        """Sequences that the calls were merged into."""
+        """Number of sequences that the calls were merged into."""
         return len(self.samples)
 
 
-def prepare(batch: Iterable[Finished], job: Job) -> Prepared:
-    """The samples of a batch: one a timeline, with its episode's reward.
+def build_train_batch(batch: Iterable[FinishedEpisode], job: Job) -> TrainBatch:
+    """Build timeline sample per timeline, with the reward of its episode.
 
-    Under the non-dummy rule full groups without signal are left out.
+    The non-dummy rule excludes full groups without signal.
     """
-    groups: dict[str, list[Finished]] = {}
+    groups: dict[str, list[FinishedEpisode]] = {}
     for episode in batch:
         groups.setdefault(episode.task_id, []).append(episode)
     samples: list[TrainSample] = []
@@ -88,41 +88,43 @@ def prepare(batch: Iterable[Finished], job: Job) -> Prepared:
             left_out += len(group)
             continue
         for episode in group:
-            timelines = merge(episode.completions)
+            timelines = merge_calls(episode.completions)
             calls += sum(timeline.calls for timeline in timelines)
-            samples += [one.sample(name, episode.uuid, episode.reward) for one in timelines]
-    return Prepared(samples, calls, left_out)
+            samples += [
+                timeline.sample(name, episode.uuid, episode.reward) for timeline in timelines
+            ]
+    return TrainBatch(samples, calls, left_out)
 
 
-def over_cached(pool: Pool, job: Job) -> int:
-    """How many finished episodes are too many to keep; 0 while they are not.
+def cached_over_limit(pool: Pool, job: Job) -> int:
+    """Return the number of cached episodes when it exceeds the job's limit, else 0.
 
-    The rules that count tasks alone can cache without an end.
+    Only the rules that counts tasks have a limit: they can cache episodes without end.
     """
     if job.method not in (ENOUGH_TASKS, ENOUGH_NON_DUMMY):
         return 0
-    cached = tally(pool, job).episodes
+    cached = count_batch(pool, job).episodes
     return cached if cached > job.max_cached_episodes else 0
 
 
-def nearly_over_cached(pool: Pool, job: Job) -> bool:
-    """Whether more than four fifths of what may be cached is."""
+def near_cache_limit(pool: Pool, job: Job) -> bool:
+    """Return whether more than four fifths of the cache limit are used."""
     if job.method not in (ENOUGH_TASKS, ENOUGH_NON_DUMMY):
         return False
-    return 5 * tally(pool, job).episodes > 4 * job.max_cached_episodes
+    return 5 * count_batch(pool, job).episodes > 4 * job.max_cached_episodes
 
 
-def counters(pool: Pool, job: Job) -> dict[str, Any]:
-    """The trainer's part of the pool information."""
-    count = tally(pool, job)
+def pool_counters(pool: Pool, job: Job) -> dict[str, Any]:
+    """Return the trainer's fields of the pool information."""
+    counts = count_batch(pool, job)
     finished = pool.finished.items()
     return {
         "sample_collection_method": job.method,
-        "completed_episodes": count.episodes,
+        "completed_episodes": counts.episodes,
         "completed_episode_target": job.batch_size * job.num_repeat,
-        "completed_tasks": count.tasks,
+        "completed_tasks": counts.tasks,
         "completed_task_target": job.batch_size,
-        "completed_non_dummy_tasks": count.non_dummy,
+        "completed_non_dummy_tasks": counts.non_dummy,
         "completed_non_dummy_task_target": job.batch_size,
         "task_expected_num_repeat": job.num_repeat,
         "completed_tasks_details": {

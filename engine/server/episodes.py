@@ -1,4 +1,5 @@
-"""What clients do with episodes: claim, end, abort (protocol section 4). Calls: `calls.py`."""
+"""Operations of clients on episodes: claim, end, abort (protocol section 4). Calls:
+`engine.llm.calls`."""
 
 import logging
 import math
@@ -6,34 +7,34 @@ import time
 from typing import Any
 
 from engine.server.episode_keys import make_key
-from engine.server.lifecycle import ROLLING, Engine, Refused, Status
+from engine.server.lifecycle import ROLLING, Engine, EngineError, EngineStatus
 from engine.server.pool import Episode, EpisodeType
 
 _ADVICE = {
-    Status.OFFLINE: "Sync a training config and start the engine first.",
-    Status.BOOTING: "Engine is booting. Try again in a moment.",
-    Status.ROLLING_POST: "Engine is in post-rolling phase. Try again in a moment.",
-    Status.WEIGHT_SYNCING: "Engine is syncing weights. Try again in a moment.",
+    EngineStatus.OFFLINE: "Sync a training config and start the engine first.",
+    EngineStatus.BOOTING: "Engine is booting. Try again in a moment.",
+    EngineStatus.ROLLING_POST: "Engine is in post-rolling phase. Try again in a moment.",
+    EngineStatus.WEIGHT_SYNCING: "Engine is syncing weights. Try again in a moment.",
 }
 
 
-class Episodes:
-    """The clients' side of an engine."""
+class EpisodeService:
+    """The episode operations of one engine."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
 
     def claim(self, client: str, kind: EpisodeType, timeout: float, task_id: str) -> Episode | str:
-        """Hand out an episode, or say why not in words clients match.
+        """Claim an episode; return the reason, with the text that clients match, when none is free.
 
         Args:
             client: The client's uuid.
             kind: Train or eval.
-            timeout: Seconds without a call after which the episode is taken back.
-            task_id: Of the throttle policy; empty without one.
+            timeout: Seconds without a call after which the engine reclaims the episode.
+            task_id: Task of the throttle policy; empty without one.
         """
         engine = self.engine
-        if engine.status is not Status.ROLLING:
+        if engine.status is not EngineStatus.ROLLING:
             return f"Engine not ready. Current status: [{engine.status}]. {_ADVICE[engine.status]}"
         episode = engine.pool.claim(client, kind, timeout, task_id)
         if episode is None:
@@ -42,32 +43,39 @@ class Episodes:
         return episode
 
     def end(
-        self, client: str, name: str, task_id: str, reward: object, named: object, *, declare: bool
+        self,
+        client: str,
+        name: str,
+        task_id: str,
+        reward: object,
+        metadata_task_id: object,
+        *,
+        declare: bool,
     ) -> None:
-        """Take an episode's outcome.
+        """Record an episode's result.
 
         Raises:
-            Refused: the engine is not rolling, the record is not this client's, or the outcome
-                cannot be trained on; the episode stays as it was.
+            EngineError: the engine is not rolling, the episode is not this client's, or the result
+                cannot be trained on; the episode is unchanged.
         """
         engine = self.engine
         if engine.status not in ROLLING:
-            raise Refused(
+            raise EngineError(
                 400,
                 f"Engine is not in rolling state. Current status: [{engine.status}]. "
                 f"Episode {name} is dropped.",
             )
-        if not task_id or named != task_id:
-            raise Refused(
+        if not task_id or metadata_task_id != task_id:
+            raise EngineError(
                 400,
                 "workflow_output.metadata.task_id: must be there and equal to task_id "
-                f"({task_id!r}), found {named!r:.200}",
+                f"({task_id!r}), found {metadata_task_id!r:.200}",
                 asserts=True,
             )
-        episode = self._owned(client, name)
+        episode = self._claimed_by(client, name)
         if episode.type == "eval":
             if reward is not None and not engine.faithful:
-                checked(reward)
+                check_reward(reward)
             engine.give_back(name)
         else:
             self._end_train(episode, task_id, reward)
@@ -76,24 +84,24 @@ class Episodes:
         engine.advance()
 
     def abort(self, client: str, name: str, *, declare: bool) -> None:
-        """Give an episode back unused. One that is gone, or held by nobody, is no error.
+        """Return an episode unused. An unknown or unclaimed one is not an error.
 
         Raises:
-            Refused: 404, another client holds it.
+            EngineError: 404, another client holds the episode.
         """
         engine = self.engine
         episode = engine.pool.find(name)
         if episode is None or episode.status != "claimed" or engine.status not in ROLLING:
             return
         if not engine.faithful:
-            self._owned(client, name)
+            self._claimed_by(client, name)
         engine.give_back(name)
         if declare:
             engine.clients.declare(client)
         engine.advance()
 
     def can_continue(self, client: str, name: str) -> bool:
-        """Whether an end would still be taken."""
+        """Return whether the engine would accept an end of this episode."""
         episode = self.engine.pool.find(name)
         return (
             self.engine.status in ROLLING
@@ -103,17 +111,18 @@ class Episodes:
         )
 
     def agree(self, client: str) -> str:
-        """Record that a client wants the sync; empty, or why that had no effect.
+        """Record that a client agrees to the sync; return why that had no effect, else an empty
+        text.
 
         Raises:
-            Refused: 400, the running job does not ask for agreement.
+            EngineError: 400, the running job's stop rule does not use agreement.
         """
         engine = self.engine
         method = engine.counters().get("sample_collection_method", "")
         if not method.endswith("agree_sync_weight"):
-            raise Refused(
+            raise EngineError(
                 400,
-                f"The sample collection method {method!r} asks for no agreement",
+                f"The sample collection method {method!r} does not use agreement",
                 asserts=True,
             )
         if not engine.clients.agree(client):
@@ -122,7 +131,7 @@ class Episodes:
         return ""
 
     def episode_status(self, episode: Episode) -> dict[str, Any]:
-        """A record as the wire has it."""
+        """Return an episode in the form of the wire."""
         idle = self.engine.clock() - episode.active_at
         return {
             "episode_uuid": episode.uuid,
@@ -140,7 +149,7 @@ class Episodes:
         }
 
     def pool_information(self) -> dict[str, Any]:
-        """Section 6 of the protocol."""
+        """Return the pool information (protocol section 6)."""
         engine = self.engine
         running = {
             episode.uuid: {
@@ -165,17 +174,17 @@ class Episodes:
             "engine_status": engine.status,
             "global_step": engine.global_step,
             "booting_start_time": engine.booting_since,
-            "training_model_path": engine.backend.facts["policy"],
+            "training_model_path": engine.policy_holder.info["policy"],
             "swarm_client_instruction": {"active_clients": engine.clients.as_json()},
         }
 
     def _end_train(self, episode: Episode, task_id: str, reward: object) -> None:
-        """Count it; what cannot be counted is refused, and dropped where the real server does."""
+        """Count a train episode; refuse an invalid one, or drop it where the real server does."""
         engine = self.engine
         cause = ""
         try:
-            number = checked(reward)
-        except Refused as error:
+            number = check_reward(reward)
+        except EngineError as error:
             if not engine.faithful:
                 raise
             number, cause = 0.0, str(error)
@@ -189,32 +198,41 @@ class Episodes:
                 logging.WARNING,
             )
             return
-        engine.backend.tokens.record(episode.uuid, episode.completions, task_id, number)
+        engine.policy_holder.token_log.record(episode.uuid, episode.completions, task_id, number)
         engine.pool.finish(episode, task_id, number)
 
-    def _owned(self, client: str, name: str) -> Episode:
+    def _claimed_by(self, client: str, name: str) -> Episode:
+        """Return the episode that the client holds; raise EngineError otherwise."""
         episode = self.engine.pool.find(name)
         if episode is None:
-            raise Refused(400, f"Episode {name} not found.")
+            raise EngineError(400, f"Episode {name} not found.")
         if episode.status != "claimed":
-            raise Refused(400, f"Episode {name} is not in claimed status, it is {episode.status}.")
+            raise EngineError(
+                400, f"Episode {name} is not in claimed status, it is {episode.status}."
+            )
         if episode.client != client:
-            raise Refused(404, f"Episode {name} is claimed by different client {episode.client}.")
+            raise EngineError(
+                404, f"Episode {name} is claimed by different client {episode.client}."
+            )
         return episode
 
     def _idle(self, episode: Episode) -> float:
         return 0.0 if episode.calls else self.engine.clock() - episode.active_at
 
 
-def checked(reward: object) -> float:
-    """A reward that can be trained on: one finite number."""
+def check_reward(reward: object) -> float:
+    """Return the reward as a finite float.
+
+    Raises:
+        EngineError: 400, it is not one finite number.
+    """
     if isinstance(reward, bool) or not isinstance(reward, (int, float)):
         kind = "null" if reward is None else type(reward).__name__
-        raise Refused(400, f"workflow_output.reward: must be one number, found {kind}")
+        raise EngineError(400, f"workflow_output.reward: must be one number, found {kind}")
     try:
         number = float(reward)
     except OverflowError:
         number = math.inf
     if not math.isfinite(number):
-        raise Refused(400, f"workflow_output.reward: must be finite, found {number}")
+        raise EngineError(400, f"workflow_output.reward: must be finite, found {number}")
     return number

@@ -1,7 +1,7 @@
-"""A training job: the YAML tree a client sends, read into the few values this engine honours.
+"""A training job: parser of a client's YAML tree into the few values this engine uses.
 
-The whole expanded tree of AgentJet is accepted; what has no meaning on a laptop (model path, GPU
-counts, LoRA) is passed over. Names and defaults: protocol section 10.
+AgentJet's whole expanded tree is accepted; keys without a meaning on a laptop (model path, GPU
+counts, LoRA) are ignored. Names and defaults: protocol section 10.
 """
 
 import math
@@ -17,7 +17,7 @@ from ajet_swarm.protocol.job_secrets import quoted, why_no_yaml
 from engine.interface import Hyperparameters
 
 MAX_BYTES = 1_000_000
-"""A whole expanded tree takes about 29 kB."""
+"""A fully expanded tree takes about 29 kB."""
 
 _MAX_DEPTH = 100
 
@@ -31,7 +31,7 @@ METHODS = (ENOUGH_EPISODES, ENOUGH_TASKS, ENOUGH_NON_DUMMY, ANY_AGREES, ALL_AGRE
 _ALGORITHMS = ("grpo", "grpo_vectorized")
 _ADVANTAGES = ("damped", "standard")
 _KL_FORMS = {"k3": "k3", "k3+": "k3+", "low_var_kl+": "k3+"}
-"""VERL's names. Its default `low_var_kl` counts as unset, as every default of AgentJet's does."""
+"""VERL's names. AgentJet's default `low_var_kl` counts as unset, like all its defaults."""
 
 _METHOD = "ajet.swarm_mode_sample_collection_method"
 _CACHED = "ajet.swarm_mode_sample_collection_max_cached_episodes"
@@ -63,49 +63,49 @@ _MOST_WORKERS = 4096
 
 
 class JobError(UsageError):
-    """A job that makes no sense; reads `key: reason`."""
+    """An invalid job; the text has the form `key: reason`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What is trained and when a batch is full."""
+    """What is trained, and when a batch is full."""
 
     batch_size: int = 4
-    """Tasks a batch (B)."""
+    """Tasks per batch (B)."""
     num_repeat: int = 4
-    """Episodes a task (R)."""
+    """Episodes per task (R)."""
     method: str = ENOUGH_TASKS
     max_env_worker: int = 128
     max_cached_episodes: int = 9999
     temperature: float = 1.0
-    """Of the train episodes."""
+    """Sampling temperature of train episodes."""
     top_p: float = 1.0
     max_tokens: int | None = None
-    """Longest answer in tokens; None leaves it to the policy's default."""
+    """Maximum answer length in tokens; None uses the policy's default."""
     save_freq: int = 20
-    """Updates from one named checkpoint to the next, 0 for none; each update is saved anyway."""
+    """Updates between two named checkpoints, 0 for none; every update is saved in any case."""
     total_training_steps: int | None = None
     experiment_name: str = ""
     hyper: Hyperparameters = field(default_factory=Hyperparameters)
     model_path: str = ""
-    """What the job asks to train; the embedded policy is trained instead."""
+    """Model that the job requests; the embedded policy is trained instead."""
     notes: tuple[str, ...] = ()
-    """What was read otherwise than written, for the log."""
+    """Log lines about values that were not applied as written."""
 
     @property
     def slots(self) -> int:
-        """Episodes open at the same time (protocol section 7)."""
+        """Number of episodes open at the same time (protocol section 7)."""
         return min(self.batch_size, math.ceil(self.max_env_worker / self.num_repeat)) * (
             self.num_repeat
         )
 
     def checkpoint_name(self, step: int) -> str:
-        """Name of the named save after `step` updates."""
+        """Return the name of the checkpoint after `step` updates."""
         run = _UNSAFE.sub("-", self.experiment_name).strip("-.")[:48]
         return f"{run}-step-{step:06d}" if run else f"step-{step:06d}"
 
     def already_trained(self, step: int) -> str:
-        """Why a policy at `step` is not trained by this job; empty when steps are left."""
+        """Return why a policy at `step` needs no training by this job; empty when steps remain."""
         total = self.total_training_steps
         if total is None or step < total:
             return ""
@@ -114,8 +114,8 @@ class Job:
             "Ask for more, or reset the policy."
         )
 
-    def told(self, policy: str, context: int) -> list[str]:
-        """What is done otherwise than the job asks for, once it is known what is trained."""
+    def override_notes(self, policy: str, context: int) -> list[str]:
+        """Return log lines about requested values that do not apply to this policy."""
         lines = []
         if self.model_path:
             lines.append(f"{_MODEL}: {self.model_path!r} is not loaded here, {policy} is trained")
@@ -127,78 +127,80 @@ class Job:
         return lines
 
 
-def parse_job(text: str, usual: float = 1.0) -> Job:
-    """Read a job.
+def parse_job(text: str, default_temperature: float = 1.0) -> Job:
+    """Parse and validate a job.
 
     Args:
         text: YAML, a mapping at the top.
-        usual: Temperature of a job that names none.
+        default_temperature: For a job that sets none.
 
     Raises:
-        JobError: broken YAML or a value that cannot be trained with; names the key.
+        JobError: broken YAML or an invalid value; names the key.
     """
-    read = _Reader(_load(text))
+    reader = _Reader(_load(text))
     base = Job()
-    temperature = read.number(_TEMPERATURE, unset=0.9, above=0.0, most=5.0)
+    temperature = reader.number(_TEMPERATURE, unset=0.9, above=0.0, most=5.0)
     if temperature is None:
-        temperature = usual
-    name = read.text(_NAME)
-    if (_finite(rank := read.loose(_LORA)) or 0.0) > 0:
-        read.notes.append(f"{_LORA} {rank}: LoRA is ignored, the policy's own weights are trained")
-    hyper = _hyper(read, temperature)
+        temperature = default_temperature
+    name = reader.text(_NAME)
+    if (_finite(rank := reader.lenient_text(_LORA)) or 0.0) > 0:
+        reader.notes.append(
+            f"{_LORA} {rank}: LoRA is ignored, the policy's own weights are trained"
+        )
+    hyper = _hyper(reader, temperature)
     return Job(
-        batch_size=read.integer(_BATCH, most=100_000) or base.batch_size,
-        num_repeat=read.integer(_REPEAT, most=1024) or base.num_repeat,
-        method=read.method(),
-        max_env_worker=read.integer(_WORKERS, most=_MOST_WORKERS, clamp=True)
+        batch_size=reader.integer(_BATCH, most=100_000) or base.batch_size,
+        num_repeat=reader.integer(_REPEAT, most=1024) or base.num_repeat,
+        method=reader.method(),
+        max_env_worker=reader.integer(_WORKERS, most=_MOST_WORKERS, clamp=True)
         or base.max_env_worker,
-        max_cached_episodes=read.integer(_CACHED, most=1_000_000, clamp=True)
+        max_cached_episodes=reader.integer(_CACHED, most=1_000_000, clamp=True)
         or base.max_cached_episodes,
         temperature=temperature,
-        top_p=read.number(_TOP_P, above=0.0, most=1.0) or base.top_p,
-        max_tokens=read.length(_TURN, unset=4096),
-        save_freq=read.frequency(_SAVE, base.save_freq),
-        total_training_steps=read.integer(_STEPS, most=10**9),
+        top_p=reader.number(_TOP_P, above=0.0, most=1.0) or base.top_p,
+        max_tokens=reader.length(_TURN, unset=4096),
+        save_freq=reader.frequency(_SAVE, base.save_freq),
+        total_training_steps=reader.integer(_STEPS, most=10**9),
         experiment_name="" if name == _UNNAMED else name,
         hyper=hyper,
-        model_path=read.loose(_MODEL),
-        notes=read.told(),
+        model_path=reader.lenient_text(_MODEL),
+        notes=reader.all_notes(),
     )
 
 
-def _hyper(read: "_Reader", temperature: float) -> Hyperparameters:
-    algorithm = read.text(_ALGORITHM) or _ALGORITHMS[0]
+def _hyper(reader: "_Reader", temperature: float) -> Hyperparameters:
+    algorithm = reader.text(_ALGORITHM) or _ALGORITHMS[0]
     if algorithm not in _ALGORITHMS:
         raise JobError(
             f"unknown algorithm {algorithm!r}; the embedded engine trains with grpo", _ALGORITHM
         )
     base = Hyperparameters()
-    lr = read.number(_LR, unset=1e-6, above=0.0, most=1.0)
-    kl = read.number(_KL, unset=0.002, least=0.0, most=100.0)
-    clip = read.number(_CLIP, unset=20.0, above=0.0, most=1e6)
-    damping = read.number(_DAMPING, above=0.0, most=100.0)
-    if read.get(_USE_KL) is False:
+    lr = reader.number(_LR, unset=1e-6, above=0.0, most=1.0)
+    kl = reader.number(_KL, unset=0.002, least=0.0, most=100.0)
+    clip = reader.number(_CLIP, unset=20.0, above=0.0, most=1e6)
+    damping = reader.number(_DAMPING, above=0.0, most=100.0)
+    if reader.get(_USE_KL) is False:
         kl = 0.0
-    kind = read.loose(_KL_TYPE)
+    kind = reader.lenient_text(_KL_TYPE)
     if kind not in ("", "low_var_kl", *_KL_FORMS):
-        read.notes.append(f"{_KL_TYPE}: {kind!r} is read as {base.kl_form}")
-    if read.get(_KL_REWARD) is True:
-        read.notes.append(f"{_KL_REWARD}: the KL is a part of the loss here, never of the reward")
+        reader.notes.append(f"{_KL_TYPE}: {kind!r} is read as {base.kl_form}")
+    if reader.get(_KL_REWARD) is True:
+        reader.notes.append(f"{_KL_REWARD}: the KL is a part of the loss here, never of the reward")
     return replace(
         base,
         lr=base.lr if lr is None else lr,
-        epochs=read.integer(_EPOCHS, unset=1, most=100) or base.epochs,
+        epochs=reader.integer(_EPOCHS, unset=1, most=100) or base.epochs,
         kl=base.kl if kl is None else kl,
         kl_form=_KL_FORMS.get(kind, base.kl_form),
-        advantage=_advantage(read) or base.advantage,
+        advantage=_advantage(reader) or base.advantage,
         damping=base.damping if damping is None else damping,
         grad_clip=base.grad_clip if clip is None else clip,
         temperature=temperature,
     )
 
 
-def _advantage(read: "_Reader") -> str:
-    form = read.text(_ADVANTAGE)
+def _advantage(reader: "_Reader") -> str:
+    form = reader.text(_ADVANTAGE)
     if form and form not in _ADVANTAGES:
         raise JobError(f"must be one of {', '.join(_ADVANTAGES)}, found {form!r:.80}", _ADVANTAGE)
     return form
@@ -217,13 +219,13 @@ def _load(text: str) -> Mapping[str, Any]:
         place = f", line {mark.line + 1}" if mark else ""
         raise JobError(f"not YAML: {why}{place}", "yaml_as_string") from None
     if not isinstance(tree, Mapping):
-        found = "nothing" if tree is None else type(tree).__name__
-        raise JobError(f"must be a mapping, found {found}", "yaml_as_string")
+        kind = "nothing" if tree is None else type(tree).__name__
+        raise JobError(f"must be a mapping, found {kind}", "yaml_as_string")
     return tree
 
 
 def _check_depth(text: str, loader: Any) -> None:
-    """The fast loader recurses without a limit: deep nesting would end the process."""
+    """Refuse deep nesting: the C loader recurses without limit and would crash the process."""
     depth = 0
     for event in yaml.parse(text, Loader=loader):
         if isinstance(event, yaml.CollectionStartEvent):
@@ -235,31 +237,31 @@ def _check_depth(text: str, loader: Any) -> None:
 
 
 class _Reader:
-    """Takes typed values out of the tree by dotted path; None when the key is unset."""
+    """Typed access to the tree by dotted path; None for an unset key."""
 
     def __init__(self, tree: Mapping[str, Any]) -> None:
         self.tree = tree
         self.notes: list[str] = []
         self._defaults: list[str] = []
 
-    def told(self) -> tuple[str, ...]:
-        """The notes; one line for all that is AgentJet's own default."""
+    def all_notes(self) -> tuple[str, ...]:
+        """Return the notes; all values that equal AgentJet's defaults share one line."""
         if not self._defaults:
             return tuple(self.notes)
-        same = ", ".join(self._defaults)
-        line = f"AgentJet's own defaults, the embedded recipe is used instead: {same}"
+        defaults = ", ".join(self._defaults)
+        line = f"AgentJet's own defaults, the embedded recipe is used instead: {defaults}"
         return (line, *self.notes)
 
     def get(self, path: str) -> Any:
         node: Any = self.tree
-        passed: list[str] = []
+        parents: list[str] = []
         for part in path.split("."):
             if node is None:
                 return None
             if not isinstance(node, Mapping):
-                raise JobError(f"must be a mapping, found {quoted(node)}", ".".join(passed))
+                raise JobError(f"must be a mapping, found {quoted(node)}", ".".join(parents))
             node = node.get(part)
-            passed.append(part)
+            parents.append(part)
         return node
 
     def text(self, path: str) -> str:
@@ -270,24 +272,24 @@ class _Reader:
             raise JobError(f"must be a name, found {quoted(value)}", path)
         return str(value)
 
-    def loose(self, path: str) -> str:
-        """Text of a key that never refuses a job; empty when it is unset or cannot be read."""
+    def lenient_text(self, path: str) -> str:
+        """Return the text of an optional key; empty when it is unset or invalid."""
         try:
             return self.text(path)
         except JobError as error:
-            self.notes.append(f"{error}: passed over")
+            self.notes.append(f"{error}: ignored")
             return ""
 
     def length(self, path: str, *, unset: int) -> int | None:
-        """Tokens; never refuses: what is no length is passed over."""
+        """Return a number of tokens; None when it is unset or invalid."""
         try:
             return self.integer(path, unset=unset, most=1_000_000, clamp=True)
         except JobError as error:
-            self.notes.append(f"{error}: passed over")
+            self.notes.append(f"{error}: ignored")
             return None
 
     def frequency(self, path: str, unset: int) -> int:
-        """Every so many updates; 0, for what is below 1, is never."""
+        """Return a number of updates; 0, meaning never, for values below 1."""
         number = self.number(path, most=1e9, clamp=True)
         return unset if number is None else max(0, int(number))
 
@@ -308,7 +310,16 @@ class _Reader:
         most: float,
         clamp: bool = False,
     ) -> float | None:
-        """A finite number in its bounds; `unset` is AgentJet's own default, read as no wish."""
+        """Return a finite number within its bounds, None when it is unset.
+
+        Args:
+            path: Dotted key.
+            unset: AgentJet's own default, which counts as unset.
+            above: Exclusive lower bound.
+            least: Inclusive lower bound.
+            most: Inclusive upper bound.
+            clamp: Lower a value over `most` to it instead of refusing it.
+        """
         value = self.get(path)
         if value is None:
             return None
@@ -320,7 +331,7 @@ class _Reader:
         if least is not None and number < least:
             raise JobError(f"must be at least {least:g}, found {value!r:.80}", path)
         if number > most and clamp:
-            self.notes.append(f"{path}: {number:g} is read as {most:g}, the most there is")
+            self.notes.append(f"{path}: {number:g} is lowered to the maximum, {most:g}")
             return most
         if number > most:
             raise JobError(f"must be at most {most:g}, found {value!r:.80}", path)
@@ -332,7 +343,7 @@ class _Reader:
     def integer(
         self, path: str, *, unset: int | None = None, most: int, clamp: bool = False
     ) -> int | None:
-        """A whole number from 1 to `most`."""
+        """Return an integer from 1 to `most`, None when it is unset."""
         number = self.number(path, unset=unset, least=1.0, most=float(most), clamp=clamp)
         if number is None:
             return None
@@ -342,7 +353,7 @@ class _Reader:
 
 
 def _finite(value: object) -> float | None:
-    """YAML 1.1 reads `1e-6` as text, so text that is a number counts as one."""
+    """Return a finite float, also from text: YAML 1.1 reads `1e-6` as text."""
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         return None
     try:

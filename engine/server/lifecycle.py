@@ -1,8 +1,8 @@
-"""The engine's state machine and its training loop.
+"""State machine and training loop of the engine.
 
 OFFLINE -> BOOTING -> ROLLING -> ROLLING_POST -> WEIGHT_SYNCING -> ROLLING (global step + 1), and
-back to OFFLINE from any of them (protocol section 4.1). Everything here runs on one event loop;
-between two awaits nothing else changes the state, so there are no locks.
+from any state back to OFFLINE (protocol section 4.1). Everything runs on one event loop; the state
+changes only between awaits, so no locks are needed.
 """
 
 import asyncio
@@ -15,25 +15,30 @@ from typing import Any, Self
 
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.tasks import Tasks
-from engine.interface import PolicyBackend
-from engine.server.activity import Drift, Updates, VerboseLog
-from engine.server.batch_rules import counters, is_full, nearly_over_cached, over_cached, tally
+from engine.interface import ExperimentStore, PolicyBackend
+from engine.server.activity import TokenDrift, UpdateHistory, VerboseLog
+from engine.server.batch_rules import (
+    cached_over_limit,
+    count_batch,
+    is_full,
+    near_cache_limit,
+    pool_counters,
+)
 from engine.server.job import Job, JobError, parse_job
-from engine.server.policy_holder import Backend, PolicyFactory
-from engine.server.poll_aid import Onlookers
-from engine.server.pool import ActiveClients, Finished, Pool
+from engine.server.policy_holder import PolicyFactory, PolicyHolder
+from engine.server.poll_aid import PollAid
+from engine.server.pool import ActiveClients, FinishedEpisode, Pool
 from engine.server.trainer import Trainer
-from engine.storage.experiments import Experiments
 
 SWEEP_SECONDS = 10.0
 STOP_BLOCKS_SECONDS = 3.0
-"""The real server stands still that long while it kills its training process."""
+"""How long the real server's event loop blocks while it kills its training process."""
 _BOOT_PATIENCE = 2.0
 _STOP_PATIENCE = 1.0
 
 
-class Status(StrEnum):
-    """States as the wire names them."""
+class EngineStatus(StrEnum):
+    """Engine states with their wire names."""
 
     OFFLINE = "ENGINE.OFFLINE"
     BOOTING = "ENGINE.BOOTING"
@@ -42,13 +47,13 @@ class Status(StrEnum):
     WEIGHT_SYNCING = "ENGINE.WEIGHT_SYNCING"
 
 
-ROLLING = (Status.ROLLING, Status.ROLLING_POST)
+ROLLING = (EngineStatus.ROLLING, EngineStatus.ROLLING_POST)
 
 
-class Refused(AjetError):
-    """A request the engine does not serve now or at all; `status` is the HTTP status.
+class EngineError(AjetError):
+    """A request that the engine refuses; `status` is the HTTP status.
 
-    `asserts`: the real server fails on an assertion there.
+    `asserts` marks refusals where the real server fails on an assertion instead.
     """
 
     def __init__(self, status: int, what: str, *, asserts: bool = False) -> None:
@@ -59,13 +64,13 @@ class Refused(AjetError):
 class Engine:
     """One policy, one job, one pool of episodes.
 
-    Use as an async context manager; leaving it stops the engine and closes the policy.
+    Use it as an async context manager; leaving it stops the engine and closes the policy.
 
     Args:
-        factory: Opens the policy when the engine is started.
-        experiments: Where the policy of each experiment is kept; None where nothing is saved.
-        reset: The first start goes to the base weights.
-        faithful: Do as the real server does also where it is broken; see docs/guide/engine.md.
+        factory: Opens the policy when the engine starts.
+        experiments: Storage of the policy of each experiment; None saves nothing.
+        reset: The first start uses the base weights.
+        faithful: Reproduce the real server's broken behaviour; see docs/guide/engine.md.
         strict_context: Refuse a prompt over the window instead of dropping its middle.
         show_syncs: Help clients that poll; see `engine.server.poll_aid`.
         clock: Monotonic seconds, for idle times.
@@ -76,7 +81,7 @@ class Engine:
         self,
         factory: PolicyFactory,
         *,
-        experiments: Experiments | None = None,
+        experiments: ExperimentStore | None = None,
         reset: bool = False,
         faithful: bool = False,
         strict_context: bool = False,
@@ -86,34 +91,36 @@ class Engine:
     ) -> None:
         self.experiments = experiments
         self.base_url = "http://localhost:10086/v1"
-        """Told to clients with each episode; set by whoever binds the port."""
+        """LLM URL that each claim returns; set once the port is bound."""
         self.faithful, self.strict_context = faithful, strict_context
         self.temperature = 1.0
-        """Of a job that names none."""
+        """Sampling temperature of jobs that set none."""
         self.clock = clock
-        self.status = Status.OFFLINE
+        self.status = EngineStatus.OFFLINE
         self.detail: str | None = None
         self.global_step: int | None = None
         """None until the first start, as on the real server."""
         self.job: Job | None = None
         self.pool = Pool(clock)
         self.clients = ActiveClients(clock, time.time)
-        self.onlookers = Onlookers(clock, helped=show_syncs)
+        self.poll_aid = PollAid(clock, enabled=show_syncs)
         self.verbose = VerboseLog()
-        self.updates = Updates()
-        self.drift = Drift()
-        self.trainer = Trainer(self.verbose, self.updates, self.drift, clock)
+        self.updates = UpdateHistory()
+        self.token_drift = TokenDrift()
+        self.trainer = Trainer(self.verbose, self.updates, self.token_drift, clock)
         self.latest_call: dict[str, Any] | None = None
         self.booting_since: float | None = None
         self.tasks = Tasks("engine")
-        self.backend = Backend(factory, self.tasks, self.verbose, reset=reset)
-        self.backend.keeper = experiments.keeper() if experiments is not None else None
+        self.policy_holder = PolicyHolder(factory, self.tasks, self.verbose, reset=reset)
+        self.policy_holder.checkpoints = (
+            experiments.checkpoints() if experiments is not None else None
+        )
         self._sweep_seconds = sweep_seconds
         self._work: asyncio.Task[Any] | None = None
-        self._frozen: dict[str, Any] = {}
-        self._unread: str | None = None
-        self._refused = ""
-        self._warned = False
+        self._final_counters: dict[str, Any] = {}
+        self._unparsed_job: str | None = None
+        self._job_error = ""
+        self._cache_warned = False
 
     async def __aenter__(self) -> Self:
         self.tasks.spawn(self._janitor(), "janitor")
@@ -128,48 +135,48 @@ class Engine:
         await self.stop()
         await self.tasks.close()
 
-    # -- what clients order -------------------------------------------------------------------
+    # -- requests of clients ------------------------------------------------------------------
 
     def configure(self, job: Job | JobError) -> None:
-        """Take the job for the next start.
+        """Set the job of the next start.
 
-        A job that is none takes away the one before too: AgentJet's client starts the engine
-        although its job was refused, and another one would be trained.
+        An invalid job also removes the previous one: AgentJet's client starts the engine even after
+        its job was refused, and would train the previous job.
         """
         self.require_offline("take a training config")
         self._require_unchanging()
-        self._unread = None
+        self._unparsed_job = None
         if isinstance(job, JobError):
-            self.job, self._refused = None, str(job)
+            self.job, self._job_error = None, str(job)
             return
-        self.job, self._refused = job, ""
+        self.job, self._job_error = job, ""
         self._choose_experiment(job)
         for note in job.notes:
             self.verbose.add("job", note)
 
-    def configure_unread(self, text: str) -> None:
-        """Take a job that is read at the start alone, where it may turn out to be none."""
+    def configure_unparsed(self, text: str) -> None:
+        """Store a job that only `start` parses and validates."""
         self.require_offline("take a training config")
-        self.job, self._unread = None, text
+        self.job, self._unparsed_job = None, text
 
     async def start(self) -> str | None:
-        """OFFLINE -> BOOTING; waits a moment so that a failure is told to the one who asked.
+        """OFFLINE -> BOOTING; wait briefly so that the caller learns of an early failure.
 
         Returns:
             None, or why the engine is OFFLINE again.
         """
         self.require_offline("start")
         self._require_unchanging()
-        if self.job is None and self._unread is None:
-            if self._refused:
-                return f"No training config found, the last one was refused: {self._refused}"
+        if self.job is None and self._unparsed_job is None:
+            if self._job_error:
+                return f"No training config found, the last one was refused: {self._job_error}"
             return "No training config found. Please sync a training config first."
-        self._set(Status.BOOTING)
+        self._set(EngineStatus.BOOTING)
         self.booting_since = time.time()
         self.detail, self.global_step = None, 0
-        if self._unread is not None:
+        if self._unparsed_job is not None:
             try:
-                self.job = parse_job(self._unread, self.temperature)
+                self.job = parse_job(self._unparsed_job, self.temperature)
             except JobError as error:
                 return str(error)
             self._choose_experiment(self.job)
@@ -182,101 +189,104 @@ class Engine:
         return "The engine was stopped while it booted." if boot.cancelled() else boot.result()
 
     async def stop(self) -> None:
-        """To OFFLINE from any state; calls in flight end, the policy is closed in the background
-        when it takes longer than a second."""
-        if self.status is not Status.OFFLINE:
+        """Go to OFFLINE from any state. Calls in flight end; a policy that takes longer than a
+        second to close is closed in the background."""
+        if self.status is not EngineStatus.OFFLINE:
             self.halt(None)
             if self.faithful:
-                stand_still(STOP_BLOCKS_SECONDS)
-        await self.backend.released(_STOP_PATIENCE)
+                block_event_loop(STOP_BLOCKS_SECONDS)
+        await self.policy_holder.wait_released(_STOP_PATIENCE)
 
     async def reset(self) -> None:
-        """Base weights, step 0, fresh optimizer; only while OFFLINE.
+        """Restore the base weights, step 0 and a fresh optimizer; only while OFFLINE.
 
         Raises:
-            Refused: not OFFLINE, or the policy could not be opened.
+            EngineError: not OFFLINE, or the policy could not be opened.
         """
         self.require_offline("reset the policy")
-        if self.backend.resetting:
-            raise Refused(400, "The policy is being reset already.")
-        opened = await self.backend.reset()
+        if self.policy_holder.resetting:
+            raise EngineError(400, "The policy is being reset already.")
+        opened = await self.policy_holder.reset()
         if opened.policy is None:
-            raise Refused(500, opened.error)
+            raise EngineError(500, opened.error)
         self.updates.clear()
 
-    def require_offline(self, deed: str) -> None:
-        """Raises Refused unless OFFLINE."""
-        if self.status is not Status.OFFLINE:
-            raise Refused(400, f"Engine is not offline, cannot {deed}. Status: [{self.status}].")
+    def require_offline(self, action: str) -> None:
+        """Raise EngineError unless the engine is OFFLINE; `action` completes "cannot ..."."""
+        if self.status is not EngineStatus.OFFLINE:
+            raise EngineError(
+                400, f"Engine is not offline, cannot {action}. Status: [{self.status}]."
+            )
 
     def _require_unchanging(self) -> None:
-        if self.backend.resetting:
-            raise Refused(400, "The policy is being reset or replaced. Try again in a moment.")
+        if self.policy_holder.resetting:
+            raise EngineError(400, "The policy is being reset or replaced. Try again in a moment.")
 
     def _choose_experiment(self, job: Job) -> None:
-        """Make the policy that of the job's experiment from the next opening on."""
+        """From the next opening on, use the policy of the job's experiment."""
         if self.experiments is not None and self.experiments.choose(job.experiment_name):
-            self.backend.replace_keeper(self.experiments.keeper())
+            self.policy_holder.set_checkpoints(self.experiments.checkpoints())
             self.updates.clear()
 
     def require_job(self) -> Job:
-        """The job of the run.
+        """Return the current job.
 
         Raises:
-            Refused: none was synced.
+            EngineError: no job was synced.
         """
         if self.job is None:
-            raise Refused(400, "No training config found. Please sync a training config first.")
+            raise EngineError(400, "No training config found. Please sync a training config first.")
         return self.job
 
     # -- the pool -----------------------------------------------------------------------------
 
     def advance(self) -> None:
-        """Take the transitions that hold now; call it after every change of the pool."""
-        job, policy = self.job, self.backend.policy
+        """Make the state transitions that are due; call it after every change of the pool."""
+        job, policy = self.job, self.policy_holder.policy
         if job is None or policy is None:
             return
-        if self.status is Status.ROLLING and is_full(
-            job, tally(self.pool, job), self.clients.votes
+        if self.status is EngineStatus.ROLLING and is_full(
+            job, count_batch(self.pool, job), self.clients.votes
         ):
             self.close_batch()
-        if self.status is Status.ROLLING_POST and not self.pool.claimed:
+        if self.status is EngineStatus.ROLLING_POST and not self.pool.claimed:
             self.sync()
         self.refill()
 
     def close_batch(self) -> None:
-        """ROLLING -> ROLLING_POST: no more claims."""
+        """ROLLING -> ROLLING_POST: refuse further claims."""
         self.pool.drop_unclaimed()
-        self._set(Status.ROLLING_POST)
+        self._set(EngineStatus.ROLLING_POST)
 
     def sync(self) -> None:
-        """To WEIGHT_SYNCING: what is finished is trained, what is claimed is lost."""
-        job, policy = self.job, self.backend.policy
+        """Go to WEIGHT_SYNCING: train the finished episodes and discard the claimed ones."""
+        job, policy = self.job, self.policy_holder.policy
         assert job is not None
         assert policy is not None
-        self._frozen = counters(self.pool, job)
+        self._final_counters = pool_counters(self.pool, job)
         batch = self.pool.take()
         self.pool.wipe()
         self.clients.clear()
-        self._set(Status.WEIGHT_SYNCING)
+        self._set(EngineStatus.WEIGHT_SYNCING)
         self._work = self.tasks.spawn(self._sync(policy, batch, job), "sync")
 
     def refill(self) -> None:
-        """Give every slot an episode again while the batch is open; guard the cache limit."""
+        """Register an episode in every free slot while the batch is open; enforce the cache
+        limit."""
         job = self.job
-        if job is None or self.status is not Status.ROLLING:
+        if job is None or self.status is not EngineStatus.ROLLING:
             return
-        if cached := over_cached(self.pool, job):
+        if count := cached_over_limit(self.pool, job):
             self.pool.take()
-            self._warned = False
+            self._cache_warned = False
             self.verbose.add(
                 "pool",
-                f"{cached} episodes are cached and no batch is full: all are thrown away, as "
+                f"{count} episodes are cached and no batch is full: all are thrown away, as "
                 f"swarm_mode_sample_collection_max_cached_episodes={job.max_cached_episodes} says",
                 logging.WARNING,
             )
-        elif nearly_over_cached(self.pool, job) and not self._warned:
-            self._warned = True
+        elif near_cache_limit(self.pool, job) and not self._cache_warned:
+            self._cache_warned = True
             self.verbose.add(
                 "pool",
                 "more than four fifths of the episodes that may be cached are, and no batch is "
@@ -287,7 +297,7 @@ class Engine:
             self.pool.register()
 
     def sweep(self) -> None:
-        """Take back idle episodes and forget idle clients."""
+        """Reclaim idle episodes and remove idle clients."""
         for episode in self.pool.idle():
             self.verbose.add(
                 "pool",
@@ -299,60 +309,62 @@ class Engine:
         self.advance()
 
     def give_back(self, name: str) -> None:
-        """ROLLING: registered again under the same key. ROLLING_POST: deleted."""
+        """Make a claimed episode claimable again under the same key (ROLLING), or delete it."""
         episode = self.pool.find(name)
         if episode is None or episode.status != "claimed":
             return
-        if self.status is Status.ROLLING:
+        if self.status is EngineStatus.ROLLING:
             self.pool.revert(episode)
         else:
             self.pool.drop(episode)
 
     def counters(self) -> dict[str, Any]:
-        """The trainer's part of the pool information; stays as it was after a stop."""
+        """Return the trainer's fields of the pool information; a stop freezes their values."""
         rolling = self.status in ROLLING and self.job is not None
-        return counters(self.pool, self.job or Job()) if rolling else dict(self._frozen)
+        return (
+            pool_counters(self.pool, self.job or Job()) if rolling else dict(self._final_counters)
+        )
 
-    # -- inside -------------------------------------------------------------------------------
+    # -- internals ----------------------------------------------------------------------------
 
     async def _boot(self, job: Job) -> str | None:
-        opened = await self.backend.open()
+        opened = await self.policy_holder.open()
         self._work = None
         error = opened.error
         if opened.policy is not None:
             error = job.already_trained(opened.policy.step)
         if opened.policy is None or error:
-            if not self.faithful:  # else BOOTING it stays until somebody stops the engine
+            if not self.faithful:  # the real server stays in BOOTING
                 self.halt(error)
             return error
-        for line in job.told(opened.policy.name, opened.policy.context):
+        for line in job.override_notes(opened.policy.name, opened.policy.context):
             self.verbose.add("job", line)
         self._roll(opened.policy)
         return None
 
     def _roll(self, policy: PolicyBackend) -> None:
         self.global_step = policy.step + 1
-        self._warned = False
+        self._cache_warned = False
         self.pool.wipe()
-        self._set(Status.ROLLING)
+        self._set(EngineStatus.ROLLING)
         self.refill()
 
-    async def _sync(self, policy: PolicyBackend, batch: list[Finished], job: Job) -> None:
-        """One policy update; a failure takes the engine OFFLINE with its reason.
+    async def _sync(self, policy: PolicyBackend, batch: list[FinishedEpisode], job: Job) -> None:
+        """Run one policy update; a failure takes the engine OFFLINE with its reason.
 
-        As on the real server, where a dead training process does; rolling on with a policy that
-        cannot learn would waste the episodes of the clients.
+        The real server does the same when its training process dies; rolling on with a policy that
+        cannot learn would waste the clients' episodes.
         """
-        now = asyncio.get_running_loop().time
-        until = now() + self.onlookers.shown(job)
+        clock = asyncio.get_running_loop().time
+        until = clock() + self.poll_aid.sync_seconds(job)
         outcome = await self.trainer.update(policy, batch, job)
         if outcome.failed:
             self._work = None
             self.halt(outcome.detail)
             return
-        self.backend.note(policy)
-        if now() < until:
-            await asyncio.sleep(until - now())
+        self.policy_holder.update_info(policy)
+        if clock() < until:
+            await asyncio.sleep(until - clock())
         self._work = None
         if job.total_training_steps is not None and policy.step >= job.total_training_steps:
             complete = f"training complete: step {policy.step} of {job.total_training_steps}"
@@ -363,10 +375,10 @@ class Engine:
         self._roll(policy)
 
     def halt(self, detail: str | None) -> None:
-        """To OFFLINE now; what runs is cancelled, the policy is closed in the background."""
+        """Go to OFFLINE now: cancel running work and close the policy in the background."""
         if self.status in ROLLING:
-            self._frozen = counters(self.pool, self.job or Job())
-        self._set(Status.OFFLINE)
+            self._final_counters = pool_counters(self.pool, self.job or Job())
+        self._set(EngineStatus.OFFLINE)
         self.detail = detail
         self.global_step = 0
         self.pool.wipe()
@@ -374,15 +386,17 @@ class Engine:
         work, self._work = self._work, None
         if work is not None:
             work.cancel()
-        self.backend.release(work)
+        self.policy_holder.release(work)
 
-    def _set(self, status: Status) -> None:
-        if status is not Status.BOOTING:
+    def _set(self, status: EngineStatus) -> None:
+        if status is not EngineStatus.BOOTING:
             self.booting_since = None
         if status is not self.status:
             self.verbose.add("engine", f"{self.status} -> {status}")
         self.status = status
-        self.onlookers.closed(status in (Status.ROLLING_POST, Status.WEIGHT_SYNCING))
+        self.poll_aid.set_between_batches(
+            status in (EngineStatus.ROLLING_POST, EngineStatus.WEIGHT_SYNCING)
+        )
 
     async def _janitor(self) -> None:
         while True:
@@ -390,6 +404,6 @@ class Engine:
             self.sweep()
 
 
-def stand_still(seconds: float) -> None:
+def block_event_loop(seconds: float) -> None:
     """Block the event loop, as the real server's stop does."""
     time.sleep(seconds)

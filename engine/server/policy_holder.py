@@ -1,4 +1,5 @@
-"""Opens and closes the policy beside the state machine; never two at once on the same files."""
+"""Opening and closing of the policy, outside the state machine; never two open at once on the same
+files."""
 
 import asyncio
 import logging
@@ -9,166 +10,171 @@ from typing import Any, NoReturn, TypeVar
 
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.tasks import Tasks
-from engine.interface import CheckpointKeeper, PolicyBackend
+from engine.interface import CheckpointManager, PolicyBackend
 from engine.server.activity import VerboseLog
 from engine.server.token_log import TokenLog
 
 T = TypeVar("T")
 
 PolicyFactory = Callable[[bool], Awaitable[PolicyBackend]]
-"""Opens the policy; True asks for the base weights. Must not block the loop."""
+"""Opens the policy; True requests the base weights. Must not block the event loop."""
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
-    """What opening the policy came to: one of the two is set."""
+class OpenResult:
+    """Result of opening the policy: either the policy or an error text."""
 
     policy: PolicyBackend | None = None
     error: str = ""
 
 
-class Backend:
-    """Holds the policy while the engine is up.
+class PolicyHolder:
+    """Owner of the policy while the engine is up.
 
     Args:
         factory: Opens the policy.
-        tasks: Owner of what goes on in the background.
-        verbose: Where failures are told.
-        reset: The first opening goes to the base weights.
+        tasks: Owner of the background tasks.
+        verbose: Log for failures.
+        reset: The first opening uses the base weights.
     """
 
     def __init__(
         self, factory: PolicyFactory, tasks: Tasks, verbose: VerboseLog, *, reset: bool = False
     ) -> None:
         self.policy: PolicyBackend | None = None
-        self.facts: dict[str, Any] = {"policy": None, "context": None, "step": None}
-        """What is known of the policy; outlives it."""
+        self.info: dict[str, Any] = {"policy": None, "context": None, "step": None}
+        """Name, window and step of the policy; still set after it is closed."""
         self.resetting = False
-        """Checkpoints are being changed: the policy can not be opened."""
-        self.tokens = TokenLog()
-        """What finished episodes were made of."""
-        self.keeper: CheckpointKeeper | None = None
-        """What is saved of the policy; None when nothing is."""
+        """True while checkpoints change: the policy cannot be opened."""
+        self.token_log = TokenLog()
+        """Tokens of finished episodes."""
+        self.checkpoints: CheckpointManager | None = None
+        """Saved states of the policy; None when nothing is saved."""
         self.start_from: str | None = None
-        """Name of a checkpoint that the first opening goes back to."""
+        """Checkpoint that the first opening restores."""
         self._factory = factory
         self._tasks = tasks
         self._verbose = verbose
         self._reset_first = reset
-        self._opening: asyncio.Task[Opened] | None = None
-        self._release: asyncio.Task[None] | None = None
+        self._opening: asyncio.Task[OpenResult] | None = None
+        self._releasing: asyncio.Task[None] | None = None
 
     @property
     def resumes(self) -> bool:
-        """Whether the next opening goes on from the latest saved state."""
+        """Return whether the next opening continues from the latest saved state."""
         return not self._reset_first and self.start_from is None
 
-    async def open(self) -> Opened:
-        """Open the policy once the one before is closed.
+    async def open(self) -> OpenResult:
+        """Open the policy once the previous one is closed.
 
-        Being cancelled does not lose it: `release` closes what the opening comes to.
+        A cancelled call leaks nothing: `release` closes the policy when the opening finishes.
         """
-        await self.released()
+        await self.wait_released()
         self._opening = self._tasks.spawn(self._open(self._reset_first), "open")
-        opened = await asyncio.shield(self._opening)
-        if opened.policy is not None:
+        result = await asyncio.shield(self._opening)
+        if result.policy is not None:
             self._reset_first = False
-            self.policy = opened.policy
-            self.note(opened.policy)
-        return opened
+            self.policy = result.policy
+            self.update_info(result.policy)
+        return result
 
-    async def reset(self) -> Opened:
-        """Open the policy at its base weights and close it again; it must not be held.
+    async def reset(self) -> OpenResult:
+        """Restore the base weights on disk by opening and closing the policy; it must not be open.
 
-        Goes on to its end when the caller is cancelled; `resetting` is true meanwhile.
+        Completes even when the caller is cancelled; `resetting` is true meanwhile.
         """
         self.resetting = True
         return await asyncio.shield(self._tasks.spawn(self._reset(), "reset"))
 
-    async def keeping(self, work: Callable[[], T]) -> T:
-        """Do blocking work on what is saved while the policy is closed, and stays closed.
+    async def change_saved(self, work: Callable[[], T]) -> T:
+        """Run blocking work on the saved states; the policy must be closed and stays closed.
 
-        Goes on to its end when the caller is cancelled; `resetting` is true meanwhile.
+        Completes even when the caller is cancelled; `resetting` is true meanwhile.
 
         Raises:
-            Exception: whatever `work` raises.
+            Exception: any error of `work`.
         """
         self.resetting = True
-        task: asyncio.Task[Callable[[], T]] = self._tasks.spawn(self._keep(work), "checkpoints")
+        task: asyncio.Task[Callable[[], T]] = self._tasks.spawn(
+            self._change_saved(work), "checkpoints"
+        )
         done = await asyncio.shield(task)
         return done()
 
-    def replace_keeper(self, keeper: CheckpointKeeper | None) -> None:
-        """Take the checkpoints of another experiment; its step is not known before it is opened."""
-        self.keeper = keeper
-        self.facts = {**self.facts, "step": None}
+    def set_checkpoints(self, checkpoints: CheckpointManager | None) -> None:
+        """Switch to the checkpoints of another experiment; its step is unknown until it is
+        opened."""
+        self.checkpoints = checkpoints
+        self.info = {**self.info, "step": None}
 
-    def note(self, policy: PolicyBackend) -> None:
-        """Keep what is told about the policy while it is closed."""
-        self.facts = {"policy": policy.name, "context": policy.context, "step": policy.step}
+    def update_info(self, policy: PolicyBackend) -> None:
+        """Update the description of the policy."""
+        self.info = {"policy": policy.name, "context": policy.context, "step": policy.step}
 
     def release(self, work: asyncio.Task[Any] | None) -> None:
-        """Let go of the policy now; it is closed in the background, after `work` has ended."""
+        """Drop the policy; it is closed in the background, after `work` has ended."""
         self.policy = None
         opening, self._opening = self._opening, None
         if opening is not None or work is not None:
-            self._release = self._tasks.spawn(self._close(work, opening, self._release), "release")
+            self._releasing = self._tasks.spawn(
+                self._close(work, opening, self._releasing), "release"
+            )
 
-    async def released(self, seconds: float | None = None) -> None:
-        """Wait until what was released is closed, at most `seconds`."""
-        if self._release is not None:
-            await asyncio.wait({self._release}, timeout=seconds)
+    async def wait_released(self, seconds: float | None = None) -> None:
+        """Wait until the released policy is closed, at most `seconds`."""
+        if self._releasing is not None:
+            await asyncio.wait({self._releasing}, timeout=seconds)
 
-    async def _open(self, reset: bool) -> Opened:
+    async def _open(self, reset: bool) -> OpenResult:
         try:
-            await self._go_back(reset)
-            return Opened(policy=await self._factory(reset))
+            await self._restore_start(reset)
+            return OpenResult(policy=await self._factory(reset))
         except AjetError as error:
             reason = str(error)
-        except Exception as error:  # a backend's fault must not leave the engine at BOOTING
+        except Exception as error:  # no policy error may leave the engine in BOOTING
             log.error("opening the policy", exc_info=error)
             reason = f"The policy could not be opened: {error!r}"
         self._verbose.add("engine", reason, logging.ERROR)
-        return Opened(error=reason)
+        return OpenResult(error=reason)
 
-    async def _go_back(self, reset: bool) -> None:
-        """Once: to the checkpoint the engine was started from; a reset makes it pointless."""
-        name, keeper = self.start_from, self.keeper
-        if name is not None and keeper is not None and not reset:
-            await asyncio.to_thread(keeper.restore, name)
-            self._verbose.add("engine", f"the policy goes on from the checkpoint {name}")
+    async def _restore_start(self, reset: bool) -> None:
+        """Restore the checkpoint the engine was started from, once; a reset makes that obsolete."""
+        name, checkpoints = self.start_from, self.checkpoints
+        if name is not None and checkpoints is not None and not reset:
+            await asyncio.to_thread(checkpoints.restore, name)
+            self._verbose.add("engine", f"the policy continues from the checkpoint {name}")
         self.start_from = None
 
-    async def _keep(self, work: Callable[[], T]) -> Callable[[], T]:
-        """What `work` came to, for whoever asked: its value, or its error raised."""
+    async def _change_saved(self, work: Callable[[], T]) -> Callable[[], T]:
+        """Run `work`; return a function that returns its value or raises its error."""
         try:
-            await self.released()
+            await self.wait_released()
             value = await asyncio.to_thread(work)
             return lambda: value
-        except Exception as error:  # noqa: BLE001 - whoever asked gets it, not the log
-            return partial(_again, error)
+        except Exception as error:  # noqa: BLE001 - the caller gets it, not the log
+            return partial(_reraise, error)
         finally:
             self.resetting = False
 
-    async def _reset(self) -> Opened:
+    async def _reset(self) -> OpenResult:
         try:
-            await self.released()
-            opened = await self._open(reset=True)
-            if opened.policy is not None:
-                self.note(opened.policy)
+            await self.wait_released()
+            result = await self._open(reset=True)
+            if result.policy is not None:
+                self.update_info(result.policy)
                 self._reset_first = False
-                await opened.policy.close()
+                await result.policy.close()
                 self._verbose.add("engine", "the policy is back at its base weights")
-            return opened
+            return result
         finally:
             self.resetting = False
 
     async def _close(
         self,
         work: asyncio.Task[Any] | None,
-        opening: asyncio.Task[Opened] | None,
+        opening: asyncio.Task[OpenResult] | None,
         before: asyncio.Task[None] | None,
     ) -> None:
         await asyncio.wait([task for task in (work, opening, before) if task is not None])
@@ -179,9 +185,9 @@ class Backend:
             return
         try:
             await policy.close()
-        except Exception as error:  # the next start must be possible whatever the backend does
+        except Exception as error:  # the next start must stay possible
             log.error("closing the policy", exc_info=error)
 
 
-def _again(error: Exception) -> NoReturn:
+def _reraise(error: Exception) -> NoReturn:
     raise error

@@ -1,6 +1,6 @@
-"""Episodes of one batch: registered, claimed, finished. Plain data, no I/O, no clock of its own.
+"""Episodes of one batch: registered, claimed, finished. Plain data without I/O.
 
-Life of a record: protocol section 4.2.
+Life cycle of an episode: protocol section 4.2.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from engine.interface import Completion
 EpisodeType = Literal["train", "eval"]
 
 CLIENT_TIMEOUT = 600.0
-"""Seconds after which a client that does nothing leaves the active list."""
+"""Seconds of inactivity after which a client leaves the active list."""
 
 
 @dataclass(slots=True, eq=False)
@@ -25,7 +25,7 @@ class Episode:
 
     uuid: str
     address: str
-    """The part of the key that cannot be guessed."""
+    """The unguessable part of the key."""
     active_at: float
     """Clock reading of the last claim or call."""
     status: Literal["registered", "claimed"] = "registered"
@@ -33,26 +33,26 @@ class Episode:
     client: str = ""
     timeout: float = -1.0
     task_id: str = ""
-    """Only of claims with a throttle policy."""
+    """Set only by claims with a throttle policy."""
     call_count: int = 0
     turn: int = 0
-    """How many times it was given back: tells one owner from the next."""
+    """Number of owners so far; tells one owner's calls from the next one's."""
     calls: set[asyncio.Task[Any]] = field(default_factory=set)
     """Calls in flight."""
     completions: list[Completion] = field(default_factory=list)
     serial: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Held by the call that is drawn, where calls are drawn one after the other."""
+    """Held by the call being sampled when calls are sampled one at a time."""
 
     def cancel_calls(self) -> None:
-        """Free the sampler's rows of calls that nobody owns any more."""
+        """Cancel the calls in flight, which frees their rows in the sampler."""
         for call in self.calls:
             call.cancel()
         self.calls.clear()
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
-    """An ended train episode with a reward."""
+class FinishedEpisode:
+    """A train episode that ended with a reward."""
 
     uuid: str
     client: str
@@ -63,14 +63,14 @@ class Finished:
 
 
 class Pool:
-    """The records of the current batch."""
+    """The episodes of the current batch."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._live: dict[str, Episode] = {}
         self._unclaimed: deque[Episode] = deque()
-        self.finished: dict[str, list[Finished]] = {}
-        """By task id, in the order of their ends."""
+        self.finished: dict[str, list[FinishedEpisode]] = {}
+        """Finished episodes by task id, in the order of their ends."""
 
     def __iter__(self) -> Iterator[Episode]:
         return iter(self._live.values())
@@ -80,7 +80,7 @@ class Pool:
 
     @property
     def unclaimed(self) -> int:
-        """Episodes that wait for a client."""
+        """Number of episodes that wait for a client."""
         return len(self._unclaimed)
 
     @property
@@ -89,11 +89,11 @@ class Pool:
         return [episode for episode in self if episode.status == "claimed"]
 
     def find(self, name: str) -> Episode | None:
-        """The live record, None when there is none."""
+        """Return the live episode, or None."""
         return self._live.get(name)
 
     def register(self, name: str | None = None) -> Episode:
-        """Open a new slot at the end of the queue; under a name of its own unless one is given."""
+        """Add a slot at the end of the queue, under a new uuid unless a name is given."""
         episode = Episode(
             uuid=name or str(uuid.uuid4()),
             address=f"embedded://{secrets.token_hex(16)}",
@@ -106,7 +106,7 @@ class Pool:
     def claim(
         self, client: str, kind: EpisodeType, timeout: float, task_id: str = ""
     ) -> Episode | None:
-        """Hand out the oldest unclaimed episode; None when all are taken."""
+        """Claim the oldest unclaimed episode; return None when all are taken."""
         if not self._unclaimed:
             return None
         episode = self._unclaimed.popleft()
@@ -117,10 +117,10 @@ class Pool:
         return episode
 
     def finish(self, episode: Episode, task_id: str, reward: float) -> None:
-        """Count a train episode; its slot is gone."""
+        """Move a train episode to the finished ones; its slot is freed."""
         self.drop(episode)
         self.finished.setdefault(task_id, []).append(
-            Finished(
+            FinishedEpisode(
                 uuid=episode.uuid,
                 client=episode.client,
                 task_id=task_id,
@@ -131,7 +131,7 @@ class Pool:
         )
 
     def revert(self, episode: Episode) -> None:
-        """Back to registered under the same uuid and key; what was sampled is forgotten."""
+        """Make an episode claimable again under the same uuid and key; discard its completions."""
         episode.cancel_calls()
         episode.status, episode.type, episode.client = "registered", "train", ""
         episode.timeout, episode.task_id, episode.call_count = -1.0, "", 0
@@ -140,7 +140,7 @@ class Pool:
         self._unclaimed.append(episode)
 
     def drop(self, episode: Episode) -> None:
-        """Delete a record."""
+        """Delete an episode."""
         episode.cancel_calls()
         episode.turn += 1
         del self._live[episode.uuid]
@@ -148,7 +148,7 @@ class Pool:
             self._unclaimed.remove(episode)
 
     def drop_unclaimed(self) -> int:
-        """Delete what nobody holds; how many."""
+        """Delete the unclaimed episodes; return how many."""
         for episode in self._unclaimed:
             del self._live[episode.uuid]
         count = len(self._unclaimed)
@@ -156,7 +156,7 @@ class Pool:
         return count
 
     def idle(self) -> list[Episode]:
-        """Claimed episodes without a call for longer than their claim allows."""
+        """Return the claimed episodes without a call for longer than their timeout."""
         now = self._clock()
         return [
             episode
@@ -164,14 +164,14 @@ class Pool:
             if not episode.calls and now - episode.active_at > episode.timeout
         ]
 
-    def take(self) -> list[Finished]:
-        """All finished episodes, by task; the pool forgets them."""
+    def take(self) -> list[FinishedEpisode]:
+        """Remove and return all finished episodes, grouped by task."""
         batch = [episode for group in self.finished.values() for episode in group]
         self.finished = {}
         return batch
 
     def wipe(self) -> None:
-        """Forget every record; calls in flight are cancelled."""
+        """Delete every episode and cancel the calls in flight."""
         for episode in self._live.values():
             episode.cancel_calls()
             episode.turn += 1
@@ -181,10 +181,10 @@ class Pool:
 
 
 @dataclass(slots=True)
-class _Activity:
+class _ClientActivity:
     at: float
     wall: float
-    allowed: bool = False
+    agreed: bool = False
 
 
 class ActiveClients:
@@ -193,48 +193,48 @@ class ActiveClients:
     def __init__(self, clock: Callable[[], float], wall: Callable[[], float]) -> None:
         self._clock = clock
         self._wall = wall
-        self._seen: dict[str, _Activity] = {}
+        self._clients: dict[str, _ClientActivity] = {}
 
     def declare(self, client: str) -> None:
-        """Put a client on the list, or refresh it."""
-        kept = self._seen.get(client)
-        allowed = kept.allowed if kept else False
-        self._seen[client] = _Activity(self._clock(), self._wall(), allowed)
+        """Add a client to the list, or refresh it."""
+        entry = self._clients.get(client)
+        agreed = entry.agreed if entry else False
+        self._clients[client] = _ClientActivity(self._clock(), self._wall(), agreed)
 
     def refresh(self, client: str) -> None:
-        """Note activity of a client that is on the list."""
-        if client in self._seen:
+        """Record activity of a listed client."""
+        if client in self._clients:
             self.declare(client)
 
     def agree(self, client: str) -> bool:
-        """Record its agreement; False when it is not on the list."""
-        if client not in self._seen:
+        """Record a client's agreement; return False when it is not listed."""
+        if client not in self._clients:
             return False
         self.declare(client)
-        self._seen[client].allowed = True
+        self._clients[client].agreed = True
         return True
 
     def expire(self) -> None:
-        """Take off those that did nothing for ten minutes."""
+        """Remove the clients that were inactive for ten minutes."""
         since = self._clock() - CLIENT_TIMEOUT
-        self._seen = {name: seen for name, seen in self._seen.items() if seen.at >= since}
+        self._clients = {name: entry for name, entry in self._clients.items() if entry.at >= since}
 
     def clear(self) -> None:
         """Empty the list."""
-        self._seen = {}
+        self._clients = {}
 
     @property
     def votes(self) -> list[bool]:
-        """One agreement a client."""
-        return [seen.allowed for seen in self._seen.values()]
+        """One agreement flag per client."""
+        return [entry.agreed for entry in self._clients.values()]
 
     def as_json(self) -> list[dict[str, Any]]:
-        """The list as the wire has it."""
+        """Return the list in the form of the wire."""
         return [
             {
                 "client_uuid": name,
-                "last_activity_at": seen.wall,
-                "allowed_sync_weight": seen.allowed,
+                "last_activity_at": entry.wall,
+                "allowed_sync_weight": entry.agreed,
             }
-            for name, seen in self._seen.items()
+            for name, entry in self._clients.items()
         ]

@@ -1,9 +1,9 @@
-"""An episode's calls merged into timelines, so that each sampled token is trained once.
+"""Merging of an episode's calls into timelines, so that each sampled token is trained once.
 
-A call whose prompt begins with all that an earlier call read and drew goes on with that call's
-timeline: one sequence through the network teaches both answers. Calls that do not (several agents
-in one episode, a context that was cut) are timelines of their own. Ids are trained as they were
-drawn; no text is encoded again here.
+A call whose prompt starts with everything an earlier call read and sampled continues that call's
+timeline: one sequence through the network trains both answers. Other calls (several agents in one
+episode, a truncated context) form timelines of their own. Tokens are trained exactly as sampled; no
+text is re-encoded here.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,30 +11,30 @@ from dataclasses import dataclass, field
 
 from engine.interface import Completion, TrainSample
 
-Ids = tuple[int, ...]
+TokenIds = tuple[int, ...]
 Decode = Callable[[Sequence[int]], str]
 
 LOOK_BACK = 64
-"""Calls of an episode that a new prompt is compared with: bounds the work of an agent that runs
-away."""
+"""Number of an episode's calls that a new prompt is compared with; bounds the work for an agent in
+an endless loop."""
 
 
 @dataclass(slots=True)
 class Timeline:
-    """One sequence of an episode."""
+    """One training sequence of an episode."""
 
-    prompt: Ids
-    """What the first call read."""
+    prompt: TokenIds
+    """Prompt of the first call."""
     tokens: list[int] = field(default_factory=list)
-    """All that came after: answers, and what stood between them."""
+    """All later tokens: answers and the context between them."""
     logprobs: list[float] = field(default_factory=list)
-    """Of each of `tokens`; 0.0 where it was not sampled."""
+    """One for each of `tokens`; 0.0 where the token was not sampled."""
     mask: list[bool] = field(default_factory=list)
-    """Which of `tokens` were sampled."""
+    """True for each of `tokens` that was sampled."""
     calls: int = 0
 
     def add(self, call: Completion) -> None:
-        """Go on with a call whose prompt begins with this whole timeline."""
+        """Append a call whose prompt starts with this whole timeline."""
         between = call.prompt_tokens[len(self.prompt) + len(self.tokens) :]
         self.tokens += [*between, *call.tokens]
         self.logprobs += [0.0] * len(between) + list(call.logprobs)
@@ -42,7 +42,7 @@ class Timeline:
         self.calls += 1
 
     def sample(self, task_id: str, episode: str, reward: float) -> TrainSample:
-        """This timeline with its episode's reward."""
+        """Return this timeline as a training sample with its episode's reward."""
         return TrainSample(
             task_id=task_id,
             prompt_tokens=self.prompt,
@@ -54,19 +54,19 @@ class Timeline:
         )
 
 
-def merge(calls: Sequence[Completion]) -> list[Timeline]:
-    """Timelines of an episode's calls, in the order of their first calls.
+def merge_calls(calls: Sequence[Completion]) -> list[Timeline]:
+    """Return the timelines of an episode's calls, in the order of their first calls.
 
     Args:
-        calls: In the order of their ends; those without a sampled token are left out.
+        calls: In the order of their ends; calls without a sampled token are skipped.
     """
     timelines: list[Timeline] = []
-    ends: dict[Ids, list[Timeline]] = {}
+    ends: dict[TokenIds, list[Timeline]] = {}
     lengths: set[int] = set()
     for call in calls:
         if not call.tokens:
             continue
-        timeline = _longest(ends, lengths, call.prompt_tokens)
+        timeline = _pop_longest(ends, lengths, call.prompt_tokens)
         if timeline is None:
             timeline = Timeline(call.prompt_tokens)
             timelines.append(timeline)
@@ -77,94 +77,98 @@ def merge(calls: Sequence[Completion]) -> list[Timeline]:
     return timelines
 
 
-def _longest(ends: dict[Ids, list[Timeline]], lengths: set[int], prompt: Ids) -> Timeline | None:
-    """Take the longest timeline that `prompt` begins with."""
+def _pop_longest(
+    ends: dict[TokenIds, list[Timeline]], lengths: set[int], prompt: TokenIds
+) -> Timeline | None:
+    """Remove and return the longest timeline that `prompt` starts with."""
     for length in sorted(lengths, reverse=True):
-        waiting = ends.get(prompt[:length]) if length <= len(prompt) else None
-        if waiting:
-            return waiting.pop()
+        candidates = ends.get(prompt[:length]) if length <= len(prompt) else None
+        if candidates:
+            return candidates.pop()
     return None
 
 
 @dataclass(frozen=True, slots=True)
-class Mended:
-    """A prompt whose earlier answers are the ids that were drawn."""
+class RepairedPrompt:
+    """A prompt in which earlier answers have their sampled token ids again."""
 
-    tokens: Ids
+    tokens: TokenIds
     drifts: int
-    """Answers whose ids came back otherwise than they were drawn."""
+    """Number of answers that had come back as other ids than were sampled."""
 
 
-def mend(prompt: Ids, calls: Sequence[Completion], decode: Decode) -> Mended:
+def repair_prompt(prompt: TokenIds, calls: Sequence[Completion], decode: Decode) -> RepairedPrompt:
     """Put the sampled ids of earlier answers back into a rendered prompt.
 
-    A client sends text; encoded again it can give other ids than were drawn (a word drawn in two
-    pieces, a blank that was stripped). The policy would then go on from a context it never made,
-    and the calls could not be merged.
+    A client sends text; re-encoding can yield other ids than were sampled (a word sampled in two
+    pieces, a stripped blank). The policy would then continue from a context it never produced, and
+    the calls could not be merged.
 
     Args:
         prompt: As rendered from the client's messages.
         calls: The episode's earlier calls, oldest first.
-        decode: Ids to text; tags are nothing.
+        decode: Ids to text; control tokens decode to nothing.
     """
-    done: Ids = ()
+    done: TokenIds = ()
     rest = prompt
     drifts = 0
     while True:
-        best: tuple[int, bool, Ids, Ids] | None = None
+        best: tuple[int, bool, TokenIds, TokenIds] | None = None
         for call in calls[-LOOK_BACK:]:
-            found = _follow(done, rest, call, decode)
-            if found is not None and (best is None or found[:2] > best[:2]):
-                best = found
+            match = _match_call(done, rest, call, decode)
+            if match is not None and (best is None or match[:2] > best[:2]):
+                best = match
         if best is None:
-            return Mended(done + rest, drifts)
+            return RepairedPrompt(done + rest, drifts)
         drifts += not best[1]
         done, rest = best[2:]
 
 
-def _follow(
-    done: Ids, rest: Ids, call: Completion, decode: Decode
-) -> tuple[int, bool, Ids, Ids] | None:
-    """Whether `done` and then `rest` go through `call`.
+def _match_call(
+    done: TokenIds, rest: TokenIds, call: Completion, decode: Decode
+) -> tuple[int, bool, TokenIds, TokenIds] | None:
+    """Match `call` against the prompt `done + rest`.
 
     Returns:
-        Length of what the call read, whether its answer came back as it was drawn, all up to the
-        end of the answer as it was drawn, and what follows it.
+        Length of the call's prompt, whether its answer came back unchanged, all ids up to the end
+        of the answer as sampled, and the rest of the prompt; None without a match.
     """
-    read, drawn = call.prompt_tokens, call.tokens
-    if not drawn or len(read) < len(done) or read[: len(done)] != done:
+    read, sampled = call.prompt_tokens, call.tokens
+    if not sampled or len(read) < len(done) or read[: len(done)] != done:
         return None
     step = len(read) - len(done)
     if rest[:step] != read[len(done) :]:
         return None
     region = rest[step:]
-    if region[: len(drawn)] == drawn:
-        return len(read), True, read + drawn, region[len(drawn) :]
-    closed = call.finish_reason != "length" and not decode(drawn[-1:])
-    end = _answer_end(region, drawn, decode, closed=closed)
-    return None if end is None else (len(read), False, read + drawn, region[end:])
+    if region[: len(sampled)] == sampled:
+        return len(read), True, read + sampled, region[len(sampled) :]
+    closed = call.finish_reason != "length" and not decode(sampled[-1:])
+    end = _answer_end(region, sampled, decode, closed=closed)
+    return None if end is None else (len(read), False, read + sampled, region[end:])
 
 
-def _answer_end(region: Ids, drawn: Ids, decode: Decode, *, closed: bool) -> int | None:
-    """How many ids of `region` say what `drawn` says, blanks apart; None when it begins otherwise.
+def _answer_end(region: TokenIds, sampled: TokenIds, decode: Decode, *, closed: bool) -> int | None:
+    """Return how many ids of `region` have the text of `sampled`, blanks ignored; None when its
+    text differs.
 
-    An answer closed by its end tag is looked for up to that tag, one that was cut off by its text.
+    An answer that was closed by its end token is searched up to that token, a truncated one by its
+    text.
     """
-    wanted = _bare(decode(drawn))
-    if not wanted:
+    expected = _without_blanks(decode(sampled))
+    if not expected:
         return None
     if closed:
-        end = region.index(drawn[-1]) + 1 if drawn[-1] in region else 0
-        return end if _bare(decode(region[:end])) == wanted else None
+        end = region.index(sampled[-1]) + 1 if sampled[-1] in region else 0
+        return end if _without_blanks(decode(region[:end])) == expected else None
     low, high = 1, len(region)
     while low < high:
         middle = (low + high) // 2
-        if len(_bare(decode(region[:middle]))) < len(wanted):
+        if len(_without_blanks(decode(region[:middle]))) < len(expected):
             low = middle + 1
         else:
             high = middle
-    return low if _bare(decode(region[:low])) == wanted else None
+    return low if _without_blanks(decode(region[:low])) == expected else None
 
 
-def _bare(text: str) -> str:
+def _without_blanks(text: str) -> str:
     return "".join(text.split())

@@ -13,18 +13,16 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from engine.interface import SaveError
+from engine.interface import LATEST, SaveError, WeightsError
 from engine.storage.checkpoints import (
     BASE_NAME,
     BEFORE_RESET,
     BEFORE_RESTORE,
-    LATEST,
     PREVIOUS,
     OtherBaseError,
-    WeightsError,
     check_name,
     find,
-    offer,
+    newest_usable,
     read,
 )
 
@@ -151,7 +149,7 @@ class CheckpointStore:
 
     def advice(self, base: str) -> str:
         """What to do without a good latest state: names the last good checkpoint."""
-        good = offer(self.directory, base)
+        good = newest_usable(self.directory, base)
         if good is None:
             return "Start with --reset to train from the shipped weights."
         return (

@@ -14,36 +14,23 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ajet_swarm.common.errors import AjetError
-from engine.interface import Checkpoint
+from engine.interface import LATEST, Checkpoint, CheckpointError, NoCheckpointError, WeightsError
 
 BASE_NAME = "base"
 """The shipped weights, as a name to go back to."""
-LATEST, PREVIOUS, DAMAGED = "latest", "previous", "damaged"
+PREVIOUS, DAMAGED = "previous", "damaged"
 BEFORE_RESET, BEFORE_RESTORE = "before-reset", "before-restore"
-_OURS = (LATEST, PREVIOUS, DAMAGED, BEFORE_RESET, BEFORE_RESTORE)
+_ENGINE_NAMES = (LATEST, PREVIOUS, DAMAGED, BEFORE_RESET, BEFORE_RESTORE)
 _MAGIC = b"AJETPOL1"
 _BODY = len(_MAGIC) + 32
-_LONGEST_HEADER = 1 << 16
+_MAX_HEADER = 1 << 16
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _ARRAYS = 3
 """Weights and the two means of Adam."""
 
 
-class WeightsError(AjetError):
-    """Weights on disk can not be used."""
-
-
 class OtherBaseError(WeightsError):
     """A checkpoint of another release's weights."""
-
-
-class CheckpointError(WeightsError):
-    """A checkpoint that was asked for can not be made."""
-
-
-class NoCheckpointError(WeightsError):
-    """There is no checkpoint of that name."""
 
 
 def check_name(name: str) -> str:
@@ -52,17 +39,22 @@ def check_name(name: str) -> str:
     Raises:
         CheckpointError: it is not one.
     """
-    if not _NAME.fullmatch(name) or name in _OURS or name == BASE_NAME or name.endswith(".tmp"):
+    if (
+        not _NAME.fullmatch(name)
+        or name in _ENGINE_NAMES
+        or name == BASE_NAME
+        or name.endswith(".tmp")
+    ):
         raise CheckpointError(
             "This is no name for a checkpoint",
             f"name {name!r:.100}",
             "Use up to 64 letters, digits, '.', '_' and '-', beginning with a letter or digit, "
-            f"and none of {', '.join((*_OURS, BASE_NAME))}.",
+            f"and none of {', '.join((*_ENGINE_NAMES, BASE_NAME))}.",
         )
     return name
 
 
-def parts(header: Mapping[str, Any], arrays: Sequence[memoryview]) -> list[bytes | memoryview]:
+def file_parts(header: Mapping[str, Any], arrays: Sequence[memoryview]) -> list[bytes | memoryview]:
     """A checkpoint in the order of the file, without a copy of the arrays."""
     text = json.dumps({**header, "at": time.time()}).encode()
     body: list[bytes | memoryview] = [struct.pack("<I", len(text)), text, *arrays]
@@ -106,9 +98,9 @@ def read(path: Path, base: str) -> tuple[dict[str, Any], memoryview]:
     return header, arrays
 
 
-def listed(directory: Path) -> list[Checkpoint]:
+def list_checkpoints(directory: Path) -> list[Checkpoint]:
     """All checkpoints of a directory, newest first; needs no lock."""
-    found = [_facts(path) for path in directory.glob("*.ckpt")]
+    found = [_describe(path) for path in directory.glob("*.ckpt")]
     return sorted(
         (facts for facts in found if facts is not None),
         key=lambda facts: (facts.at, facts.step),
@@ -116,15 +108,15 @@ def listed(directory: Path) -> list[Checkpoint]:
     )
 
 
-def _facts(path: Path) -> Checkpoint | None:
+def _describe(path: Path) -> Checkpoint | None:
     """None when it went away meanwhile."""
     try:
         stat = path.stat()
         with path.open("rb") as file:
-            start = file.read(_BODY + 4 + _LONGEST_HEADER)
+            start = file.read(_BODY + 4 + _MAX_HEADER)
     except OSError:
         return None
-    kept = path.stem in _OURS
+    kept = path.stem in _ENGINE_NAMES
     try:
         (length,) = struct.unpack_from("<I", start, _BODY)
         header = json.loads(start[_BODY + 4 : _BODY + 4 + length])
@@ -147,7 +139,7 @@ def prune(directory: Path, keep: int) -> list[str]:
     """
     if keep < 0:
         raise CheckpointError("A negative number can not be kept", f"keep {keep}", "Give 0 or more")
-    named = [facts.name for facts in listed(directory) if not facts.kept]
+    named = [facts.name for facts in list_checkpoints(directory) if not facts.kept]
     try:
         for name in named[keep:]:
             (directory / f"{name}.ckpt").unlink(missing_ok=True)
@@ -158,9 +150,9 @@ def prune(directory: Path, keep: int) -> list[str]:
     return named[keep:]
 
 
-def offer(directory: Path, base: str) -> Checkpoint | None:
+def newest_usable(directory: Path, base: str) -> Checkpoint | None:
     """The newest named checkpoint that is whole and of this base."""
-    for facts in listed(directory):
+    for facts in list_checkpoints(directory):
         if facts.damaged or facts.name in (LATEST, PREVIOUS, DAMAGED):
             continue
         with contextlib.suppress(WeightsError):
@@ -177,7 +169,7 @@ def find(directory: Path, name: str) -> Path:
     """
     path = directory / f"{name}.ckpt"
     if not (_NAME.fullmatch(name) and path.exists()):
-        known = ", ".join(facts.name for facts in listed(directory)) or "none"
+        known = ", ".join(facts.name for facts in list_checkpoints(directory)) or "none"
         raise NoCheckpointError(
             "There is no checkpoint of this name", f"name {name!r:.100}", f"There are: {known}."
         )

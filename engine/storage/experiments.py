@@ -1,6 +1,6 @@
-"""Where the state of each experiment is kept: weights, optimizer, step, checkpoints.
+"""Storage of each experiment's state: weights, optimizer, step, checkpoints.
 
-The default experiment is kept at the root, every other one in a folder of its own below it.
+The default experiment is stored at the root, every other one in its own folder below it.
 """
 
 import hashlib
@@ -8,52 +8,51 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from engine.interface import CheckpointKeeper
+from engine.interface import CheckpointManager
 
 DEFAULT_NAMES = ("", "ajet-console")
-"""Names of the default experiment: none, and that of the console's default job."""
+"""Names of the default experiment: none, and the name in the console's default job."""
 FOLDER = "experiments"
 _PLAIN = re.compile(r"[a-z0-9][a-z0-9_.-]{0,47}")
 _OTHER = re.compile(r"[^a-z0-9_.-]+")
 
 
 class Experiments:
-    """The folders of all experiments, and which experiment is trained.
+    """Folders of all experiments, and the selected experiment.
 
     Args:
         root: Folder of the default experiment.
-        keepers: Makes what lists and restores the checkpoints of a folder; None where nothing is
-            saved.
+        open_checkpoints: Returns the checkpoint manager of a folder; None saves nothing.
     """
 
     def __init__(
-        self, root: Path, keepers: Callable[[Path], CheckpointKeeper] | None = None
+        self, root: Path, open_checkpoints: Callable[[Path], CheckpointManager] | None = None
     ) -> None:
         self._root = root
-        self._keepers = keepers
+        self._open_checkpoints = open_checkpoints
         self.folder = root
-        """Of the experiment that is trained."""
+        """Folder of the selected experiment."""
 
     def choose(self, name: str) -> bool:
-        """Train the experiment `name`; False when it is the one that is trained already."""
-        folder = folder_of(self._root, name)
+        """Select the experiment to train; return False when it was selected already."""
+        folder = experiment_folder(self._root, name)
         changed = folder != self.folder
         self.folder = folder
         return changed
 
     def saved_step(self, name: str) -> int:
-        """Global step that is saved of the experiment `name`; 0 when nothing is. Reads files."""
-        if self._keepers is None:
+        """Return the saved global step of an experiment, 0 when nothing is saved. Reads files."""
+        if self._open_checkpoints is None:
             return 0
-        return self._keepers(folder_of(self._root, name)).step()
+        return self._open_checkpoints(experiment_folder(self._root, name)).step()
 
-    def keeper(self) -> CheckpointKeeper | None:
-        """What lists and restores the checkpoints of the experiment that is trained."""
-        return self._keepers(self.folder) if self._keepers is not None else None
+    def checkpoints(self) -> CheckpointManager | None:
+        """Return the checkpoints of the selected experiment."""
+        return self._open_checkpoints(self.folder) if self._open_checkpoints is not None else None
 
 
-def folder_of(root: Path, name: str) -> Path:
-    """Folder of an experiment; two names never share one, whatever their letters and case."""
+def experiment_folder(root: Path, name: str) -> Path:
+    """Return the folder of an experiment; different names never share one, on any file system."""
     if name in DEFAULT_NAMES:
         return root
     if _PLAIN.fullmatch(name) and not name.endswith("."):

@@ -21,7 +21,7 @@ from ajet_swarm.common.errors import AjetError
 _SCALARS = dict(enumerate("BbHhIif?")) | {10: "Q", 11: "q", 12: "d"}
 """Codes of `struct` by the format's numbers."""
 _TEXT, _LIST = 8, 9
-_MOST_DIMENSIONS, _MOST_TENSORS = 4, 65536
+_MAX_DIMENSIONS, _MAX_TENSORS = 4, 65536
 _ALIGNMENT = 32
 
 Floats = NDArray[np.float32]
@@ -63,7 +63,7 @@ def _q8_0(raw: NDArray[np.uint8]) -> Floats:
 
 
 @dataclass(frozen=True, slots=True)
-class _Kind:
+class _TensorType:
     name: str
     block: int
     """Numbers a block."""
@@ -72,17 +72,17 @@ class _Kind:
     read: Callable[[NDArray[np.uint8]], Floats]
 
 
-_KINDS = {
-    0: _Kind("F32", 1, 4, _f32),
-    1: _Kind("F16", 1, 2, _f16),
-    2: _Kind("Q4_0", 32, 18, _q4_0),
-    3: _Kind("Q4_1", 32, 20, _q4_1),
-    8: _Kind("Q8_0", 32, 34, _q8_0),
+_TENSOR_TYPES = {
+    0: _TensorType("F32", 1, 4, _f32),
+    1: _TensorType("F16", 1, 2, _f16),
+    2: _TensorType("Q4_0", 32, 18, _q4_0),
+    3: _TensorType("Q4_1", 32, 20, _q4_1),
+    8: _TensorType("Q8_0", 32, 34, _q8_0),
 }
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _TensorInfo:
     shape: tuple[int, ...]
     """Row-major: the file names the fastest dimension first."""
     kind: int
@@ -109,7 +109,7 @@ class Gguf:
             raise GgufError(f"The model file can not be read ({error})", str(path)) from error
         self.metadata: dict[str, Any] = {}
         """Scalars, texts and lists by their keys."""
-        self._places: dict[str, _Place] = {}
+        self._places: dict[str, _TensorInfo] = {}
         try:
             self._header()
         except BaseException:
@@ -154,9 +154,9 @@ class Gguf:
             raise self._wrong(f"the tensor {name} is missing")
         if place.shape != shape:
             raise self._wrong(f"the tensor {name} is {place.shape}, not {shape}")
-        kind = _KINDS.get(place.kind)
+        kind = _TENSOR_TYPES.get(place.kind)
         if kind is None:
-            known = ", ".join(one.name for one in _KINDS.values())
+            known = ", ".join(one.name for one in _TENSOR_TYPES.values())
             raise self._wrong(f"the tensor {name} is of type {place.kind}; read are {known}")
         if shape[-1] % kind.block:
             raise self._wrong(f"the tensor {name} has rows of {shape[-1]}, no whole blocks")
@@ -174,7 +174,7 @@ class Gguf:
         if version not in (2, 3):
             raise self._wrong(f"its version is {version}, 2 and 3 are read")
         tensors, pairs = self._number("Q"), self._number("Q")
-        if max(tensors, pairs) > _MOST_TENSORS:
+        if max(tensors, pairs) > _MAX_TENSORS:
             raise self._wrong("its header names more tensors or keys than can be")
         for _ in range(pairs):
             key = self._text()
@@ -185,14 +185,14 @@ class Gguf:
             raise self._wrong("its alignment is no number of bytes")
         start = -(-self._at // step) * step
         for name, place in places:
-            self._places[name] = _Place(place.shape, place.kind, place.offset + start)
+            self._places[name] = _TensorInfo(place.shape, place.kind, place.offset + start)
 
-    def _place(self) -> tuple[str, _Place]:
+    def _place(self) -> tuple[str, _TensorInfo]:
         name, count = self._text(), self._number("I")
-        if count > _MOST_DIMENSIONS:
+        if count > _MAX_DIMENSIONS:
             raise self._wrong(f"the tensor {name:.100} has {count} dimensions")
         sizes = tuple(self._number("Q") for _ in range(count))
-        return name, _Place(sizes[::-1], self._number("I"), self._number("Q"))
+        return name, _TensorInfo(sizes[::-1], self._number("I"), self._number("Q"))
 
     def _number(self, code: str) -> Any:
         (value,) = struct.unpack("<" + code, self._bytes(struct.calcsize("<" + code)))

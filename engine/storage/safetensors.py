@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ajet_swarm.common.errors import AjetError
+from engine.interface import CheckpointError
 
-LONGEST_HEADER = 100_000_000
+MAX_HEADER = 100_000_000
 _WIDTHS = {
     **dict.fromkeys(("BOOL", "U8", "I8", "F8_E4M3", "F8_E5M2"), 1),
     **dict.fromkeys(("U16", "I16", "F16", "BF16"), 2),
@@ -23,8 +23,8 @@ _WIDTHS = {
 _METADATA = "__metadata__"
 
 
-class SafetensorsError(AjetError):
-    """A file breaks the format, or does not hold what is wanted; `where` is the field."""
+class SafetensorsError(CheckpointError):
+    """A file breaks the format or lacks a required tensor; `where` names the field."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ def unpack(data: bytes) -> tuple[dict[str, Tensor], dict[str, str]]:
     if len(data) < 8:
         raise SafetensorsError(f"The file has {len(data)} bytes, no room for a header", "header")
     (length,) = struct.unpack_from("<Q", data)
-    if length > min(LONGEST_HEADER, len(data) - 8):
+    if length > min(MAX_HEADER, len(data) - 8):
         raise SafetensorsError(f"Its length is {length}, more than the file may have", "header")
     header = _header(data[8 : 8 + length])
     metadata = header.pop(_METADATA, {})
@@ -72,7 +72,7 @@ def unpack(data: bytes) -> tuple[dict[str, Tensor], dict[str, str]]:
     spans: list[tuple[int, int, str]] = []
     tensors = {}
     for name, facts in header.items():
-        begin, end, shape = _checked(name, facts)
+        begin, end, shape = _check_entry(name, facts)
         spans.append((begin, end, name))
         tensors[name] = Tensor(facts["dtype"], shape, body[begin:end])
     _check_spans(spans, len(body))
@@ -83,20 +83,20 @@ def _header(text: bytes) -> dict[str, Any]:
     if not text.startswith(b"{"):
         raise SafetensorsError("It does not begin with '{'", "header")
     try:
-        found: dict[str, Any] = json.loads(text.decode("utf-8"), object_pairs_hook=_once)
+        found: dict[str, Any] = json.loads(text.decode("utf-8"), object_pairs_hook=_unique_keys)
     except (ValueError, RecursionError) as error:
         raise SafetensorsError(f"It is no JSON ({error})", "header") from error
     return found
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
         raise ValueError("a name is there twice")
     return found
 
 
-def _checked(name: str, facts: Any) -> tuple[int, int, tuple[int, ...]]:
+def _check_entry(name: str, facts: Any) -> tuple[int, int, tuple[int, ...]]:
     if not isinstance(facts, dict) or set(facts) != {"dtype", "shape", "data_offsets"}:
         raise SafetensorsError("It must have dtype, shape and data_offsets, nothing else", name)
     dtype, shape, offsets = facts["dtype"], facts["shape"], facts["data_offsets"]

@@ -86,7 +86,7 @@ def _embed_backward(grads: Params, tokens: Array, dx: Array) -> None:
     grads["embed"][found] += np.add.reduceat(dx[order], starts, axis=0)
 
 
-def _spread(part: Array, where: Array, size: int) -> Array:
+def _scatter_rows(part: Array, where: Array, size: int) -> Array:
     """Rows of `part` at their places among `size` rows of zeros."""
     made = np.zeros((size, part.shape[1]), part.dtype)
     made[where] = part
@@ -118,7 +118,7 @@ def backward(params: Params, grads: Params, tape: Tape, dlogits: Array, frozen: 
         grads.add(f"{i}.out", layer.mixed.T @ dx)
         mixed = dx @ params[f"{i}.out"].T
         if i == last:
-            dx, mixed = (_spread(part, tape.where, rows * length) for part in (dx, mixed))
+            dx, mixed = (_scatter_rows(part, tape.where, rows * length) for part in (dx, mixed))
         _attention_backward(params, grads, i, layer, dx, mixed, (rows, length))
     if not frozen:
         _embed_backward(grads, tape.tokens, dx)

@@ -9,21 +9,21 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from engine.training.model import Array, Params, enter
+from engine.training.model import Array, Params, frozen_forward
 from engine.training.packing import Sample, Shard
 
-MOST_BYTES = 192 << 20
+MAX_BYTES = 192 << 20
 """About 85,000 tokens of 576 numbers."""
 
 
-class Trunk:
+class FrozenPrefixCache:
     """Rows of the newest sequences, by their ids; one thread writes, others read in between.
 
     Args:
         most: Bytes to keep; the sequences that were kept first go first.
     """
 
-    def __init__(self, most: int = MOST_BYTES) -> None:
+    def __init__(self, most: int = MAX_BYTES) -> None:
         self._most, self._bytes = most, 0
         self._kept: OrderedDict[tuple[int, ...], Array] = OrderedDict()
 
@@ -50,7 +50,9 @@ class Trunk:
             else:
                 made[row, : len(known)] = known
         if missing:
-            made[missing] = enter(params, shard.tokens[missing]).reshape(len(missing), length, -1)
+            made[missing] = frozen_forward(params, shard.tokens[missing]).reshape(
+                len(missing), length, -1
+            )
         return made.reshape(count * length, -1)
 
     def _forget(self, ids: tuple[int, ...]) -> None:

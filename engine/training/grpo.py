@@ -13,13 +13,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from engine.interface import Hyperparameters, TrainSample, UpdateStats
-from engine.policy.weights import State
 from engine.training.backward import backward
-from engine.training.frozen_prefix import Trunk
+from engine.training.frozen_prefix import FrozenPrefixCache
 from engine.training.model import BLOCKED, Array, Params, forward, log_softmax, logits_only
 from engine.training.objective import Advantages, TokenLoss, advantages, token_loss
 from engine.training.optimizer import clip_
 from engine.training.packing import Sample, Shard, pack
+from engine.training.state import State
 from engine.training.threads import Lanes
 
 SHARDS, SMALLEST = 6, 128
@@ -34,12 +34,12 @@ def check(samples: Sequence[TrainSample], params: Params) -> None:
             finite, unlike numbers of tokens, log-probs and mask, unknown ids, or too many of them.
     """
     for sample in samples:
-        _check_one(sample, params)
+        _check_sample(sample, params)
     if not any(any(_sampled(sample)) for sample in samples):
         raise ValueError("the batch holds no sampled tokens")
 
 
-def _check_one(sample: TrainSample, params: Params) -> None:
+def _check_sample(sample: TrainSample, params: Params) -> None:
     config = params.config
     name = f"task {sample.task_id!r}"
     if not math.isfinite(sample.reward):
@@ -80,7 +80,7 @@ class _Batch:
 
 
 @dataclass(slots=True)
-class _Sums:
+class _LossSums:
     """Sums over targets of one epoch or of one lane of it."""
 
     loss: float = 0.0
@@ -90,7 +90,7 @@ class _Sums:
     entropy: float = 0.0
     ratio: float = 0.0
 
-    def add(self, other: "_Sums") -> None:
+    def add(self, other: "_LossSums") -> None:
         """Add another lane's."""
         self.loss += other.loss
         self.kl += other.kl
@@ -118,10 +118,12 @@ class Learner:
         trunk: What the sampler has read, for a network that is not trained from its beginning.
     """
 
-    def __init__(self, state: State, reference: Params, trunk: Trunk | None = None) -> None:
+    def __init__(
+        self, state: State, reference: Params, trunk: FrozenPrefixCache | None = None
+    ) -> None:
         self.state = state
         self._reference = reference
-        self._trunk = trunk or Trunk(0)
+        self._trunk = trunk or FrozenPrefixCache(0)
         self._lanes = Lanes()
         self._grads = [state.params.like() for _ in range(self._lanes.count)]
 
@@ -138,7 +140,7 @@ class Learner:
         check(samples, self.state.params)
         found = advantages(samples, hyper)
         batch = self._prepare(samples, found.values)
-        epochs: list[_Sums] = []
+        epochs: list[_LossSums] = []
         norm = 0.0
         for _ in range(max(1, hyper.epochs)):
             sums, norm = self._epoch(batch, hyper)
@@ -168,7 +170,7 @@ class Learner:
         samples: Sequence[TrainSample],
         batch: _Batch,
         found: Advantages,
-        epochs: Sequence[_Sums],
+        epochs: Sequence[_LossSums],
         norm: float,
         seconds: float,
     ) -> UpdateStats:
@@ -233,13 +235,13 @@ class Learner:
                 if config.frozen:
                     batch.entering[i] = self._trunk.rows(self._reference, shard, sequences)
                 logits = logits_only(self._reference, shard.tokens, shard.where, batch.entering[i])
-                logp = _logp(logits, shard, batch)
+                logp = _sampler_logprobs(logits, shard, batch)
                 batch.reference[shard.index] = logp[np.arange(len(shard.targets)), shard.targets]
 
         self._lanes.run(score)
         return batch
 
-    def _epoch(self, batch: _Batch, hyper: Hyperparameters) -> tuple[_Sums, float]:
+    def _epoch(self, batch: _Batch, hyper: Hyperparameters) -> tuple[_LossSums, float]:
         """One optimizer step; returns sums before it and the norm of the gradient."""
         sums, grad = self._backward(batch, hyper)
         params, adam = self.state.params, self.state.adam
@@ -251,18 +253,18 @@ class Learner:
         adam.step(params.flat, grad, hyper.lr, hyper.betas, hyper.adam_eps, first=first)
         return sums, norm
 
-    def _backward(self, batch: _Batch, hyper: Hyperparameters) -> tuple[_Sums, Array]:
+    def _backward(self, batch: _Batch, hyper: Hyperparameters) -> tuple[_LossSums, Array]:
         """Sums and gradient of one pass over the batch; the gradient is used again by the next."""
 
-        def lane(which: int) -> _Sums:
+        def lane(which: int) -> _LossSums:
             grads = self._grads[which]
             grads.flat.fill(0.0)
-            sums = _Sums()
+            sums = _LossSums()
             for i in batch.dealt[which]:
                 sums.add(self._shard(batch, i, grads, hyper))
             return sums
 
-        sums = _Sums()
+        sums = _LossSums()
         for part in self._lanes.run(lane):
             sums.add(part)
         grad = self._grads[0].flat
@@ -270,10 +272,10 @@ class Learner:
             grad += other.flat
         return sums, grad
 
-    def _shard(self, batch: _Batch, which: int, grads: Params, hyper: Hyperparameters) -> _Sums:
+    def _shard(self, batch: _Batch, which: int, grads: Params, hyper: Hyperparameters) -> _LossSums:
         shard = batch.shards[which]
         logits, tape = forward(self.state.params, shard.tokens, shard.where, batch.entering[which])
-        logp = _logp(logits, shard, batch)
+        logp = _sampler_logprobs(logits, shard, batch)
         rows = np.arange(len(shard.targets))
         found = token_loss(
             logp[rows, shard.targets],
@@ -284,7 +286,7 @@ class Learner:
         )
         slope = found.slope / batch.targets
         probs = np.exp(logp)
-        sums = _Sums()
+        sums = _LossSums()
         sums.count(found, probs, logp)
         dlogits = -probs * slope[:, None]
         dlogits[rows, shard.targets] += slope
@@ -292,7 +294,7 @@ class Learner:
         return sums
 
 
-def _logp(logits: Array, shard: Shard, batch: _Batch) -> Array:
+def _sampler_logprobs(logits: Array, shard: Shard, batch: _Batch) -> Array:
     """Log-probabilities as the sampler had them: no call where no tool is offered."""
     call = batch.call
     if call is not None and logits.shape[1] > call:

@@ -315,7 +315,7 @@ def _attend(params: Params, i: int, x: Array, rows: int, length: int) -> LayerTa
     return LayerTape(unit1, scale1, q, k, v, attention, mixed, unit1, scale1, qkv)
 
 
-def _feed(params: Params, i: int, x: Array, tape: LayerTape) -> None:
+def _feed_forward(params: Params, i: int, x: Array, tape: LayerTape) -> None:
     """The rest of one block: adds to `x` (n, width) in place and completes the tape."""
     hidden = params.config.hidden
     x += tape.mixed @ params[f"{i}.out"]
@@ -328,11 +328,11 @@ def _feed(params: Params, i: int, x: Array, tape: LayerTape) -> None:
 def layer_forward(params: Params, i: int, x: Array, rows: int, length: int) -> LayerTape:
     """One block over right-padded rows; adds to `x` (rows * length, width) in place."""
     tape = _attend(params, i, x, rows, length)
-    _feed(params, i, x, tape)
+    _feed_forward(params, i, x, tape)
     return tape
 
 
-def enter(params: Params, tokens: Array) -> Array:
+def frozen_forward(params: Params, tokens: Array) -> Array:
     """Rows (rows * length, width) that the first trained block reads: all before it is frozen."""
     rows, length = tokens.shape
     x: Array = params["embed"][tokens.ravel()]
@@ -346,14 +346,14 @@ def _layers(
 ) -> tuple[Array, list[LayerTape]]:
     """Final hidden rows at `where` and all tapes; the last block goes on at those rows alone."""
     rows, length = tokens.shape
-    x = enter(params, tokens) if entering is None else entering.copy()
+    x = frozen_forward(params, tokens) if entering is None else entering.copy()
     config = params.config
     last = config.layers - 1
     tapes = [layer_forward(params, i, x, rows, length) for i in range(config.first, last)]
     tape = _attend(params, last, x, rows, length)
     tape.mixed = tape.mixed[where]
     x = x[where]
-    _feed(params, last, x, tape)
+    _feed_forward(params, last, x, tape)
     return x, [*tapes, tape]
 
 
@@ -366,7 +366,7 @@ def forward(
         params: The weights.
         tokens: (rows, length) ids, length <= context.
         where: Flat indices into rows * length at which the next token is predicted, each once.
-        entering: From `enter`, when it is known.
+        entering: From `frozen_forward`, when it is known.
 
     Returns:
         Logits (len(where), vocab) and the tape.

@@ -14,11 +14,11 @@ from engine.training.model import Array
 
 STANDARD_DAMPING = 1e-4
 """What the field's standard form adds to the deviation (TRL; VERL adds 1e-6)."""
-_FAR = 20.0
+_MAX_LOG_RATIO = 20.0
 """Bound of log ratios, as in VERL: late rewards meet weights far from those that drew them."""
-_K3_MOST = 10.0
+_MAX_K3 = 10.0
 """VERL bounds the k3 of a token here; beyond it, k3 as a loss has no gradient."""
-_WEIGHT_MOST = 2.0
+_MAX_WEIGHT = 2.0
 """Bound of the ratio that weighs the `k3+` gradient."""
 
 
@@ -104,7 +104,7 @@ def token_loss(
         ValueError: an unknown form of the KL.
     """
     step = new - old
-    ratio = np.exp(np.clip(step, -_FAR, _FAR))
+    ratio = np.exp(np.clip(step, -_MAX_LOG_RATIO, _MAX_LOG_RATIO))
     bounded = np.clip(ratio, 1.0 - hyper.clip, 1.0 + hyper.clip)
     plain, held = -advantage * ratio, -advantage * bounded
     worse = np.maximum(plain, held)
@@ -112,7 +112,7 @@ def token_loss(
     cut = (advantage < 0) & (worse > most)
     clipped = held > plain
     loss = np.where(cut, most, worse)
-    slope = np.where(cut | clipped | (np.abs(step) > _FAR), 0.0, plain)
+    slope = np.where(cut | clipped | (np.abs(step) > _MAX_LOG_RATIO), 0.0, plain)
     kl, kl_loss, kl_slope = _kl(new, reference, ratio, hyper.kl_form)
     loss = loss + hyper.kl * kl_loss
     slope = slope + hyper.kl * kl_slope
@@ -126,15 +126,15 @@ def _kl(new: Array, reference: Array, ratio: Array, form: str) -> tuple[Array, A
     divergence (forward KL), nearly nothing where the policy says what the reference never would.
     `k3+` has the gradient of the true KL(policy || reference): k3 weighted by the ratio to the
     weights that sampled, as in TRL's `use_bias_correction_kl`; at ratio 1 that of VERL's `k3+`.
-    Over `_WEIGHT_MOST` the weight is constant and the gradient goes on with it.
+    Over `_MAX_WEIGHT` the weight is constant and the gradient goes on with it.
     """
-    gap = np.clip(reference - new, -_FAR, _FAR)
+    gap = np.clip(reference - new, -_MAX_LOG_RATIO, _MAX_LOG_RATIO)
     k3 = np.expm1(gap) - gap
-    held = np.minimum(k3, _K3_MOST)
+    held = np.minimum(k3, _MAX_K3)
     if form == "k3":
-        inside = (k3 <= _K3_MOST) & (np.abs(reference - new) <= _FAR)
+        inside = (k3 <= _MAX_K3) & (np.abs(reference - new) <= _MAX_LOG_RATIO)
         return held, held, np.where(inside, -np.expm1(gap), 0.0)
     if form == "k3+":
-        weight = np.minimum(ratio, _WEIGHT_MOST)
+        weight = np.minimum(ratio, _MAX_WEIGHT)
         return held, weight * k3, -weight * gap
     raise ValueError(f"unknown form of the KL: {form!r}")

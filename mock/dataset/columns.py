@@ -1,11 +1,11 @@
 """What the columns of a dataset are called, and what is said when they are called otherwise."""
 
-import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from ajet_swarm.common.errors import UsageError
+from ajet_swarm.common.text import closest, did_you_mean
 
 ALIASES: Mapping[str, tuple[str, ...]] = {
     "query": ("main_query", "query", "question", "prompt", "instruction", "problem"),
@@ -95,21 +95,19 @@ def read_columns(text: str) -> Columns:
         part, sign, column = (one.strip() for one in piece.partition("="))
         part = "reference" if part == "answer" else part
         if part not in ALIASES or not sign or not column:
-            near = difflib.get_close_matches(part, ALIASES, 1, 0.5)
-            raise UsageError(
-                f"columns cannot be `{piece}`" + (f"; did you mean `{near[0]}`?" if near else ""),
-                todo=f"Give PART=COLUMN, part one of {', '.join(ALIASES)}",
-            )
+            meant = did_you_mean(part, ALIASES, cutoff=0.5)
+            todo = f"{meant} Give PART=COLUMN, part one of {', '.join(ALIASES)}"
+            raise UsageError(f"columns cannot be `{piece}`", todo=todo.strip())
         named[part] = column
     return Columns(named)
 
 
 def _alike(name: str, wanted: Iterable[str]) -> bool:
-    return bool(difflib.get_close_matches(name.lower(), list(wanted), 1, 0.7))
+    return bool(closest(name, wanted, cutoff=0.7))
 
 
 def _near(name: str, there: list[str]) -> str:
-    near = difflib.get_close_matches(name, there, 3, 0.5)
+    near = closest(name, there, 3, 0.5)
     return f"near ones: {_list(near)}" if near else "none is near it"
 
 

@@ -2,15 +2,14 @@
 
 import re
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
 from ajet_swarm.common.text import one_line
-from mock.targets.spec_fields import Sheet
+from mock.targets.spec_fields import TargetFields
 from mock.targets.templates import NoAnswer, at_path, decoded, steps, text_at
 
-WORDS = ("whole", "last_line")
 Path = tuple[str | int, ...]
 
 
@@ -78,26 +77,24 @@ class Reading:
         return pieces[-1] if self.last else "".join(pieces)
 
 
-def read_answer(sheet: Sheet, name: str = "answer") -> Reading:
+def read_answer(fields: TargetFields, name: str = "answer") -> Reading:
     """The field `answer`: a word, or one of `regex`, `json`, `lines`; each with `file`.
 
     Raises:
         TargetFileError: it cannot be used.
     """
-    if sheet.is_text(name):
-        return Reading(how=sheet.choice(name, WORDS, "whole"))
-    inner = sheet.inner(name)
+    if fields.is_scalar(name):
+        return Reading(how=fields.get(name, Literal["whole", "last_line"]))
+    inner = fields.inner(name)
     if inner is None:
         return Reading()
     file = inner.text("file")
     told = inner.text("regex"), inner.text("json"), inner.text("lines")
-    where = inner.value("where", {})
-    last = inner.choice("take", ("join", "last"), "join") == "last"
-    inner.done()
+    where = inner.get("where", dict, {})
+    last = inner.get("take", Literal["join", "last"]) == "last"
+    inner.check_unknown()
     if sum(map(bool, told)) > 1:
-        raise sheet.wrong(name, "has more than one of regex, json and lines")
-    if not isinstance(where, dict):
-        raise inner.wrong("where", "is not a list of PATH: VALUE")
+        raise fields.fault(name, "has more than one of regex, json and lines")
     regex, path, lines = told
     if regex:
         pattern = inner.checked("regex", _pattern, regex)
@@ -113,7 +110,7 @@ def read_answer(sheet: Sheet, name: str = "answer") -> Reading:
             file=file,
         )
     if not file:
-        raise sheet.wrong(name, "says nothing", "Give regex, json, lines or file")
+        raise fields.fault(name, "says nothing", "Give regex, json, lines or file")
     return Reading(file=file)
 
 

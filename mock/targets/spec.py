@@ -1,29 +1,31 @@
 """Target files: what stands in them, checked before anything is asked."""
 
-import difflib
 import os
 import re
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, Literal
 
+from msgspec import Meta
+
+from ajet_swarm.common.text import closest, did_you_mean
 from ajet_swarm.common.urls import web_address
+from core.settings.yaml_file import Faults, FieldReader, joined
 from mock.targets.answer_path import Path as AnswerPath
 from mock.targets.answer_path import Reading, read_answer
-from mock.targets.spec_fields import Sheet, TargetFileError, joined, near
+from mock.targets.spec_fields import TargetFields, TargetFileError, faults_of
 from mock.targets.spec_user import read_user
 from mock.targets.templates import PLACES, places, steps
 
-KINDS = ("fake", "command", "http", "python")
-DIALECTS = ("chat", "responses", "messages")
+Kind = Literal["fake", "command", "http", "python"]
+Dialect = Literal["chat", "responses", "messages"]
+Seconds = Annotated[float, Meta(ge=0.1, le=86_400)]
 READY = Path(__file__).with_name("presets")
 DRY = "Say hello in one short sentence."
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _WORD = re.compile(r"\{([A-Za-z_]{2,20})\}")
-_METHODS = ("POST", "GET", "PUT", "PATCH")
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,172 +144,166 @@ def find_target(told: str) -> Path:
     if told in ready_names():
         return READY / f"{told}.yaml"
     there = [*ready_names(), *(str(one) for one in Path().glob("*.yaml"))]
-    close = difflib.get_close_matches(told, there, 3, 0.5)
-    hint = f"{near(told, there)[2:].capitalize()} " if close else ""
-    raise TargetFileError(
-        "there is no such target",
-        told,
-        f"{hint}It is a YAML file, or one of {', '.join(ready_names())}",
-    )
+    todo = f"It is a YAML file, or one of {', '.join(ready_names())}"
+    hint = did_you_mean(told, there, 3, 0.5)
+    raise TargetFileError("there is no such target", told, f"{hint} {todo}".strip())
 
 
 # --- reading ------------------------------------------------------------------------------------
 
 
 def read_target(path: Path) -> Spec:
-    """A target file.
+    """Return what a target file describes.
 
     Raises:
-        TargetFileError: it cannot be used; says line, field and near names of each fault.
+        TargetFileError: it cannot be used; names line, field and similar names of each fault.
     """
-    sheet = Sheet.open(path)
-    faults: list[TargetFileError] = []
-    kind = _noted(faults, lambda: _kind(sheet))
-    fields: dict[str, Callable[[], Any]] = {
-        "name": lambda: sheet.text("name", path.stem),
-        "timeout": lambda: sheet.number("timeout", 300.0, 0.1, 86_400.0),
-        "dry": lambda: _dry(sheet),
-        "base_url": lambda: _url(sheet, "base_url"),
-        "model": lambda: sheet.text("model", ""),
-        "sessions": lambda: sheet.flag("sessions", True),
-        "env": lambda: _env(sheet),
-        "user": lambda: read_user(sheet),
+    faults = faults_of(path)
+    root = faults.compose(faults.read(path))
+    fields = FieldReader(root, faults, todo="Begin with `kind: command` or another kind")
+    readers: dict[str, Callable[[], Any]] = {
+        "kind": lambda: _kind(fields),
+        "name": lambda: fields.text("name", path.stem),
+        "timeout": lambda: fields.get("timeout", Seconds, 300.0),
+        "dry": lambda: _dry(fields),
+        "base_url": lambda: _url(fields, "base_url"),
+        "model": lambda: fields.text("model"),
+        "sessions": lambda: fields.get("sessions", bool, True),
+        "env": lambda: _env(fields),
+        "user": lambda: read_user(fields),
     }
-    shared = {name: _noted(faults, read) for name, read in fields.items()}
+    shared: dict[str, Any] = {**dict.fromkeys(readers), "path": path}
+    for name, read in readers.items():
+        with faults.collect():
+            shared[name] = read()
     spec: Spec | None = None
-    if kind is not None:
-        read, own = _OF_KIND[kind]
-        spec = _noted(faults, lambda: read(sheet, {"path": path, "kind": kind, **shared}))
-        faults += sheet.strange(("kind", *fields, *own))
-    if faults or spec is None:
-        raise joined(faults)
+    if shared["kind"]:
+        read_own, own = _OF_KIND[shared["kind"]]
+        with faults.collect():
+            spec = read_own(fields, shared)
+        with faults.collect():
+            fields.check_unknown((*readers, *own))
+    if faults.collected or spec is None:
+        raise _one_a_line(faults)
     return spec
 
 
-def _noted(faults: list[TargetFileError], read: Callable[[], T]) -> T | None:
-    """What `read` gives; None after a fault, which is added to `faults`."""
-    try:
-        return read()
-    except TargetFileError as fault:
-        faults.append(fault)
-        return None
+def _one_a_line(faults: Faults[TargetFileError]) -> TargetFileError:
+    """Return all faults as one; of several on one line the first."""
+    return joined({fault.line: fault for fault in reversed(faults.collected)}.values())
 
 
-def _kind(sheet: Sheet) -> str:
-    sheet.need("kind", "kind: command")
-    return sheet.choice("kind", KINDS, "")
+def _kind(fields: TargetFields) -> str:
+    fields.require("kind", "kind: command")
+    return str(fields.get("kind", Kind))
 
 
-def _dry(sheet: Sheet) -> str:
-    found = sheet.value("dry", DRY)
+def _dry(fields: TargetFields) -> str:
+    found = fields.value("dry", DRY)
     if found is False:
         return ""
     if not isinstance(found, str) or not found.strip():
-        raise sheet.wrong("dry", "is neither a question nor `no`")
+        raise fields.fault("dry", "is neither a question nor `no`")
     return found
 
 
-def _url(sheet: Sheet, name: str) -> str:
-    found = sheet.text(name)
+def _url(fields: TargetFields, name: str) -> str:
+    found = fields.text(name)
     if found and web_address(re.sub(r"\{[^{}]*\}", "1", found)) is None:  # whatever is put in
-        raise sheet.wrong(name, "is not an address", "Give it as http://host:port/path")
+        raise fields.fault(name, "is not an address", "Give it as http://host:port/path")
     return found
 
 
-def _env(sheet: Sheet) -> tuple[str, ...]:
-    names = sheet.texts("env")
+def _env(fields: TargetFields) -> tuple[str, ...]:
+    names = fields.texts("env")
     for name in names:
         if not _NAME.fullmatch(name):
             todo = "Names only: what has a value here goes to `set`"
-            raise sheet.wrong("env", "holds what is no name of a variable", todo)
+            raise fields.fault("env", "holds what is no name of a variable", todo)
         if name not in os.environ:
-            raise sheet.wrong("env", f"names `{name}`, which is not set here", f"Export {name}")
+            raise fields.fault("env", f"names `{name}`, which is not set here", f"Export {name}")
     return names
 
 
-def _templates(sheet: Sheet, **fields: Any) -> frozenset[str]:
+def _templates(fields: TargetFields, **templates: Any) -> frozenset[str]:
     """The names in braces of some fields.
 
     Raises:
         TargetFileError: a word in braces is near to a name; a variable is not set.
     """
     used: set[str] = set()
-    for name, value in fields.items():
+    for name, value in templates.items():
         found = places(value)
         for one in sorted(found):
             variable = one.removeprefix("env:")
             if variable != one and variable not in os.environ:
-                raise sheet.wrong(
+                raise fields.fault(
                     name, f"names `{variable}`, which is not set here", f"Export {variable}"
                 )
-        _misspelt(sheet, name, value)
+        _misspelt(fields, name, value)
         used |= found
     return frozenset(used)
 
 
-def _misspelt(sheet: Sheet, name: str, value: Any) -> None:
+def _misspelt(fields: TargetFields, name: str, value: Any) -> None:
     if isinstance(value, Mapping):
         value = list(value.values())
     for one in value if isinstance(value, list | tuple) else [value]:
         if isinstance(one, Mapping | list | tuple):
-            _misspelt(sheet, name, one)
+            _misspelt(fields, name, one)
         elif isinstance(one, str):
             for word in _WORD.findall(one):
-                close = difflib.get_close_matches(word, PLACES, 1, 0.75)
-                if word not in PLACES and close:
-                    raise sheet.wrong(name, f"has {{{word}}}; did you mean {{{close[0]}}}?")
+                similar = closest(word, PLACES, cutoff=0.75)
+                if word not in PLACES and similar:
+                    todo = f"Did you mean {{{similar[0]}}}?"
+                    raise fields.fault(name, f"has {{{word}}}", todo)
 
 
-def _fake(sheet: Sheet, shared: dict[str, Any]) -> FakeSpec:
-    params = sheet.value("params", {})
-    if not isinstance(params, Mapping):
-        raise sheet.wrong("params", "is not a list of fields")
-    headers = sheet.named_texts("headers")
+def _fake(fields: TargetFields, shared: dict[str, Any]) -> FakeSpec:
+    params = fields.get("params", dict, {})
+    headers = fields.named_texts("headers")
     return FakeSpec(
         **shared,
-        dialect=sheet.choice("dialect", DIALECTS, "chat"),
+        dialect=fields.get("dialect", Dialect, "chat"),
         headers=headers,
         params=dict(params),
-        used=_templates(sheet, headers=headers) | {"messages", "system", "session"},
+        used=_templates(fields, headers=headers) | {"messages", "system", "session"},
     )
 
 
-def _words(sheet: Sheet, name: str) -> tuple[str, ...]:
-    if name not in sheet:
-        return tuple(sheet.texts(name))
-    if not sheet.is_text(name):
-        found = sheet.texts(name)
+def _words(fields: TargetFields, name: str) -> tuple[str, ...]:
+    if name not in fields:
+        return ()
+    if not fields.is_scalar(name):
+        found = fields.texts(name)
     else:
         try:
-            found = tuple(shlex.split(sheet.text(name)))
+            found = tuple(shlex.split(fields.text(name)))
         except ValueError as error:
-            raise sheet.wrong(name, f"cannot be split: {error}".lower()) from error
+            raise fields.fault(name, f"cannot be split: {error}".lower()) from error
     if not found:
-        raise sheet.wrong(name, "is empty")
+        raise fields.fault(name, "is empty")
     return found
 
 
-def _command(sheet: Sheet, shared: dict[str, Any]) -> CommandSpec:
-    sheet.need("command", 'command: [opencode, run, "{query}"]')
-    command, then = _words(sheet, "command"), _words(sheet, "then")
-    stdin, files = sheet.text("stdin"), sheet.named_texts("files")
-    given, folder = sheet.named_texts("set"), sheet.text("folder", "{folder}")
+def _command(fields: TargetFields, shared: dict[str, Any]) -> CommandSpec:
+    fields.require("command", 'command: [opencode, run, "{query}"]')
+    command, then = _words(fields, "command"), _words(fields, "then")
+    stdin, files = fields.text("stdin"), fields.named_texts("files")
+    given, folder = fields.named_texts("set"), fields.text("folder", "{folder}")
     for name in given:
         if not _NAME.fullmatch(name):
-            raise sheet.wrong("set", f"`{name}` is no name of a variable")
+            raise fields.fault("set", f"`{name}` is no name of a variable")
     for name in files:
         if Path(name).is_absolute() or ".." in Path(name).parts:
-            raise sheet.wrong("files", f"`{name}` is not inside of the folder")
+            raise fields.fault("files", f"`{name}` is not inside of the folder")
     used = _templates(
-        sheet, command=command, then=then, stdin=stdin, files=files, set=given, folder=folder
+        fields, command=command, then=then, stdin=stdin, files=files, set=given, folder=folder
     )
     if not {"query", "messages"} & places([command, stdin, files]):
-        raise sheet.wrong(
+        raise fields.fault(
             "command", "never says the {query}", "Put {query} in an argument or in `stdin`"
         )
-    codes = sheet.value("codes", [0])
-    if not isinstance(codes, list) or not all(type(one) is int for one in codes):
-        raise sheet.wrong("codes", "is not a list of whole numbers")
     return CommandSpec(
         **shared,
         command=command,
@@ -316,74 +312,74 @@ def _command(sheet: Sheet, shared: dict[str, Any]) -> CommandSpec:
         set=given,
         files=files,
         folder=folder,
-        answer=read_answer(sheet),
-        codes=tuple(codes),
+        answer=read_answer(fields),
+        codes=tuple(fields.get("codes", list[int], (0,))),
         used=used,
     )
 
 
-def _http(sheet: Sheet, shared: dict[str, Any]) -> HttpSpec:
-    sheet.need("url", "url: http://127.0.0.1:3000/api/chat")
-    url, headers = _url(sheet, "url"), sheet.named_texts("headers")
-    body, told = sheet.value("body"), sheet.text("answer")
-    used = _templates(sheet, url=url, headers=headers, body=body)
+def _http(fields: TargetFields, shared: dict[str, Any]) -> HttpSpec:
+    fields.require("url", "url: http://127.0.0.1:3000/api/chat")
+    url, headers = _url(fields, "url"), fields.named_texts("headers")
+    body, told = fields.value("body"), fields.text("answer")
+    used = _templates(fields, url=url, headers=headers, body=body)
     if not used & {"query", "messages"}:
-        raise sheet.wrong("body" if body is not None else "url", "never says the {query}")
-    session = sheet.text("app_session")
+        raise fields.fault("body" if body is not None else "url", "never says the {query}")
+    session = fields.text("app_session")
     return HttpSpec(
         **shared,
         url=url,
-        method=sheet.choice("method", _METHODS, "POST"),
+        method=fields.get("method", Literal["POST", "GET", "PUT", "PATCH"], "POST"),
         headers=headers,
         body=body,
-        answer=sheet.checked("answer", steps, told),
+        answer=fields.checked("answer", steps, told),
         told=told,
-        sse=_events(sheet),
-        app_session=sheet.checked("app_session", steps, session),
+        sse=_events(fields),
+        app_session=fields.checked("app_session", steps, session),
         used=used,
     )
 
 
-def _events(sheet: Sheet) -> Events | None:
-    inner = sheet.inner("sse")
+def _events(fields: TargetFields) -> Events | None:
+    inner = fields.inner("sse")
     if inner is None:
         return None
-    inner.need("path", "path: choices[0].delta.content")
+    inner.require("path", "path: choices[0].delta.content")
     told = inner.text("path")
     events = Events(
         path=inner.checked("path", steps, told),
         told=told,
         event=inner.text("event"),
         done=inner.text("done", "[DONE]"),
-        last=inner.choice("take", ("join", "last"), "join") == "last",
+        last=inner.get("take", Literal["join", "last"]) == "last",
     )
-    inner.done()
+    inner.check_unknown()
     return events
 
 
-def _python(sheet: Sheet, shared: dict[str, Any]) -> PythonSpec:
-    sheet.need("function", "function: my_app:ask")
-    function = sheet.text("function")
+def _python(fields: TargetFields, shared: dict[str, Any]) -> PythonSpec:
+    fields.require("function", "function: my_app:ask")
+    function = fields.text("function")
     module, sign, name = function.rpartition(":")
     if not sign or not module.strip() or not name.isidentifier():
-        raise sheet.wrong("function", "is not MODULE:FUNCTION")
-    folder = (shared["path"].parent / Path(sheet.text("folder", ".")).expanduser()).resolve()
+        raise fields.fault("function", "is not MODULE:FUNCTION")
+    folder = (shared["path"].parent / Path(fields.text("folder", ".")).expanduser()).resolve()
     if not folder.is_dir():
-        raise sheet.wrong("folder", f"is no folder: {folder}")
+        raise fields.fault("folder", f"is no folder: {folder}")
     if module.endswith(".py") and not (folder / module).is_file():
-        raise sheet.wrong("function", f"names a file that is not in {folder}")
-    given = sheet.named_texts("set")
+        raise fields.fault("function", f"names a file that is not in {folder}")
+    given = fields.named_texts("set")
     return PythonSpec(
         **shared,
         function=function,
         folder=folder,
-        fresh=sheet.flag("fresh", True),
+        fresh=fields.get("fresh", bool, True),
         set=given,
-        used=_templates(sheet, set=given) | {"messages", "system", "session"},
+        used=_templates(fields, set=given) | {"messages", "system", "session"},
     )
 
 
-_OF_KIND: dict[str, tuple[Callable[[Sheet, dict[str, Any]], Spec], tuple[str, ...]]] = {
+_OF_KIND: dict[str, tuple[Callable[[TargetFields, dict[str, Any]], Spec], tuple[str, ...]]] = {
     "fake": (_fake, ("dialect", "headers", "params")),
     "command": (
         _command,

@@ -13,7 +13,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ajet_swarm.api.watcher import Seen
+from ajet_swarm.api.watcher import ServerStatus
 from ajet_swarm.claims.shares import Lane, crowding
 from ajet_swarm.common.tasks import Tasks
 from ajet_swarm.common.text import did_you_mean
@@ -340,7 +340,7 @@ class Groups:
 
     # --- the world changes ---------------------------------------------------------------------
 
-    def _engine_changed(self, name: str, seen: Seen) -> None:
+    def _engine_changed(self, name: str, seen: ServerStatus) -> None:
         self.server_facts[name].engine_changed(seen)
         if is_down(seen):
             loop = asyncio.get_running_loop()
@@ -356,7 +356,9 @@ class Groups:
             if run.phase in ("QUEUED", "CLAIMING"):
                 self.stop(
                     run,
-                    StopReason(f"the server is {seen.shown.value}", "FAILED", run.overloaded(10)),
+                    StopReason(
+                        f"the server is {seen.display_state.value}", "FAILED", run.overloaded(10)
+                    ),
                 )
 
     def _of(self, name: str) -> list[GroupRun]:

@@ -8,7 +8,7 @@ import bisect
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from ajet_swarm.api.watcher import Seen
+from ajet_swarm.api.watcher import ServerStatus
 from ajet_swarm.protocol.schemas import EngineState
 from core.events import EpisodeAborted, EpisodeEnded, EpisodesEnded, Event, GroupClosed, GroupSealed
 from core.reducer.common import Dirty
@@ -73,7 +73,9 @@ class RequestMetrics:
         elif isinstance(event, GroupSealed) and event.dead:
             self.dead[event.dead] += 1
 
-    def text(self, state: State, model: str, waiting: int, engines: Mapping[str, Seen]) -> bytes:
+    def text(
+        self, state: State, model: str, waiting: int, engines: Mapping[str, ServerStatus]
+    ) -> bytes:
         """Everything, in Prometheus's text form.
 
         Args:
@@ -136,7 +138,7 @@ def _groups(state: State, waiting: int) -> Iterator[str]:
     yield from gauge("ajet_episodes_held", "Episodes claimed now.", [({}, held)])
 
 
-def _engines(engines: Mapping[str, Seen]) -> Iterator[str]:
+def _engines(engines: Mapping[str, ServerStatus]) -> Iterator[str]:
     states = [
         ({"server": name, "state": state}, float(_shown(seen) == state))
         for name, seen in engines.items()
@@ -148,6 +150,6 @@ def _engines(engines: Mapping[str, Seen]) -> Iterator[str]:
     yield from gauge("ajet_global_step", "Policy updates done.", steps)
 
 
-def _shown(seen: Seen) -> str:
+def _shown(seen: ServerStatus) -> str:
     """As on screen: nothing rolls where nothing is trained."""
-    return STATE if seen.reachable and seen.raw == STATE else seen.shown.value
+    return STATE if seen.reachable and seen.raw == STATE else seen.display_state.value

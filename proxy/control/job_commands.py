@@ -5,7 +5,7 @@ import contextlib
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
-from ajet_swarm.api.watcher import Seen
+from ajet_swarm.api.watcher import ServerStatus
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.protocol.errors import SwarmError
 from ajet_swarm.protocol.job import dump_job
@@ -234,7 +234,7 @@ class JobCommands:
             raise AjetError(f"{server.name} does not answer: {seen.error}")
         await server.client.prepared(text)
 
-    async def _stable(self, server: ServerHandle) -> Seen:
+    async def _stable(self, server: ServerHandle) -> ServerStatus:
         own = False
         with contextlib.suppress(AjetError):
             own = await offers(server, INFO)
@@ -273,7 +273,7 @@ class JobCommands:
         step = "" if seen.step is None else f", step {seen.step}"
         work.end("done", f"{server.name} is {seen.raw.rpartition('.')[2]}{step}")
 
-    async def _booted(self, server: ServerHandle) -> Seen:
+    async def _booted(self, server: ServerHandle) -> ServerStatus:
         await server.watcher.refresh(LOOK_LIMIT)
         seen = await server.watcher.wait_for(
             lambda one: one.gone or (one.reachable and one.state is not EngineState.BOOTING),
@@ -318,7 +318,7 @@ class JobCommands:
         return AjetError(f"{server.name}: `{step}` failed: {why}; {left}", todo=todo)
 
 
-def left_in(seen: Seen, work: JobOperation) -> str:
+def left_in(seen: ServerStatus, work: JobOperation) -> str:
     """What a server is left in, in words."""
     state = seen.raw.rpartition(".")[2] or str(seen.state)
     where = f"the engine is {state}" if seen.reachable else "the server does not answer now"

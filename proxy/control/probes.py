@@ -66,7 +66,7 @@ class PromptProbes:
         try:
             waiter = await self.groups.submit(self._request(prompt, server, try_id))
         except ApiError as refusal:
-            state = server.watcher.current.shown.value
+            state = server.watcher.current.display_state.value
             raise NotNow(
                 f"it cannot be tried now: {server.name} is {state}",
                 todo=refusal.message,

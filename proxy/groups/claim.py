@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from functools import partial
 
-from ajet_swarm.common.tasks import Begun
+from ajet_swarm.common.tasks import EagerCoroutine
 from core.events import ClaimIntended, ClaimsReturned
 from proxy.groups.run import Candidate, GroupRun
 
@@ -20,7 +20,7 @@ async def take_turn(run: GroupRun) -> None:
     """
     if run.gate is None or run.entered:
         return
-    entering = Begun(run.gate.enter(run.lane, lambda: run.deadline, run.n, run.newcomer))
+    entering = EagerCoroutine(run.gate.enter(run.lane, lambda: run.deadline, run.n, run.newcomer))
     if entering.done:
         await entering
     else:

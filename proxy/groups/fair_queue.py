@@ -17,8 +17,8 @@ the claimer lets the small one go first.
 import asyncio
 from collections import Counter
 
-from ajet_swarm.claims.shares import Lane, Shares
-from ajet_swarm.common.tasks import Deadline, Limit
+from ajet_swarm.claims.shares import FairQueue, Lane
+from ajet_swarm.common.tasks import Deadline, DeadlineTimeout
 
 CLAIMING = 32
 """Maximum number of groups that claim at once: enough to keep the server busy while some of them
@@ -46,7 +46,7 @@ class FairGate:
         """How many of those each sender has: a lane without its session."""
         self._beyond = 0
         """How many of them were let in beyond the limit."""
-        self._queue: Shares[_QueuedTurn] = Shares()
+        self._queue: FairQueue[_QueuedTurn] = FairQueue()
         self._wishes: Counter[tuple[Lane, int]] = Counter()
         """How many in the queue have the same lane and size: either all of them may enter, or
         none."""
@@ -108,7 +108,7 @@ class FairGate:
         try:
             if self._may_enter(turn.lane, turn.size):  # it may be smaller than those before it
                 self._admit()
-            async with Limit(deadline):
+            async with DeadlineTimeout(deadline):
                 await place.open
             entered = True
         finally:
@@ -225,7 +225,7 @@ class Turn:
             lane: Fairness key: API key, address, session.
             deadline: On the clock of the loop.
             size: Number of episodes it needs.
-            newcomer: See `Shares`.
+            newcomer: See `FairQueue`.
 
         Raises:
             TimeoutError: The turn did not come before the deadline.

@@ -5,10 +5,10 @@ import logging
 from typing import Any
 
 from ajet_swarm.api.outcomes import ChatAnswer
-from ajet_swarm.api.watcher import Seen
-from ajet_swarm.common.tasks import Crew, Limit
+from ajet_swarm.api.watcher import ServerStatus
+from ajet_swarm.common.tasks import DeadlineTimeout, TaskBatch
 from ajet_swarm.common.text import content_text
-from ajet_swarm.http.pending import Call, settle
+from ajet_swarm.http.pending import PendingCall, wait_all
 from ajet_swarm.protocol.errors import ChatError, ChatErrorKind
 from core.events import AnsweredCandidate, CandidateFailed, GenerationStarted
 from proxy.groups.claim import REFILL_WAIT, refill
@@ -60,7 +60,7 @@ async def generate(run: GroupRun) -> None:
     if run.gate is not None:
         run.gate.claimed()
     run.cut_stragglers = False
-    scope = Limit(run.loop.time() + limit, run.loop)
+    scope = DeadlineTimeout(run.loop.time() + limit, run.loop)
     effort = _CandidateCalls(run, scope, limit)
     try:
         async with scope:
@@ -76,7 +76,7 @@ async def generate(run: GroupRun) -> None:
 class _CandidateCalls:
     """The model calls of one run."""
 
-    def __init__(self, run: GroupRun, scope: Limit, limit: float) -> None:
+    def __init__(self, run: GroupRun, scope: DeadlineTimeout, limit: float) -> None:
         self.run = run
         self.body = run.request.encoded()
         self.seeds = run.request.seeds
@@ -85,7 +85,7 @@ class _CandidateCalls:
         self.scope = scope
         self.limit = limit
         self.overflows = 0
-        self._asked: dict[int, asyncio.Task[None] | Call[ChatAnswer]] = {}
+        self._asked: dict[int, asyncio.Task[None] | PendingCall[ChatAnswer]] = {}
         """By candidate index, the pending call, or the task that handles it."""
         self._given_up: dict[int, ChatError] = {}
         """Of these, the ones whose answer is no longer awaited, and why."""
@@ -106,9 +106,9 @@ class _CandidateCalls:
 
     async def _ask_all(self) -> None:
         """Make the first call of each candidate; what goes beyond that gets a task."""
-        crew = Crew(self.run.loop)
+        crew = TaskBatch(self.run.loop)
         client = self.run.facts.server.client
-        begun: list[Call[ChatAnswer]] = []
+        begun: list[PendingCall[ChatAnswer]] = []
         asked: list[Candidate] = []
         live = self.run.streams  # then the first goes first, and has a task to read it
         began = self.run.loop.time()
@@ -133,7 +133,7 @@ class _CandidateCalls:
                 asked.append(candidate)
         try:
             if begun:
-                await settle(begun, heard)
+                await wait_all(begun, heard)
             if crew:
                 await crew.results()
         except BaseException:  # nothing goes on behind whoever gives the episodes back
@@ -143,7 +143,9 @@ class _CandidateCalls:
     def _body_of(self, candidate: Candidate) -> bytes:
         return self.run.request.encoded(candidate.index) if self.seeds else self.body
 
-    def _read(self, candidate: Candidate, call: Call[ChatAnswer], began: float) -> ChatError | None:
+    def _read(
+        self, candidate: Candidate, call: PendingCall[ChatAnswer], began: float
+    ) -> ChatError | None:
         given_up = self._given_up.pop(candidate.index, None)
         if given_up is not None:
             return given_up
@@ -270,7 +272,7 @@ class _CandidateCalls:
         self._give_up(LATE)
         return True
 
-    def _seen(self, seen: Seen) -> None:
+    def _seen(self, seen: ServerStatus) -> None:
         """Handle a change of the server: pending calls may never be answered."""
         if has_lost_all(seen):
             self._give_up(ChatError(ChatErrorKind.LOST_EPISODE, f"the engine is {seen.raw}"))
@@ -319,7 +321,7 @@ class _CandidateCalls:
         """Return why no fresh episode can be used now; empty if one can."""
         seen = self.run.facts.server.watcher.current
         if not seen.is_in(ROLLING):
-            return f"the engine is {seen.shown.value}"
+            return f"the engine is {seen.display_state.value}"
         return "" if self._rolls_on() else NO_TIME
 
     def _why_none_free(self) -> str:

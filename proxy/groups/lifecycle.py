@@ -9,7 +9,7 @@ import contextlib
 import logging
 from collections.abc import Callable
 
-from ajet_swarm.common.tasks import Limit, Tasks, finish, within
+from ajet_swarm.common.tasks import DeadlineTimeout, Tasks, run_to_end, with_timeout
 from ajet_swarm.protocol.errors import ClaimTimedOut
 from core.events import GroupClosed, RatingAwaited
 from core.journal.writer import JournalError
@@ -107,7 +107,7 @@ class Lifecycle:
         """Return held episodes and close the group, even if cancelled meanwhile."""
         run.closing = True
         if run.held or run.returning:
-            await finish(self._finish(run, end), self._rescue, f"end:{run.group_id}")
+            await run_to_end(self._finish(run, end), self._rescue, f"end:{run.group_id}")
         else:
             await self._finish(run, end)
 
@@ -157,7 +157,7 @@ class Lifecycle:
             run.n = max(run.n, request.n)
             return
         try:
-            report = await within(
+            report = await with_timeout(
                 HOOK_LIMIT,
                 source.request(request.request_id, run.task_id, request.query, run.metadata),
             )
@@ -214,14 +214,14 @@ class Lifecycle:
         watcher = run.facts.server.watcher
         try:
             if not watcher.current.is_in(ROLLING):
-                async with Limit(lambda: run.deadline, run.loop):
+                async with DeadlineTimeout(lambda: run.deadline, run.loop):
                     await watcher.wait_for(ROLLING)
             if run.facts.recovering:
                 await run.facts.recovered(max(run.deadline - run.loop.time(), 0.0))
             await take_turn(run)
         except TimeoutError:
             seen = watcher.current
-            cause = "no turn" if seen.is_in(ROLLING) else seen.shown.value
+            cause = "no turn" if seen.is_in(ROLLING) else seen.display_state.value
             raise ClaimTimedOut(run.n, 0, cause, run.facts.server.name) from None
         if run.kind != "eval":
             run.n = max(run.n, await run.facts.repeats())

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 
 from ajet_swarm.common.tasks import Tasks
-from ajet_swarm.protocol.schemas import WorkflowOutput
+from ajet_swarm.protocol.schemas import WireOutput
 from core.events import EpisodeAborted, EpisodeClaimed, GroupClosed, singles
 from core.state import Candidate, Group
 from proxy.alerts import show_alert
@@ -194,7 +194,7 @@ class Recovery:
             uuid=one.episode_uuid,
             reward=reward,
             task_id=group.task_id,
-            output=WorkflowOutput(reward=reward, metadata=metadata),
+            output=WireOutput(reward=reward, metadata=metadata),
             active_at=0.0,
             claimed_at=0.0,
             discard_timeout=0.0,

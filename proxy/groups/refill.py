@@ -3,8 +3,8 @@
 import asyncio
 from typing import Any
 
-from ajet_swarm.api.watcher import Seen
-from ajet_swarm.common.tasks import Limit, together
+from ajet_swarm.api.watcher import ServerStatus
+from ajet_swarm.common.tasks import DeadlineTimeout, gather_fast
 from ajet_swarm.protocol.errors import ChatError, ChatErrorKind
 from core.events import CandidateFailed
 from proxy.groups.claim import refill
@@ -69,7 +69,9 @@ def check(run: GroupRun) -> None:
         )
     seen = run.facts.server.watcher.current
     if not seen.is_in(ROLLING):
-        raise NotNow(f"{run.facts.server.name} is {seen.shown.value}: it gives no fresh episodes")
+        raise NotNow(
+            f"{run.facts.server.name} is {seen.display_state.value}: it gives no fresh episodes"
+        )
     if _left(run) < LEAST:
         raise NotNow(f"{name} has no time left for fresh candidates")
 
@@ -98,9 +100,9 @@ async def _bounded(run: GroupRun, wanted: Refill, places: list[Candidate]) -> st
     loop, left = run.loop, _left(run)
     scoring = min(run.context.settings.reward_limit, left / 2)
     patience = run.context.settings.proxy.stream_budget
-    scope = Limit(loop.time() + min(patience, left - scoring))
+    scope = DeadlineTimeout(loop.time() + min(patience, left - scoring))
 
-    def seen_now(seen: Seen) -> None:
+    def seen_now(seen: ServerStatus) -> None:
         if (seen.down or has_lost_all(seen)) and not scope.expired():
             scope.reschedule(loop.time())
 
@@ -108,7 +110,7 @@ async def _bounded(run: GroupRun, wanted: Refill, places: list[Candidate]) -> st
     try:
         async with scope:
             await run.returned()  # a place is free once its failed episode is given back
-            await together(*(_fill(run, wanted, one, scope.when()) for one in places))
+            await gather_fast(*(_fill(run, wanted, one, scope.when()) for one in places))
     except TimeoutError:
         wanted.causes.append("no answer in time")
     finally:

@@ -12,10 +12,10 @@ from collections.abc import Iterable
 import msgspec
 
 from ajet_swarm.api.outcomes import EndKind, EndOutcome
-from ajet_swarm.common.tasks import Crew
-from ajet_swarm.http.pending import Call, settle
+from ajet_swarm.common.tasks import TaskBatch
+from ajet_swarm.http.pending import PendingCall, wait_all
 from ajet_swarm.protocol.errors import SwarmError
-from ajet_swarm.protocol.schemas import WorkflowOutput
+from ajet_swarm.protocol.schemas import WireOutput
 from core.bus import Bus
 from core.events import EpisodeAborted, EpisodeEnded
 from proxy.context import ServerHandle
@@ -100,7 +100,7 @@ class PendingReward(msgspec.Struct, frozen=True):
     uuid: str
     reward: float
     task_id: str
-    output: WorkflowOutput
+    output: WireOutput
     active_at: float
     """Unix seconds of its last call; 0 if unknown."""
     claimed_at: float
@@ -113,9 +113,9 @@ async def submit(run: GroupRun, rewards: dict[int, float]) -> list[str]:
     Returns:
         One outcome for each reward, as in `EpisodeEnded`.
     """
-    server, now, crew = run.facts.server, run.context.clock(), Crew(run.loop)
+    server, now, crew = run.facts.server, run.context.clock(), TaskBatch(run.loop)
     outcomes: list[str] = []
-    begun: list[Call[EndOutcome]] = []
+    begun: list[PendingCall[EndOutcome]] = []
     sent: list[tuple[Candidate, PendingReward]] = []
 
     def heard(index: int) -> None:
@@ -140,7 +140,7 @@ async def submit(run: GroupRun, rewards: dict[int, float]) -> list[str]:
             sent.append((one, ending))
     try:
         if begun:
-            await settle(begun, heard)
+            await wait_all(begun, heard)
     except BaseException:
         await crew.cancel()
         raise
@@ -155,7 +155,7 @@ def _ending(run: GroupRun, one: Candidate, reward: float) -> PendingReward:
         uuid=one.uuid,
         reward=reward,
         task_id=run.task_id,
-        output=WorkflowOutput(reward=reward, metadata=run.metadata),
+        output=WireOutput(reward=reward, metadata=run.metadata),
         active_at=one.active_at,
         claimed_at=one.claimed.at,
         discard_timeout=run.discard_timeout,

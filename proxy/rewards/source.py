@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from ajet_swarm.common.tasks import within
+from ajet_swarm.common.tasks import with_timeout
 from core.events import CandidateScore, Part
 from core.scoring.advantage import usable
 
@@ -246,7 +246,7 @@ async def request_scores(
     try:
         sheet = score_at_once(source, context)
         if sheet is None:
-            sheet = await within(limit, source.score(context))
+            sheet = await with_timeout(limit, source.score(context))
     except TimeoutError:
         return Abstention(source.name, f"no rewards within {limit:g} s", late=True)
     except Exception as error:  # a source is the operator's code: its fault is an abstention

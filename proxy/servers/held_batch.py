@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ajet_swarm.api.watcher import Seen
+from ajet_swarm.api.watcher import ServerStatus
 from ajet_swarm.common.text import one_line
 from ajet_swarm.protocol.schemas import EngineState, RunningEpisode
 from core.state import Group
@@ -58,7 +58,7 @@ class HeldBatch:
         self.groups: tuple[str, ...] = ()
         """Ids of our groups that the cause counts."""
 
-    def cause(self, seen: Seen) -> str:
+    def cause(self, seen: ServerStatus) -> str:
         """What holds up the batch now; empty when it is not held up.
 
         Figures in the text are at most `UPDATE_EVERY` seconds old.
@@ -86,7 +86,7 @@ class HeldBatch:
         waiting = [one for one in groups if one.phase in ("QUEUED", "CLAIMING")]
         return sum(one.server == self._server.name for one in waiting)
 
-    def _holders(self, seen: Seen, now: float) -> list[BatchBlocker]:
+    def _holders(self, seen: ServerStatus, now: float) -> list[BatchBlocker]:
         watcher = self._server.watcher
         pool = watcher.pool
         if pool is None or pool.stale or watcher.pool_at < seen.since:

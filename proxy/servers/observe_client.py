@@ -16,16 +16,29 @@ import msgspec
 from ajet_swarm.api.chat import CHAT, ask, ask_stream
 from ajet_swarm.api.chat_stream import OnDelta
 from ajet_swarm.api.engine import served_paths, serves_engine
-from ajet_swarm.api.outcomes import ChatAnswer, Claimed, EndKind, EndOutcome, Refused, RefusedKind
+from ajet_swarm.api.outcomes import (
+    ChatAnswer,
+    Claimed,
+    ClaimRefused,
+    EndKind,
+    EndOutcome,
+    RefusedKind,
+)
 from ajet_swarm.api.wire import GENERAL, QUICK
 from ajet_swarm.http.interface import Response, Transport
-from ajet_swarm.protocol.errors import ChatError, ChatErrorKind, Refusal, SwarmError, TransportError
+from ajet_swarm.protocol.errors import (
+    ChatError,
+    ChatErrorKind,
+    ServerRefusal,
+    SwarmError,
+    TransportError,
+)
 from ajet_swarm.protocol.schemas import (
     EngineState,
     EngineStatus,
     EpisodeRecord,
     PoolInfo,
-    WorkflowOutput,
+    WireOutput,
 )
 from core.settings import UpstreamSettings
 from proxy.http.observe_http import (
@@ -166,7 +179,7 @@ class ObserveClient(NoEngine):
         if self._has_health:
             answer = await self._fetch(f"{self.url}/health", timeout)
             if answer.status >= 500:
-                raise Refusal(answer.status, "the upstream says that it is not well")
+                raise ServerRefusal(answer.status, "the upstream says that it is not well")
             self._has_health = answer.status == 200
         if not (self._has_health and self._listed):
             await self._read_models(timeout)
@@ -174,7 +187,7 @@ class ObserveClient(NoEngine):
     async def _read_models(self, timeout: float) -> None:
         answer = await self._fetch(f"{self.base}/models", timeout)
         if answer.status >= 500:
-            raise Refusal(answer.status, "the upstream does not list its models")
+            raise ServerRefusal(answer.status, "the upstream does not list its models")
         if answer.status in (401, 403):
             self._note(fault(answer.status, answer.headers, answer.body, self.key))
             return
@@ -220,7 +233,7 @@ class ObserveClient(NoEngine):
             try:
                 self._features = await served_paths(self.transport, self.url)
                 return self._features
-            except Refusal as error:
+            except ServerRefusal as error:
                 if error.status >= 500:
                     raise
             except TransportError:
@@ -244,12 +257,12 @@ class ObserveClient(NoEngine):
         *,
         timeout: float = GENERAL,
         throttle_policy: Mapping[str, Any] | None = None,
-    ) -> Claimed | Refused:
+    ) -> Claimed | ClaimRefused:
         """An episode of our own making, unless it could not be asked now."""
         if self._doubted:
-            return Refused(RefusedKind.UNREACHABLE, "the upstream was not reached")
+            return ClaimRefused(RefusedKind.UNREACHABLE, "the upstream was not reached")
         if len(self._busy) >= max(self.settings.calls, self.repeats):
-            return Refused(RefusedKind.NONE_AVAILABLE, "too many calls are in flight")
+            return ClaimRefused(RefusedKind.NONE_AVAILABLE, "too many calls are in flight")
         claimed = Claimed(
             episode_uuid=str(uuid.uuid4()),
             base_url=self.base,
@@ -266,7 +279,7 @@ class ObserveClient(NoEngine):
         self,
         episode_uuid: str,
         task_id: str,
-        output: WorkflowOutput,
+        output: WireOutput,
         declare_client_active: bool = True,
         *,
         timeout: float = GENERAL,

@@ -7,7 +7,7 @@ from ajet_swarm.api.chat import CHAT
 from ajet_swarm.api.outcomes import Claimed
 from ajet_swarm.api.wire import GENERAL
 from ajet_swarm.protocol.errors import SwarmError
-from ajet_swarm.protocol.schemas import VerboseLog, WorkflowOutput
+from ajet_swarm.protocol.schemas import VerboseLog, WireOutput
 
 
 class NoEngine:
@@ -25,7 +25,7 @@ class NoEngine:
         """Return None: `claim` sends nothing."""
 
     def begin_end(
-        self, episode_uuid: str, task_id: str, output: WorkflowOutput, *, timeout: float = GENERAL
+        self, episode_uuid: str, task_id: str, output: WireOutput, *, timeout: float = GENERAL
     ) -> None:
         """Return None: `end` sends nothing."""
 

@@ -4,7 +4,7 @@ Finished groups that no update trains on are marked as lost, also those of an en
 from here before its update.
 """
 
-from ajet_swarm.api.watcher import Seen
+from ajet_swarm.api.watcher import ServerStatus
 from ajet_swarm.protocol.schemas import EngineState
 from core.events import GroupLost
 from core.state import Group, Server
@@ -42,7 +42,7 @@ class RestartLoss:
         self._untrained: tuple[Group, ...] = ()
         self._claimed = 0
 
-    def seen(self, seen: Seen) -> None:
+    def seen(self, seen: ServerStatus) -> None:
         """Take in another look at the server, before it is published."""
         if not seen.reachable:
             if not self._lost:  # what it held when it went: users may have left since

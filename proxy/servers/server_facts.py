@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from ajet_swarm.api.watcher import Seen
+from ajet_swarm.api.watcher import ServerStatus
 from ajet_swarm.common.tasks import Tasks
 from ajet_swarm.protocol.errors import SwarmError
 from ajet_swarm.protocol.schemas import EngineState, PoolInfo
@@ -53,7 +53,7 @@ class _ServerInfo(msgspec.Struct, frozen=True):
     bare_prompts: bool = False
 
 
-def is_down(seen: Seen) -> bool:
+def is_down(seen: ServerStatus) -> bool:
     """Nothing asked now will be answered: the engine is off, or the server not there for good.
 
     One that froze, or went away a moment ago, is expected back: requests queue for it.
@@ -61,12 +61,12 @@ def is_down(seen: Seen) -> bool:
     return seen.down or seen.state is EngineState.OFFLINE
 
 
-def refused_cause(name: str, seen: Seen) -> str:
+def refused_cause(name: str, seen: ServerStatus) -> str:
     """The cause of the alert about users who are refused, as a server is now."""
-    return f"users are answered 503: {name} is {seen.shown.value}"
+    return f"users are answered 503: {name} is {seen.display_state.value}"
 
 
-def has_lost_all(seen: Seen) -> bool:
+def has_lost_all(seen: ServerStatus) -> bool:
     """The engine has left rolling, and with that wiped its episodes."""
     return seen.reachable and not seen.state.rolling
 
@@ -257,7 +257,7 @@ class ServerFacts:
 
     # --- more facts ----------------------------------------------------------------------------
 
-    def engine_changed(self, seen: Seen) -> None:
+    def engine_changed(self, seen: ServerStatus) -> None:
         """The watcher saw something else than before."""
         if not seen.reachable or seen.state is self._was:
             return

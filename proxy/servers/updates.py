@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from ajet_swarm.api.watcher import Seen
+from ajet_swarm.api.watcher import ServerStatus
 from ajet_swarm.protocol.errors import SwarmError
 from ajet_swarm.protocol.schemas import EngineState, PoolInfo
 from core.events import UpdateDone
@@ -36,7 +36,7 @@ class UpdateReader:
         """Figures of the pool by global step, of servers that tell nothing else."""
         self._trouble = ""
 
-    def seen(self, seen: Seen) -> None:
+    def seen(self, seen: ServerStatus) -> None:
         """The server was seen in another state than before."""
         if seen.state in (EngineState.OFFLINE, EngineState.BOOTING):
             self._batches.clear()

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 
-from ajet_swarm.api.watcher import TROUBLES, Seen
+from ajet_swarm.api.watcher import TROUBLES, ServerStatus
 from ajet_swarm.protocol.schemas import EngineState, PoolInfo
 from core.events import EngineChanged, EngineLost, PoolChanged
 from core.runtime.home import Home, running
@@ -31,7 +31,7 @@ BOOT_LIMIT = 300.0
 """Seconds in BOOTING after which a start is taken for failed: the real server stays there."""
 ABORT_LIMIT = 5.0
 """Seconds the abort of another client's episode may take."""
-STOPPED = frozenset({"knocked", "restarted"})
+STOPPED = frozenset({"stopped by another client", "restarted"})
 """Troubles of an engine that is off and was not stopped here."""
 
 
@@ -78,7 +78,7 @@ class ServerWatch:
 
     # --- state ----------------------------------------------------------------------------------
 
-    def _seen(self, seen: Seen) -> None:
+    def _seen(self, seen: ServerStatus) -> None:
         bus = self.context.bus
         name = self.server.name
         self._restart.seen(seen)
@@ -133,7 +133,7 @@ class ServerWatch:
         named = ", ".join(one[:40] for one in others[:4])
         return f"{sign}{named}" if named else ""
 
-    def _alerts_gone(self, seen: Seen) -> None:
+    def _alerts_gone(self, seen: ServerStatus) -> None:
         gone = ["lost"]
         if seen.state is not EngineState.OFFLINE:
             gone.append("refused")
@@ -173,7 +173,7 @@ class ServerWatch:
                     "A failed start stays so on a real server: stop the engine and start it again",
                 )
 
-    def _held_up(self, seen: Seen) -> None:
+    def _held_up(self, seen: ServerStatus) -> None:
         """Say when our open ratings hold up the weight update, or users that wait for episodes."""
         state = self.context.bus.state
         open_groups = [one for one in state.open_groups() if one.server == self.server.name]
@@ -195,7 +195,7 @@ class ServerWatch:
         else:
             clear_alert(self.context.bus, f"hold:{self.server.name}")
 
-    async def _held_batch(self, seen: Seen) -> None:
+    async def _held_batch(self, seen: ServerStatus) -> None:
         """Say which episodes keep ROLLING_POST from ending, and who holds them.
 
         While they are other clients' the requests that wait for the next batch get more time; those
@@ -222,7 +222,7 @@ class ServerWatch:
         log.warning(text, self.server.name, what, uuid, idle)
         self.server.watcher.nudge()
 
-    def _refused(self, seen: Seen) -> None:
+    def _refused(self, seen: ServerStatus) -> None:
         """Give the alert about refused users the state of now."""
         known = self.context.bus.state.alerts.get(f"refused:{self.server.name}")
         if known is not None:
@@ -244,7 +244,7 @@ class ServerWatch:
 
     # --- pool -----------------------------------------------------------------------------------
 
-    def _same_pool(self, seen: Seen) -> None:
+    def _same_pool(self, seen: ServerStatus) -> None:
         """A new run may begin with the very counters the run before had: those are news too."""
         watcher = self.server.watcher
         pool = watcher.pool if watcher.pool_at > seen.since and seen.state.rolling else None

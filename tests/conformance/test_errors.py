@@ -279,7 +279,7 @@ async def test_62_a_server_restarted_in_mid_request(tmp_path: Path, streams: boo
 
 async def _down(f: Front, swarm: ScriptedSwarm) -> None:
     swarm.set_state("OFFLINE", 0)
-    await f.world.until(lambda: f.world.server.watcher.current.shown == "OFFLINE")
+    await f.world.until(lambda: f.world.server.watcher.current.display_state == "OFFLINE")
 
 
 @pytest.mark.parametrize("path", PATHS)

@@ -11,7 +11,7 @@ from ajet_swarm.api.outcomes import Claimed, EndKind
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.http.transport import HttpTransport
 from ajet_swarm.protocol.errors import ChatError, ChatErrorKind, SwarmError
-from ajet_swarm.protocol.schemas import WorkflowOutput
+from ajet_swarm.protocol.schemas import WireOutput
 from engine.app import create_app
 from engine.server import lifecycle
 from tests.support.engine_client import Driver, driving
@@ -48,7 +48,7 @@ async def test_two_batches(faithful: bool) -> None:
             for reward in (0.0, 1.0):
                 episode = await claimed(client)
                 assert (await client.chat(episode, ASK)).message["content"]
-                ended = await client.end(episode.episode_uuid, "t", WorkflowOutput(reward=reward))
+                ended = await client.end(episode.episode_uuid, "t", WireOutput(reward=reward))
                 assert ended.kind is EndKind.ENDED
         await d.until("ROLLING", 3)
         assert [[one.reward for one in batch] for batch in d.bench.trained] == [[0.0, 1.0]] * 2

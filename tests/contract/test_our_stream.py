@@ -8,7 +8,7 @@ from ajet_swarm.api.engine import AsyncSwarmClient
 from ajet_swarm.api.outcomes import Claimed, EndKind
 from ajet_swarm.http.transport import HttpTransport
 from ajet_swarm.protocol.errors import ChatError, ChatErrorKind
-from ajet_swarm.protocol.schemas import WorkflowOutput
+from ajet_swarm.protocol.schemas import WireOutput
 from engine.app import create_app
 from engine.server import lifecycle
 from tests.support.engine_client import driving
@@ -41,7 +41,7 @@ async def test_a_streamed_answer_is_a_whole_one(
         assert answer.parsed["choices"][0].keys() == whole.parsed["choices"][0].keys()
         if not faithful:
             assert answer.parsed["ajetc"]["truncated"] is False
-        ended = await client.end(episode.episode_uuid, "t", WorkflowOutput(reward=0.5))
+        ended = await client.end(episode.episode_uuid, "t", WireOutput(reward=0.5))
         assert ended.kind is EndKind.ENDED
         with pytest.raises(ChatError) as gone:
             await client.chat_stream(episode, ASK, deltas.append)

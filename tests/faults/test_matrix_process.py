@@ -148,7 +148,7 @@ async def test_stop_under_load_and_start_again(tmp_path: Path, stops: int) -> No
     ("mood", "seconds", "word"),
     [
         ("frozen", 20.0, "frozen"),
-        ("mute", 40.0, "mute"),
+        ("mute", 40.0, "silent"),
         ("gone", 5.0, "gone"),
         ("gone", 20.0, "gone"),
     ],

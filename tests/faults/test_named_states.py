@@ -12,11 +12,11 @@ import ajet_swarm.api.watcher
 import proxy.servers.watch
 from console.cli.status import _proxy, _proxy_line
 from console.session.app_state import Session
+from console.session.group_facts import verdict
+from console.text.sections import Room
 from console.views.engine import server_panel
-from console.views.group import verdict
 from console.views.overview import alerts, engines
 from console.widgets.recent_groups import newest_head
-from console.widgets.section import Room
 from console.widgets.status_bar import bar_line
 from core.state import Server
 from proxy.admission.registry import Timeouts
@@ -84,7 +84,7 @@ async def answered_or_told(w: World) -> int:
 
 @pytest.mark.parametrize(
     ("mood", "first", "then"),
-    [("gone", "gone", "gone"), ("frozen", "frozen", "mute"), ("mute", "frozen", "mute")],
+    [("gone", "gone", "gone"), ("frozen", "frozen", "silent"), ("mute", "frozen", "silent")],
 )
 async def test_a_server_that_does_not_answer(
     tmp_path: Path, mood: Mood, first: str, then: str
@@ -134,10 +134,10 @@ async def test_a_port_that_never_answered(tmp_path: Path) -> None:
         w.server.watcher.poll_timeout = 0.3
         await far.relay.become("mute")
         # As if it never had answered: what a proxy that starts before a dead port knows.
-        w.server.watcher.current = ajet_swarm.api.watcher.Seen()
+        w.server.watcher.current = ajet_swarm.api.watcher.ServerStatus()
         w.state.started_at = w.context.clock()
-        await w.until(lambda: server(w).lost.startswith("mute: "))
-        assert "does not answer: mute" in (await alert(w, "lost:s")).cause
+        await w.until(lambda: server(w).lost.startswith("silent: "))
+        assert "does not answer: silent" in (await alert(w, "lost:s")).cause
         with pytest.raises(ApiError, match="cannot be reached"):
             await w.ask()
 

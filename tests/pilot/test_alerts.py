@@ -9,9 +9,9 @@ from msgspec.structs import replace
 from console.models.alerts import _WAYS, way_of
 from console.screens.engine import EngineScreen
 from console.screens.group import GroupScreen
+from console.screens.open_group import id_matches
 from console.screens.requests import RequestsScreen
 from console.screens.server_detail import InsideScreen
-from console.shell.group_paths import id_matches
 from console.shell.palette import ConsoleCommands
 from console.widgets.alert_list import AlertList
 from core.events import AlertCleared, AlertRaised, EngineLost, Event
@@ -61,9 +61,9 @@ async def test_enter_on_an_alert_lists_exactly_the_groups_it_names(size: tuple[i
         await console.press("enter")
         screen = console.app.screen
         assert isinstance(screen, RequestsScreen)
-        assert set(screen.groups.model.ids) == {"g0901", "g0903", "g0905"}
+        assert set(screen.page.groups.model.ids) == {"g0901", "g0903", "g0905"}
         await console.press("escape")
-        assert len(screen.groups.model.ids) == 6
+        assert len(screen.page.groups.model.ids) == 6
 
 
 async def test_enter_on_an_alert_about_one_group_opens_it() -> None:
@@ -90,7 +90,7 @@ async def test_the_key_of_the_first_alert_opens_its_groups_too() -> None:
         await console.press("a")
         screen = console.app.screen
         assert isinstance(screen, RequestsScreen)
-        assert set(screen.groups.model.ids) == {"g0901", "g0903", "g0905"}
+        assert set(screen.page.groups.model.ids) == {"g0901", "g0903", "g0905"}
 
 
 async def test_episodes_that_were_taken_are_looked_at_inside_the_server() -> None:
@@ -145,7 +145,7 @@ async def test_a_group_is_opened_by_its_id_or_the_beginning_of_it() -> None:
         await console.press("escape")
         await type_line(console, "g090")
         assert isinstance(console.app.screen, RequestsScreen)
-        assert len(console.app.screen.groups.model.ids) == 6
+        assert len(console.app.screen.page.groups.model.ids) == 6
 
 
 async def test_an_episode_is_opened_by_its_id() -> None:
@@ -154,7 +154,7 @@ async def test_an_episode_is_opened_by_its_id() -> None:
         screen = console.app.screen
         assert isinstance(screen, GroupScreen)
         assert screen.target_group == "g0904"
-        assert screen.candidate == 2
+        assert screen.target.candidate == 2
 
 
 async def test_a_name_that_is_nothing_gets_the_closest_one() -> None:

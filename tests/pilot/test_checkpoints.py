@@ -8,8 +8,9 @@ import pytest
 from console.models.available_commands import offers, save_name
 from console.models.consequences import prune_loss, restore_loss
 from console.screens.dialogs.confirm import ConfirmScreen
+from console.screens.run_command import run_available
 from console.session.app_state import Session
-from console.shell.palette import entries, give
+from console.shell.palette import entries
 from console.widgets.checkpoints import CheckpointPanel
 from core.events import Checkpoint, CheckpointsListed, EngineChanged, Event
 from core.state import Server
@@ -113,7 +114,7 @@ async def test_the_palette_asks_nothing_about_a_checkpoint_that_is_not_there() -
             for one in offers(console.session, None, "embedded")
             if one.command == "engine.restore" and one.ask
         )
-        give(console.app, offer)
+        run_available(console.app, offer)
         await console.settle()
         await console.press(*["backspace"] * 20, *"step-00010", "enter")
         said = " ".join(one.message for one in console.app._notifications)

@@ -186,7 +186,7 @@ async def test_whole_texts_are_fetched_when_they_were_cut() -> None:
     async with seat(link=link, places=PLACES, at="requests", size=(160, 60)) as here:
         await opened(here)
         await here.press("r")
-        detail = here.app.screen.detail  # type: ignore[attr-defined]  # our screen
+        detail = here.app.screen.target.detail  # type: ignore[attr-defined]  # our screen
         assert detail.whole(0).endswith(end)
         copied: list[str] = []
         here.app.copy_to_clipboard = copied.append  # type: ignore[assignment]  # its seam

@@ -167,7 +167,7 @@ async def test_help_names_keys_that_clash() -> None:
         text = "\n".join(str(one.content) for one in found)
         assert "! console.keys" in console.text()
         assert "`engine.stop` cannot have `s`: it is the key of `engine.start`" in text
-        assert "there is no action `log.folds`; did you mean `log.fold`?" in text
+        assert "there is no action `log.folds`. Did you mean `log.fold`?" in text
 
 
 # --- palette ---------------------------------------------------------------------------------

@@ -5,17 +5,17 @@ from msgspec.structs import replace
 from rich.cells import cell_len
 
 from ajet_swarm.common.errors import AjetError
-from console.models.reward_figures import Digests, figures
+from console.models.reward_figures import Digests, Point, figures
 from console.screens.group import GroupScreen
 from console.session.app_state import Session
 from console.session.logs import SOURCES
-from console.views.chart import Point, bounds, curve, sparkline, thin
+from console.text.sections import Room
+from console.views.chart import bounds, curve, sparkline, thin
 from console.views.overview import PARTS, alerts, engines, mock, pace
 from console.views.rewards.curve import rewards
 from console.views.step_curves import with_curves
 from console.views.step_table import step_table
 from console.widgets.recent_groups import NewestGroups, newest_items
-from console.widgets.section import Room
 from core.events import (
     AlertRaised,
     EngineChanged,

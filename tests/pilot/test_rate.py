@@ -170,7 +170,7 @@ async def test_the_question_before_an_abort_does_not_tell_the_winner() -> None:
 async def test_a_console_that_only_looks_offers_no_keys_that_write() -> None:
     async with seat(waiting(1), places=PLACES, at="rate", read_only=True) as here:
         assert "o switches" not in here.text()
-        assert "this console only looks" in here.text()
+        assert "view only: v shows" in here.text()
 
 
 async def test_the_last_vote_is_held_then_sent_and_can_be_undone() -> None:
@@ -283,7 +283,7 @@ async def test_a_vote_that_is_refused_comes_back() -> None:
         here.link.refuse, here.link.reply = None, FakeReply()
         await here.press("4", "enter")
         assert votes(here)[-1] == ("g0001", "best", (order_of(1)[3],))
-        assert "Nothing waits for you" in here.text()
+        assert "No group is waiting for your rating" in here.text()
 
 
 async def test_answers_of_the_group_before_are_never_painted_with_the_next_one(
@@ -292,7 +292,7 @@ async def test_answers_of_the_group_before_are_never_painted_with_the_next_one(
     async with seat(waiting(1), places=PLACES, at="rate") as here:
         here.link.publish(sent_vote(1))
         await here.settle()
-        assert "Nothing waits for you" in here.text()
+        assert "No group is waiting for your rating" in here.text()
         cards = here.app.screen.query_one(Candidates)
         painted: list[str] = []
         paint = Screen._compositor_refresh
@@ -370,7 +370,7 @@ async def test_failed_candidates_are_counted_and_cannot_be_chosen() -> None:
 async def test_the_mode_is_switched_by_a_digit(key: str) -> None:
     modes = {"1": "off", "2": "answer_first", "3": "hold"}
     async with seat(waiting(0, mode="off"), places=PLACES, at="rate") as here:
-        assert "Nothing waits for you" in here.text()
+        assert "No group is waiting for your rating" in here.text()
         assert "mode off" in here.text()
         await here.press("o", key)
         expected = [] if key == "1" else [("rating.mode", {"mode": modes[key]})]

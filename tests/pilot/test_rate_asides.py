@@ -68,7 +68,7 @@ async def test_the_best_answer_is_edited_and_kept_beside_the_vote(
         assert commands(here, "group.edit") == [
             {"group_id": "g0001", "index": index, "edited": "a better one", "rater": "anna"}
         ]
-        assert "kept as a preference; reward and user's answer stay" in here.text()
+        assert "stored as a preference; reward and user's answer stay" in here.text()
         here.link.publish(
             GroupEdited(server="embedded", group_id="g0001", index=index, edited="a better one")
         )
@@ -106,7 +106,7 @@ async def test_an_answer_that_is_cut_is_edited_whole(monkeypatch: pytest.MonkeyP
     ("result", "told"),
     [
         (EditorError("vi ended with 1: the text is as it was"), "ended with 1"),
-        ("   \n", "nothing was kept"),
+        ("   \n", "nothing was stored"),
     ],
 )
 async def test_nothing_is_kept_of_an_edit_that_failed(
@@ -192,7 +192,7 @@ async def test_a_group_comes_back_blind_and_its_vote_sends_nothing() -> None:
     state = rated_state(7)
     async with seat(state, places=PLACES, at="rate") as here:
         here.session.rating = RatingSettings(repeats=1.0)
-        here.app.screen.take_settings()  # type: ignore[attr-defined]  # the rating screen's own
+        here.app.screen.context.take_settings()  # type: ignore[attr-defined]  # the rating screen's own
         await here.settle()
         await here.press("escape")
         shown = here.text()
@@ -215,7 +215,7 @@ async def test_a_group_comes_back_blind_and_its_vote_sends_nothing() -> None:
         )
         await here.press("k")  # the next one that came back is left out
         assert len(commands(here, "group.repeat")) == 1
-        assert "Nothing waits for you" in here.text()
+        assert "No group is waiting for your rating" in here.text()
 
 
 # --- leases --------------------------------------------------------------------------------------
@@ -311,7 +311,7 @@ async def test_agreement_and_the_disagreements_by_key() -> None:
         await here.press("enter")
         assert "rated best #1 by anna" in here.text()
         await here.press("escape")
-        assert "Nothing waits for you" in here.text()
+        assert "No group is waiting for your rating" in here.text()
 
 
 # --- ways out ------------------------------------------------------------------------------------

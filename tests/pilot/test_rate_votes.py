@@ -251,7 +251,7 @@ async def test_the_pace_of_the_session_and_its_goal_are_shown() -> None:
         assert "session: 1 rated" in here.text()
         screen = here.app.screen
         here.session.rating = RatingSettings(goal=20)
-        screen.take_settings()  # type: ignore[attr-defined]  # it is the screen Rate
+        screen.context.take_settings()  # type: ignore[attr-defined]  # it is the screen Rate
         await here.press("escape")
         assert "session: 1 of 20 rated" in here.text()
 

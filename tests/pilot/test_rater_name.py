@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from console.backend.options import ConsoleOptions
-from console.backend.rater import keep_name, kept_name
 from console.backend.startup import open_session
 from console.screens.dialogs.confirm import AskScreen
 from console.session.app_state import Session
+from console.session.rater_name import keep_name, kept_name
 from core.events import GroupSealed
 from core.runtime.home import Home
 from core.settings import load

@@ -1,7 +1,7 @@
 """Aborts with their reason, and one order for all marked groups."""
 
 from console.models.screen_registry import SCREENS
-from console.screens.bulk import BulkScreen
+from console.screens.marked_groups import BulkScreen
 from core.events import Event, GroupMarked
 from core.state import State
 from tests.support.console import NOW, FakeLink, group_events, seat, state_of

@@ -6,7 +6,7 @@ import pytest
 from rich.cells import cell_len
 
 from console.screens.tokens import TokensScreen
-from console.views.group import Line
+from console.text.lines import Line
 from console.views.tokens import head_line, token_lines
 from core.control_payloads import EpisodeTokens, Token, TokenCall
 from tests.support.console import HOSTILE, FakeLink, Seat, group_events, seat, state_of

@@ -65,7 +65,7 @@ async def test_a_filter_typed_ahead_of_its_screen_is_whole(at: str, turns: int) 
         assert typed_into(here) == WANTED
         screen = here.app.screen
         assert isinstance(screen, RequestsScreen)
-        assert screen.groups.model.filter.text == WANTED
+        assert screen.page.groups.model.filter.text == WANTED
         assert here.link.commands == []
 
 
@@ -91,12 +91,12 @@ async def test_a_key_behind_the_end_of_a_field_is_for_the_list_again() -> None:
         await burst(here, "f2", " /dead:no", "enter", " jm")
         screen = here.app.screen
         assert isinstance(screen, RequestsScreen)
-        assert screen.groups.model.filter.text == "dead:no"
+        assert screen.page.groups.model.filter.text == "dead:no"
         assert [(name, args["group_id"]) for name, args in here.link.commands] == [
             ("group.mark", "g0039")
         ]
         await burst(here, " /x", "escape", " j", " /dead:no", "enter", "end", " m")
-        assert screen.groups.model.filter.text == "dead:no"
+        assert screen.page.groups.model.filter.text == "dead:no"
         assert here.link.commands[1][1]["group_id"] == "g0001"
 
 

@@ -86,7 +86,7 @@ class FakePolicy:
         tokens = rendered_turns(messages) if self.bench.turns else tuple(text.encode())
         return Prompt(tokens=tokens[:room], truncated=len(tokens) > room)
 
-    def spell(self, tokens: Sequence[int]) -> list[str]:
+    def token_texts(self, tokens: Sequence[int]) -> list[str]:
         return [f"<{token}>" for token in tokens]
 
     def decode(self, tokens: Sequence[int]) -> str:

@@ -22,7 +22,7 @@ import ajet_swarm.claims.request
 import proxy.groups.submit
 from ajet_swarm.api.engine import AsyncSwarmClient
 from ajet_swarm.api.outcomes import EndOutcome
-from ajet_swarm.http.pending import Call
+from ajet_swarm.http.pending import PendingCall
 from core.settings import Settings
 from tests.support.faults_audit import Books, audit
 from tests.support.faults_load import Load
@@ -80,7 +80,7 @@ class Hasty(AsyncSwarmClient):
     async def end(self, *args: Any, **more: Any) -> EndOutcome:
         return await super().end(*args, **{**more, "timeout": PATIENCE})
 
-    def begin_end(self, *args: Any, **more: Any) -> Call[EndOutcome] | None:
+    def begin_end(self, *args: Any, **more: Any) -> PendingCall[EndOutcome] | None:
         return super().begin_end(*args, **{**more, "timeout": PATIENCE})
 
 

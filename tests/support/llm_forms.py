@@ -30,7 +30,7 @@ def bearer(episode: dict[str, Any]) -> dict[str, str]:
 
 
 def draw_a_call(d: Driver, text: str = "", arguments: str = '{"a": 1}') -> None:
-    policy = d.engine.backend.policy
+    policy = d.engine.policy_holder.policy
     assert policy is not None
 
     async def sample(prompt: Any, params: Any, on_text: Any = None) -> Completion:

@@ -8,8 +8,8 @@ from typing import Any
 from console.cli.commands import say_json
 from console.cli.common import cert_of, open_home, proxy_url, say, token_of
 from console.models.reward_figures import Digests, RewardFigures, figures
+from console.text.lines import Line
 from console.views.agreement import part_lines
-from console.views.group import Line
 from console.views.judges import judge_head, judge_lines, judges_data
 from console.views.rewards.fault import fault_lines, last_fault
 from console.views.rewards.rows import part_rows

@@ -14,8 +14,8 @@ from ajet_swarm.common.text import one_line
 from console.models.guidelines import Guidelines
 from console.models.rate_queue import RateQueue
 from console.session.app_state import Session
+from console.text.lines import fit
 from console.views.agreement import disagreements, list_title, row_text, summary_lines
-from console.views.group import fit
 from console.views.rating import held_row
 from console.widgets.pane import Pane
 

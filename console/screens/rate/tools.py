@@ -1,15 +1,20 @@
-"""What a rater does beside voting: corrects, gives reasons, reads, looks back, clears the queue."""
+"""What a rater does beside voting: edit, give reasons, read, compare, clear the queue."""
 
 import asyncio
+from collections.abc import Sequence
 from typing import ClassVar
 
-from textual import work
 from textual.binding import Binding, BindingType
 
 from ajet_swarm.common.errors import AjetError
+from console.models.group_text import whole_texts
 from console.models.guidelines import Guidelines, read_guidelines
+from console.models.stalls import held_up
 from console.screens.dialogs.abort import AbortScreen
 from console.screens.group import GroupScreen
+from console.screens.group_actions import GroupActions
+from console.screens.parts import ScreenPart, in_background
+from console.screens.rate.context import RatingContext
 from console.screens.rate.dialogs import (
     GuidelinesScreen,
     HeldScreen,
@@ -17,24 +22,25 @@ from console.screens.rate.dialogs import (
     TagScreen,
     tag_names,
 )
-from console.screens.rate.votes import Voting
-from console.session.app_state import EVERYTHING
+from console.screens.rate.mode import ModeScreen
+from console.screens.rate.votes import VoteController
 from console.text.format import plural
-from console.views.candidate import whole_texts
-from console.views.rating import abort_all_loss, held_up
+from console.views.rating import abort_all_loss
 from console.widgets.editor import edit_text
 from core.state import Group
 
-_WRITING = frozenset({"edit", "tags", "accept_all", "abort_all", "name"})
+WRITING_TOOLS = frozenset({"edit", "tags", "accept_all", "abort_all", "name"})
+"""Actions that a read-only console does not offer."""
 _ABOUT_ONE = frozenset({"edit", "tags", "diff", "step"})
 _READING = frozenset({"guidelines", "judge", "unsure"})
-"""Asides that a console without votes of its own needs only beside a group."""
+"""Actions that a read-only console needs only beside a group."""
+_STALL = frozenset({"accept_all", "abort_all"})
 
 
-class Asides(Voting):
-    """Keys beside those that vote."""
+class RatingTools(ScreenPart):
+    """The keys beside those that vote."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
+    BINDINGS: ClassVar[Sequence[BindingType]] = (
         Binding(
             "e",
             "edit",
@@ -110,198 +116,206 @@ class Asides(Voting):
             id="rating.abort_all",
             tooltip="While ratings hold something up: abort those groups; asks first",
         ),
-    ]
+    )
 
-    def on_mount(self) -> None:
-        """Take the settings; the guidelines' version goes with the votes."""
-        self.take_settings()
-        self._load_guidelines()
+    def __init__(
+        self, context: RatingContext, votes: VoteController, group_actions: GroupActions
+    ) -> None:
+        super().__init__(context.screen)
+        self._context = context
+        self._queue = context.queue
+        self._votes = votes
+        self._group_actions = group_actions
 
     def obstacle(self, action: str) -> str | None:
-        """Asides about one group need one; the ways out need something held up."""
+        """Return why a tool is unavailable now; for any other action what the votes say."""
+        context = self._context
         if action in _ABOUT_ONE:
-            return None if self.group is not None else ""
-        if action in _READING and self.group is None and self.session.read_only:
-            return None if action == "unsure" and self.queue.only_unsure else ""
+            return None if context.group is not None else ""
+        if action in _READING and context.group is None and self.session.read_only:
+            return None if action == "unsure" and self._queue.only_unsure else ""
         if action == "held":
-            return None if self.held_votes() else "No vote of yours is held"
-        if action == "take":
-            others = self.queue.with_others(self.session.state, self.session.now())
-            return None if others else "No other console has an open group"
-        if action in ("accept_all", "abort_all"):
-            held = held_up(self.session.state, self.session.now())
-            return None if held else "No open rating holds anything up"
-        return super().obstacle(action)
+            return None if context.held_votes() else "No vote of yours is held"
+        if action in _STALL:
+            stalls = held_up(self.session.state, self.session.now())
+            return None if stalls else "No open rating holds anything up"
+        return self._votes.obstacle(action)
 
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """A console that only watches has none that writes."""
-        if action in _WRITING and self.session.read_only:
-            return False
-        return super().check_action(action, parameters)
+    # --- guidelines, reasons, mode -----------------------------------------------------------
 
-    # --- guidelines and reasons --------------------------------------------------------------
-
-    async def _guidelines(self) -> Guidelines | None:
+    async def _read_guidelines(self) -> Guidelines | None:
         path = self.session.rating.guidelines
-        found = await asyncio.to_thread(read_guidelines, path)
-        self.guided = found.version if found is not None else ""
-        self.guide = found
-        return found
+        self._context.guidelines = await asyncio.to_thread(read_guidelines, path)
+        return self._context.guidelines
 
-    @work(group="guidelines", exclusive=True, exit_on_error=False)
-    async def _load_guidelines(self) -> None:
+    @in_background("guidelines", exclusive=True)
+    async def load_guidelines(self) -> None:
+        """Read the guidelines: their version is recorded with the votes."""
         try:
-            await self._guidelines()
-            self.update_view(EVERYTHING)
+            await self._read_guidelines()
+            self._context.repaint()
         except AjetError as error:
             self.host.say(str(error), "warning")
 
-    @work(group="question", exclusive=True, exit_on_error=False)
+    @in_background("question", exclusive=True)
     async def action_guidelines(self) -> None:
         """Read the file again and show it."""
         try:
-            found = await self._guidelines()
+            guidelines = await self._read_guidelines()
         except AjetError as error:
             self.host.say(str(error), "warning")
             return
-        if found is None:
-            self.hinted("There are no guidelines: rating.guidelines names a Markdown file")
+        if guidelines is None:
+            self._context.hint("There are no guidelines: rating.guidelines names a Markdown file")
         else:
-            await self.app.push_screen_wait(GuidelinesScreen(found))
+            await self.host.push_screen_wait(GuidelinesScreen(guidelines))
 
-    @work(group="question", exclusive=True, exit_on_error=False)
+    @in_background("question", exclusive=True)
     async def action_tags(self) -> None:
         """Ask for the reasons."""
-        ballot = self.ballot
+        ballot = self._context.ballot
         names = tag_names(self.session.rating.tags)
         if ballot is None:
             return
         if not names:
-            self.hinted("There are no reasons to choose from: rating.tags names them")
+            self._context.hint("There are no reasons to choose from: rating.tags names them")
             return
-        ballot.tags = await self.app.push_screen_wait(TagScreen(names, ballot.tags))
-        self.update_view(EVERYTHING)
+        ballot.tags = await self.host.push_screen_wait(TagScreen(names, ballot.tags))
+        self._context.repaint()
+
+    @in_background("question", exclusive=True)
+    async def action_mode(self) -> None:
+        """Ask for the rating mode and switch to it."""
+        present = self.session.state.rating_mode
+        mode = await self.host.push_screen_wait(ModeScreen(present))
+        if mode is not None and mode != present:
+            self._group_actions.commands.send("rating.mode", mode=mode)
 
     # --- corrections -------------------------------------------------------------------------
 
-    @work(group="question", exclusive=True, exit_on_error=False)
+    @in_background("question", exclusive=True)
     async def action_edit(self) -> None:
-        """Open the best answer in the editor, and keep what comes back."""
-        group, index = self.group, self._chosen()
+        """Open the best answer in the editor, and store the result."""
+        group, index = self._context.group, self._best_index()
         if group is None:
             return
         if index is None:
-            self.hinted("Which one? Type the best answer's digit first, or choose with Tab")
+            self._context.hint("Which one? Type the best answer's digit first, or choose with Tab")
             return
         try:
-            before = await self._whole(group, index)
+            before = await self._whole_text(group, index)
             after = await edit_text(self.host, before)
         except AjetError as error:
             self.host.say(str(error), "error")
             return
         if after == before:
-            self.queue.tell("nothing was changed", hint=True)
+            self._queue.tell("nothing was changed", hint=True)
         elif not after.strip():
-            self.host.say("An empty text is no correction; nothing was kept", "warning")
+            self.host.say("An empty text is no correction; nothing was stored", "warning")
         else:
-            await self._keep(group, index, after)
-        if self.is_mounted:
-            self.update_view(EVERYTHING)
+            await self._store(group, index, after)
+        if self.screen.is_mounted:
+            self._context.repaint()
 
-    def _chosen(self) -> int | None:
-        """The answer typed as best, else the selected one."""
-        ballot, cards = self.ballot, self.answers
+    def _best_index(self) -> int | None:
+        """Return the answer typed as best, else the selected one."""
+        ballot, cards = self._context.ballot, self._context.answers
         if ballot is None:
             return None
         vote = ballot.vote()
         if vote is not None and vote.order:
             return vote.order[0]
-        return self.candidate if cards.selected is not None else None
+        return self._group_actions.target.candidate if cards.selected is not None else None
 
-    async def _whole(self, group: Group, index: int) -> str:
-        one = group.candidates[index]
-        if not one.text:
-            raise AjetError(f"answer {self.number_of(index)} has no text to edit")
-        if not one.cut:
-            return one.text
-        _, found = whole_texts(await self.session.group_events(group.group_id))
-        if index not in found:
+    async def _whole_text(self, group: Group, index: int) -> str:
+        candidate = group.candidates[index]
+        if not candidate.text:
+            number = self._group_actions.target.number_of(index)
+            raise AjetError(f"answer {number} has no text to edit")
+        if not candidate.cut:
+            return candidate.text
+        _, texts = whole_texts(await self.session.group_events(group.group_id))
+        if index not in texts:
             raise AjetError("the whole text is not in the journal")
-        return found[index].text
+        return texts[index].text
 
-    async def _keep(self, group: Group, index: int, edited: str) -> None:
+    async def _store(self, group: Group, index: int, edited: str) -> None:
         outcome = await self.session.command(
-            "group.edit", group_id=group.group_id, index=index, edited=edited, **self.rater()
+            "group.edit",
+            group_id=group.group_id,
+            index=index,
+            edited=edited,
+            **self._group_actions.rater_args(),
         )
         if not outcome.ok:
             self.host.say(f"The correction is lost: {outcome.message}", "error")
             return
-        self.queue.tell(
-            "correction kept as a preference; reward and user's answer stay as they are", hint=True
+        self._queue.tell(
+            "correction stored as a preference; reward and user's answer stay as they are",
+            hint=True,
         )
-        ballot = self.ballot
-        here = ballot is not None and ballot.group_id == group.group_id
-        if ballot is not None and here and ballot.empty and not ballot.scoring:
+        ballot = self._context.ballot
+        same = ballot is not None and ballot.group_id == group.group_id
+        if ballot is not None and same and ballot.empty and not ballot.scoring:
             ballot.touched(self.session.now())
             ballot.digit(ballot.shown.index(index) + 1)
 
     def action_diff(self) -> None:
-        """Compare the others with the best, selected or first answer; again ends it."""
-        ballot = self.ballot
+        """Compare the others with the best, selected or first answer; the next press ends it."""
+        ballot = self._context.ballot
         if ballot is None or not ballot.shown:
             return
-        chosen = self._chosen()
-        base = ballot.shown[0] if chosen is None else chosen
+        best = self._best_index()
+        base = ballot.shown[0] if best is None else best
         ballot.base = None if ballot.base is not None else base
-        self.update_view(EVERYTHING)
+        self._context.repaint()
 
-    # --- looking back ------------------------------------------------------------------------
+    # --- earlier votes -----------------------------------------------------------------------
 
-    @work(group="question", exclusive=True, exit_on_error=False)
+    @in_background("question", exclusive=True)
     async def action_judge(self) -> None:
-        """Agreement, and the way to a group on which there is none."""
-        chosen = await self.app.push_screen_wait(JudgeScreen(self.session))
-        if chosen is not None:
-            await self.app.push_screen(GroupScreen(chosen))
+        """Show the agreement with the automatic rewards, and open a group without any."""
+        group_id = await self.host.push_screen_wait(JudgeScreen(self.session))
+        if group_id is not None:
+            await self.host.push_screen(GroupScreen(group_id))
 
-    @work(group="question", exclusive=True, exit_on_error=False)
+    @in_background("question", exclusive=True)
     async def action_held(self) -> None:
-        """List the votes that can still be taken back, and take the chosen one back."""
-        chosen = await self.app.push_screen_wait(HeldScreen(self.session, self.queue))
-        group = self.session.state.groups.get(chosen or "")
-        if group is not None and group in self.held_votes():
-            self.take_back(group)
-        elif chosen is not None:
-            self.host.say("It is sent: too late to take it back", "warning")
+        """List the votes that can still be undone, and undo the chosen one."""
+        group_id = await self.host.push_screen_wait(HeldScreen(self.session, self._queue))
+        group = self.session.state.groups.get(group_id or "")
+        if group is not None and group in self._context.held_votes():
+            self._votes.undo_vote(group)
+        elif group_id is not None:
+            self.host.say("It is sent: too late to undo it", "warning")
 
     def action_unsure(self) -> None:
-        """Only groups the automatic rewards are unsure about, or all again."""
-        self.queue.only_unsure = not self.queue.only_unsure
-        self.update_view(EVERYTHING)
+        """Show only groups the automatic rewards are unsure about, or all again."""
+        self._queue.only_unsure = not self._queue.only_unsure
+        self._context.repaint()
 
-    # --- ways out ----------------------------------------------------------------------------
+    # --- groups that hold something up -------------------------------------------------------
 
-    @work(group="question", exclusive=True, exit_on_error=False)
+    @in_background("question", exclusive=True)
     async def action_accept_all(self) -> None:
-        """Ask, then send the automatic rewards of all that hold something up."""
+        """Confirm, then send the automatic rewards of all groups that hold something up."""
         state = self.session.state
-        names = list(held_up(state, self.session.now()))
-        count = sum(one.rating is None and one.server in names for one in state.waiting())
+        servers = list(held_up(state, self.session.now()))
+        count = sum(group.rating is None and group.server in servers for group in state.waiting())
         body = f"{plural(count, 'group')} without a rating: the automatic rewards are sent."
         if await self.host.confirm("Accept all automatic rewards?", body, "Accept all"):
-            for name in names:
-                self.run_command("rating.accept_all", server=name)
+            for name in servers:
+                self._group_actions.commands.send("rating.accept_all", server=name)
 
-    @work(group="question", exclusive=True, exit_on_error=False)
+    @in_background("question", exclusive=True)
     async def action_abort_all(self) -> None:
-        """Name the loss, ask why, abort all that hold something up."""
+        """State the loss, ask why, abort all groups that hold something up."""
         state, now = self.session.state, self.session.now()
-        names = list(held_up(state, now))
+        servers = list(held_up(state, now))
         title = "Abort all groups that hold it up?"
-        screen = AbortScreen(title, abort_all_loss(state, now))
-        reason = await self.app.push_screen_wait(screen)
+        reason = await self.host.push_screen_wait(AbortScreen(title, abort_all_loss(state, now)))
         if reason is None:
             return
-        why = {"reason": reason} if reason else {}
-        for name in names:
-            self.run_command("rating.abort_all", server=name, **why)
+        args = {"reason": reason} if reason else {}
+        for name in servers:
+            self._group_actions.commands.send("rating.abort_all", server=name, **args)

@@ -1,16 +1,13 @@
-"""The keys that rate: what is typed, what is sent, what is taken back."""
+"""The keys that vote: what is typed, what is sent, what is undone."""
 
 from functools import partial
-from typing import ClassVar
 
-from textual import events, work
-
-from ajet_swarm.common.text import plain
 from console.models.ballot import Ballot, Vote
-from console.screens.rate.lease import RateDesk
-from console.screens.rater import cast_vote, under_name
-from console.session.app_state import EVERYTHING
-from console.views.group_detail import undo_left, vote_refusal
+from console.models.group_obstacles import undo_left, vote_refusal
+from console.screens.group_actions import GroupActions
+from console.screens.parts import ScreenPart, in_background
+from console.screens.rate.context import RatingContext
+from console.screens.rater import ask_name, cast_vote, under_name
 from console.views.rating import second_words
 from core.state import Group
 
@@ -19,66 +16,39 @@ _SEALING = frozenset({"accept", "abort", "unrate"})
 _NOTHING = "Nothing waits for a vote"
 
 
-class Voting(RateDesk):
-    """A screen that rates one group of a queue after the other."""
+class VoteController(ScreenPart):
+    """Turns keys into votes on the group on screen, sends them, and undoes the last one."""
 
-    quiet: ClassVar[bool] = True
-    _pressed = ""
-    """The newest key."""
+    def __init__(self, context: RatingContext, group_actions: GroupActions) -> None:
+        super().__init__(context.screen)
+        self._context = context
+        self._queue = context.queue
+        self._group_actions = group_actions
 
-    def on_key(self, event: events.Key) -> None:
-        """Which key it is that is told about."""
-        self._pressed = event.key
+    # --- what is possible now ----------------------------------------------------------------
 
-    @property
     def takes_digits(self) -> bool:
-        """With nothing to rate digits switch screens, unless a group was here a moment ago."""
-        return self.group is not None or self.queue.just_emptied(self.session.now())
-
-    def told(self, why: str) -> None:
-        """Why a key does nothing now; the last line has room for that while nothing waits."""
-        if self.group is not None:
-            super().told(why)
-        elif self.takes_digits or self._pressed not in {
-            str(one.digit) for one in self.host.shown_places
-        }:
-            self.hinted(why)
-
-    def ordered(self, message: str) -> None:
-        """What went well stands in the last line; a toast would cover the ballot."""
-        self.queue.tell(plain(message))
-        self.update_view(EVERYTHING)
-
-    def hinted(self, message: str) -> None:
-        """What is to be known of the group on screen; it goes with that, or with the next vote."""
-        self.queue.tell(plain(message), hint=True)
-        self.update_view(EVERYTHING)
-
-    def touched(self, ballot: Ballot) -> None:
-        """A key of the ballot: what was said of the keys before is old."""
-        ballot.touched(self.session.now())
-        self.queue.tell("")
+        """Return whether digits vote: with no group to rate they switch screens after a moment."""
+        return self._context.group is not None or self._queue.just_emptied(self.session.now())
 
     def obstacle(self, action: str) -> str | None:
-        """Undo is about the last vote, whatever is on screen; so is Enter with nothing typed."""
+        """Return why an action on the group is unavailable now; None when it is available."""
+        group = self._context.group
         if action == "undo":
             return self._undo_obstacle()
-        if action == "commit" and self.group is None and self.held_votes():
+        if action == "commit" and group is None and self._context.held_votes():
             return None
-        if self.group is None and action in _VOTING | _SEALING:
+        if group is None and action in _VOTING | _SEALING:
             return _NOTHING
-        if self.queue.second and action in _VOTING:
+        if self._queue.second and action in _VOTING:
             return None
-        if self.queue.second and action in _SEALING:
+        if self._queue.second and action in _SEALING:
             return ""
-        return super().obstacle(action)
-
-    def refuse(self, group: Group) -> bool:
-        """A second vote is recorded though the group was sent."""
-        return not self.queue.second and super().refuse(group)
+        return self._group_actions.obstacle(action)
 
     def _undo_obstacle(self) -> str | None:
-        group = self.last_voted()
+        """Return why the last vote cannot be undone, whatever is on screen."""
+        group = self._context.last_voted()
         if group is None:
             return "You have no vote to undo"
         if why := vote_refusal(group):
@@ -87,196 +57,230 @@ class Voting(RateDesk):
             return "It is being sent: too late to undo it"
         return None
 
+    def _refuse(self, group: Group) -> bool:
+        """Refuse a vote without effect; a second vote is recorded though the group was sent."""
+        return not self._queue.second and self._group_actions.refuse_vote(group)
+
+    def _open_ballot(self) -> tuple[Group, Ballot] | None:
+        """Return the group on screen and its ballot when it accepts a vote now."""
+        group, ballot = self._context.group, self._context.ballot
+        if group is None or ballot is None:
+            return None
+        if self._queue.surprised(self.session.now()):
+            message = "The clock ran out: this is another group. The key was ignored"
+            self.host.say(message, "warning")
+            return None
+        return None if self._refuse(group) else (group, ballot)
+
+    def touch(self, ballot: Ballot) -> None:
+        """Record a key of the ballot; the message about earlier keys goes."""
+        ballot.touched(self.session.now())
+        self._queue.tell("")
+
     # --- keys --------------------------------------------------------------------------------
 
     def action_digit(self, key: int) -> None:
-        """A place, or a score."""
-        group, ballot = self.group, self.ballot
-        if group is None or ballot is None or self._surprised() or self.refuse(group):
+        """Type a rank or a score."""
+        target = self._open_ballot()
+        if target is None:
             return
-        self.touched(ballot)
+        group, ballot = target
+        self.touch(ballot)
         try:
             vote = ballot.digit(key)
         except ValueError as error:
             self.host.say(str(error), "warning")
             return
-        if vote is not None:
-            self._send(group, ballot, vote)
-        else:
-            self.update_view(EVERYTHING)
-
-    def _surprised(self) -> bool:
-        if not self.queue.surprised(self.session.now()):
-            return False
-        self.host.say("The clock ran out: this is another group. The key was ignored", "warning")
-        return True
+        self._send_or_show(group, ballot, vote)
 
     def action_commit(self) -> None:
-        """Send what was typed; with nothing typed the last vote is held no longer."""
-        group, ballot = self.group, self.ballot
+        """Send what was typed; with nothing typed send the last held vote at once."""
+        ballot = self._context.ballot
         vote = ballot.vote() if ballot is not None else None
         if vote is None:
-            if held := self.held_votes():
-                self.run_command("group.accept", group_id=held[0].group_id)
+            if held := self._context.held_votes():
+                self._group_actions.commands.send("group.accept", group_id=held[0].group_id)
             return
-        if group is None or ballot is None or self._surprised() or self.refuse(group):
-            return
-        self._send(group, ballot, vote, confirmed=True)
+        if target := self._open_ballot():
+            self._send(*target, vote, confirmed=True)
 
     def action_scores(self) -> None:
-        """From here digits are scores."""
-        group, ballot = self.group, self.ballot
+        """Make the next digits scores."""
+        group, ballot = self._context.group, self._context.ballot
         if group is None or ballot is None:
             return
-        self.touched(ballot)
+        self.touch(ballot)
         ballot.start_scores()
-        self.update_view(EVERYTHING)
+        self._context.repaint()
 
     def action_tie(self) -> None:
-        """No preference."""
+        """Vote for no preference; the second press sends it."""
         self._arm("tie")
 
     def action_bad(self) -> None:
-        """All bad."""
+        """Vote that all answers are bad; the second press sends it."""
         self._arm("bad")
 
     def _arm(self, rating: str) -> None:
-        group, ballot = self.group, self.ballot
-        if group is None or ballot is None or self._surprised() or self.refuse(group):
+        target = self._open_ballot()
+        if target is None:
             return
-        self.touched(ballot)
-        vote = ballot.arm(rating)
+        group, ballot = target
+        self.touch(ballot)
+        self._send_or_show(group, ballot, ballot.arm(rating))
+
+    def action_skip(self) -> None:
+        """Skip the group; it is aborted, and undo takes the place of a question."""
+        if target := self._open_ballot():
+            self.touch(target[1])
+            self._send(*target, Vote("skip"))
+
+    def _send_or_show(self, group: Group, ballot: Ballot, vote: Vote | None) -> None:
         if vote is not None:
             self._send(group, ballot, vote)
         else:
-            self.update_view(EVERYTHING)
+            self._context.repaint()
 
-    def action_skip(self) -> None:
-        """Send nothing; undo is its question."""
-        group, ballot = self.group, self.ballot
-        if group is None or ballot is None or self._surprised() or self.refuse(group):
-            return
-        self.touched(ballot)
-        self._send(group, ballot, Vote("skip"))
+    # --- sending -----------------------------------------------------------------------------
 
     def _send(self, group: Group, ballot: Ballot, vote: Vote, *, confirmed: bool = False) -> None:
-        """Send a vote; one that Enter has confirmed keeps the last waiting user no longer."""
-        look = ballot.look(self.session.now())
-        under_name(self, partial(self._cast, group.group_id, ballot, vote, look, confirmed))
+        """Send a vote; one confirmed with Enter releases the last waiting user at once."""
+        attention = ballot.look(self.session.now())
+        cast = partial(self._cast, group.group_id, ballot, vote, attention, confirmed)
+        under_name(self.screen, cast)
 
     def _cast(
         self,
         group_id: str,
         ballot: Ballot,
         vote: Vote,
-        look: dict[str, object],
+        attention: dict[str, object],
         confirmed: bool,
     ) -> None:
-        group = self.session.group(group_id)  # as it is by now: a question may have come between
-        if not ballot.second and group is not None and super().refuse(group):
+        group = self.session.group(group_id)  # a question may have passed since the key
+        if not ballot.second and group is not None and self._group_actions.refuse_vote(group):
             return
-        self.queue.sent(ballot, vote, self.session.now())
+        self._queue.sent(ballot, vote, self.session.now())
         if ballot.second:
-            self._order_second(group_id, vote, look)
+            self._send_second(group_id, vote, attention)
         else:
-            held_user = group is not None and group.user_waits
-            at_once = confirmed and held_user and not self.waiting()
-            self._order_vote(group_id, ballot, vote, look, at_once=at_once)
-        self.update_view(EVERYTHING)
+            user_waits = group is not None and group.user_waits
+            at_once = confirmed and user_waits and not self._context.waiting()
+            self._send_vote(group_id, ballot, vote, attention, at_once=at_once)
+        self._context.repaint()
 
-    @work(group="votes", exit_on_error=False)
-    async def _order_vote(
+    @in_background("votes")
+    async def _send_vote(
         self,
         group_id: str,
         ballot: Ballot,
         vote: Vote,
-        look: dict[str, object],
+        attention: dict[str, object],
         *,
         at_once: bool,
     ) -> None:
-        if self.guided:
-            look["guidelines"] = self.guided
-        if self.queue.holder:
-            look["holder"] = self.queue.holder
+        if self._context.guidelines is not None:
+            attention["guidelines"] = self._context.guidelines.version
+        if self._queue.holder:
+            attention["holder"] = self._queue.holder
         group = self.session.group(group_id)
         outcome = await cast_vote(
             self.host,
             group.query if group is not None else "",
             group_id=group_id,
             note=ballot.note(),
-            **_said(vote),
-            **self.rater(),
-            **look,
+            **_vote_args(vote),
+            **self._group_actions.rater_args(),
+            **attention,
         )
-        if outcome.message and not outcome.ok:  # what went well stands in the last line
+        if outcome.message and not outcome.ok:  # the last line shows a success
             self.host.say(outcome.message, "error")
-        self.queue.arrived(group_id, outcome.ok)
+        self._queue.arrived(group_id, outcome.ok)
         if outcome.ok and at_once:
             await self.session.command("group.accept", group_id=group_id)
-        if self.is_current:
-            self.update_view(EVERYTHING)
+        if self.screen.is_current:
+            self._context.repaint()
 
-    @work(group="votes", exit_on_error=False)
-    async def _order_second(self, group_id: str, vote: Vote, look: dict[str, object]) -> None:
+    @in_background("votes")
+    async def _send_second(self, group_id: str, vote: Vote, attention: dict[str, object]) -> None:
         if vote.rating == "skip":
             return
         outcome = await self.session.command(
-            "group.repeat", group_id=group_id, **_said(vote), **self.rater(), **look
+            "group.repeat",
+            group_id=group_id,
+            **_vote_args(vote),
+            **self._group_actions.rater_args(),
+            **attention,
         )
         stats = self.session.state.raters.get(self.session.rater)
         if outcome.ok:
-            self.queue.tell(second_words(outcome.message, stats))
+            self._queue.tell(second_words(outcome.message, stats))
         else:
             self.host.say(outcome.message, "error")
-        if self.is_current:
-            self.update_view(EVERYTHING)
+        if self.screen.is_current:
+            self._context.repaint()
 
-    # --- back and on -------------------------------------------------------------------------
+    # --- undo, and other groups --------------------------------------------------------------
+
+    def undo_vote(self, group: Group) -> None:
+        """Undo the vote on a group; the group comes back on screen."""
+        self._queue.take_back(group)
+        rater = self._group_actions.rater_args()
+        self._group_actions.commands.send("group.unrate", group_id=group.group_id, **rater)
 
     def action_undo(self) -> None:
-        """Undo the last vote; its group comes back on screen."""
-        group = self.last_voted()
+        """Undo the last vote."""
+        group = self._context.last_voted()
         if group is not None and self._undo_obstacle() is None:
-            self.take_back(group)
+            self.undo_vote(group)
 
     def action_back(self) -> None:
-        """Take the last key back."""
-        if self.ballot is not None:
-            self.ballot.back()
-            self.queue.tell("")
-            self.update_view(EVERYTHING)
+        """Delete the last key of the ballot."""
+        if self._context.ballot is not None:
+            self._context.ballot.back()
+            self._queue.tell("")
+            self._context.repaint()
 
     def action_clear(self) -> None:
-        """Take all keys back and share the room again."""
-        if self.ballot is not None:
-            self.ballot.clear()
-        self.queue.tell("")
-        self.fresh_cards()
-        self.update_view(EVERYTHING)
+        """Delete all keys of the ballot, and show all answers alike."""
+        if self._context.ballot is not None:
+            self._context.ballot.clear()
+        self._queue.tell("")
+        self._context.reset_answers()
+        self._context.repaint()
 
     def action_other(self, by: int) -> None:
-        """Another group; what was typed for this one is sent."""
-        queue = self.waiting()
-        ids = [group.group_id for group in queue]
-        if not queue or (self.queue.current not in ids and not self.queue.second):
+        """Show another group of the queue; a vote typed for this one is sent."""
+        queue = self._queue
+        waiting = self._context.waiting()
+        ids = [group.group_id for group in waiting]
+        if not waiting or (queue.current not in ids and not queue.second):
             return
-        place = ids.index(self.queue.current) + by if self.queue.current in ids else 0
-        following = queue[place % len(queue)]
-        group, ballot = self.group, self.ballot
+        place = ids.index(queue.current) + by if queue.current in ids else 0
+        following = waiting[place % len(waiting)]
+        group, ballot = self._context.group, self._context.ballot
         vote = ballot.vote() if ballot is not None and not ballot.armed else None
-        self.queue.go(following, self.session.now())
-        self.queue.tell("")
-        self.fresh_cards()
+        queue.go(following, self.session.now())
+        queue.tell("")
+        self._context.reset_answers()
         if vote is not None and group is not None and ballot is not None:
             self._send(group, ballot, vote)
-        self.update_view(EVERYTHING)
+        self._context.repaint()
+
+    @in_background("question", exclusive=True)
+    async def action_name(self) -> None:
+        """Ask for the name that is recorded with the next votes."""
+        if message := await ask_name(self.host):
+            self._queue.tell(message)
+            if self.screen.is_mounted:
+                self._context.repaint()
 
 
-def _said(vote: Vote) -> dict[str, object]:
-    """A vote as arguments of its command."""
-    found: dict[str, object] = {"rating": vote.rating}
+def _vote_args(vote: Vote) -> dict[str, object]:
+    """Return a vote as arguments of its command."""
+    args: dict[str, object] = {"rating": vote.rating}
     if vote.order:
-        found["order"] = list(vote.order)
+        args["order"] = list(vote.order)
     if vote.scores:
-        found["scores"] = list(vote.scores)
-    return found
+        args["scores"] = list(vote.scores)
+    return args

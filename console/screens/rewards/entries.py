@@ -2,17 +2,15 @@
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ajet_swarm.common.errors import AjetError
+from console.models.app_host import AppHost
 from console.views.rewards.fault import last_fault, place_to_open
 from console.widgets.editor import open_place
 
-if TYPE_CHECKING:
-    from console.app import ConsoleApp
 
-
-def reward_entries(app: "ConsoleApp") -> Iterator[tuple[str, str, Callable[[], Any]]]:
+def reward_entries(app: AppHost) -> Iterator[tuple[str, str, Callable[[], Any]]]:
     """Title, help and action of what makes sense now."""
     state = app.session.state
     fault = last_fault(state)
@@ -32,24 +30,24 @@ def reward_entries(app: "ConsoleApp") -> Iterator[tuple[str, str, Callable[[], A
         yield "Rewards: Open the group that failed", about, partial(open_group, app)
 
 
-def what_if(app: "ConsoleApp") -> None:
+def what_if(app: AppHost) -> None:
     """Try other weights."""
     from console.screens.rewards.whatif import RewardsWhatIfScreen
 
     app.push_screen(RewardsWhatIfScreen())
 
 
-def can_edit(app: "ConsoleApp") -> bool:
+def can_edit(app: AppHost) -> bool:
     """Whether there is a file to edit; an editor writes, so a read-only console opens none."""
     return not app.session.read_only and bool(place_to_open(app.session.state)[0])
 
 
-def edit(app: "ConsoleApp") -> None:
+def edit(app: AppHost) -> None:
     """Open the place of the last fault, or the hook, in the operator's editor."""
     app.run_worker(_edit(app), group="question", exclusive=True, exit_on_error=False)
 
 
-async def _edit(app: "ConsoleApp") -> None:
+async def _edit(app: AppHost) -> None:
     file, line = place_to_open(app.session.state)
     try:
         await open_place(app, file, line)
@@ -57,7 +55,7 @@ async def _edit(app: "ConsoleApp") -> None:
         app.say(str(error), "error")
 
 
-def copy_fault(app: "ConsoleApp") -> None:
+def copy_fault(app: AppHost) -> None:
     """Place, cause and traceback of the last fault to the clipboard."""
     fault = last_fault(app.session.state)
     if fault is None:
@@ -67,7 +65,7 @@ def copy_fault(app: "ConsoleApp") -> None:
     app.copy("\n".join(texts), "Copied the fault")
 
 
-def open_group(app: "ConsoleApp") -> None:
+def open_group(app: AppHost) -> None:
     """Show the group the rewards failed on."""
     from console.screens.group import GroupScreen
 

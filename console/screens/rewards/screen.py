@@ -17,6 +17,7 @@ from console.screens.rewards import entries
 from console.screens.rewards.part import RewardPartScreen
 from console.screens.rewards.whatif import RewardsWhatIfScreen
 from console.session.app_state import Session
+from console.text.sections import Room, heading, lines
 from console.views.chart import curve
 from console.views.judges import judge_head, judge_lines
 from console.views.rewards.charts import answers, by_rank, over_groups, spread, waits
@@ -26,7 +27,7 @@ from console.views.rewards.rows import PartRow, first_varied, part_rows
 from console.views.rewards.table import head_lines, is_constant, part_head, part_words, row_line
 from console.widgets.item_list import Item, ItemList
 from console.widgets.pane import Pane
-from console.widgets.section import Build, Room, Section, heading, lines
+from console.widgets.section import Build, Section
 
 _AT_ONCE = frozenset({"*", "rewards"})
 """Painted with the flush; everything else once a second."""

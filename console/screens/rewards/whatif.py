@@ -19,8 +19,8 @@ from console.models.reward_whatif import (
 from console.screens.base import ConsoleScreen
 from console.screens.group import GroupScreen
 from console.text.format import elapsed, plural
+from console.text.lines import Line
 from console.text.wrap import wrapped
-from console.views.group import Line
 from console.widgets.item_list import Item, ItemList
 from console.widgets.pane import Pane
 from core.events import RewardPart, TrialSummary

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from ajet_swarm.common.text import one_line
 from console.text.format import number
-from console.views.group import Line, fit
+from console.text.lines import Line, fit
 from core.state import Candidate, Group
 
 ROWS = 8

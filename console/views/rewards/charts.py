@@ -7,12 +7,13 @@ from textual.content import Content
 
 from ajet_swarm.common.text import one_line
 from console.models.reward_figures import Digest
+from console.session.group_facts import known_rewards
 from console.text.format import number, plural
+from console.text.lines import fit
+from console.text.sections import Room, heading, lines
 from console.text.wrap import wrapped
-from console.views.group import fit, known_rewards
 from console.views.plots import Column, bars, histogram, scatter
 from console.views.rewards.table import brief
-from console.widgets.section import Room, heading, lines
 from core.state import Group, State
 
 _SAME = 1e-9

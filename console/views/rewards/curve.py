@@ -4,11 +4,12 @@ from collections.abc import Sequence
 
 from textual.content import Content
 
+from console.models.reward_figures import Point
 from console.session.app_state import Session
 from console.text.format import duration, figure, number
-from console.views.chart import Point, curve, latest, sparkline
+from console.text.sections import Room, heading, lines
+from console.views.chart import curve, latest, sparkline
 from console.views.step_table import reward_of, share_of
-from console.widgets.section import Room, heading, lines
 from core.state import Server
 
 

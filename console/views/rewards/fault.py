@@ -6,8 +6,8 @@ from pathlib import Path
 
 from ajet_swarm.common.text import one_line
 from console.text.format import ago, clock, plural
+from console.text.lines import Line, fit
 from console.text.wrap import wrapped
-from console.views.group import Line, fit
 from core.state import RewardFault, State
 
 HOOK = "on_compute_relative_reward.py"

@@ -1,8 +1,7 @@
 """What the watch over the rewards says, on one line: which traits the rewards follow."""
 
 from ajet_swarm.common.text import one_line
-from console.text.flow import flow
-from console.views.group import Line
+from console.text.lines import Line, flow
 from console.views.rewards.table import WIDE
 from core.events import WatchFigure
 from core.state import State

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 from ajet_swarm.common.text import one_line
 from console.models.reward_figures import digest
+from console.session.group_facts import best_of, known_rewards
 from console.text.format import UNKNOWN, clock, number
-from console.views.group import Line, best_of, fit, known_rewards, line_width
+from console.text.lines import Line, fit, line_width
 from console.views.rewards.table import brief
 from core.state import Candidate, Group, State
 

@@ -7,10 +7,9 @@ from itertools import pairwise
 from ajet_swarm.common.text import one_line
 from console.models.reward_edit import model_pieces
 from console.models.reward_figures import PartFigures, RewardFigures
-from console.text.flow import flow
 from console.text.format import UNKNOWN, clock, elapsed, figure, number, percent, plural
+from console.text.lines import Line, fit, flow
 from console.views.chart import sparkline
-from console.views.group import Line, fit
 from console.views.rewards.fault import last_fault, source_kind
 from console.views.rewards.rows import OFF, PartRow
 from core.state import State

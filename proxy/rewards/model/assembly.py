@@ -14,9 +14,10 @@ from typing import cast
 
 import msgspec
 
-from ajet_swarm.common.tasks import within
+from ajet_swarm.common.tasks import with_timeout
 from core.scoring.advantage import RewardError
-from proxy.rewards.model.file import ModelFault, default_model, make, together
+from core.settings.yaml_file import joined
+from proxy.rewards.model.file import ModelFault, default_model, make
 from proxy.rewards.model.spec import Model, NothingApplies, PartSpec, Weigher
 from proxy.rewards.part import (
     KINDS,
@@ -117,7 +118,7 @@ class Assembly:
             except ModelFault as fault:
                 faults.append(fault)
         if faults:
-            raise together(faults)
+            raise joined(faults)
         self.running = [slot.running for slot in self.slots]
         self.files = tuple(dict.fromkeys(file for one in self.running for file in one.files))
         self._now: list[tuple[str, GroupPart]] = []
@@ -234,7 +235,7 @@ class Assembly:
         limit = self._seconds + SLACK + extra_seconds_of(part)
         running.busy += 1
         try:
-            return await within(limit, part.score(looked))
+            return await with_timeout(limit, part.score(looked))
         except TimeoutError:
             return Abstention(name, f"no answer within {limit:g} s", late=True)
         except PartAbstained as why:

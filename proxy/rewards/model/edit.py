@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from ajet_swarm.common.errors import AjetError
-from proxy.rewards.model.file import DEFAULT_TEXT, ModelFault, compose, near_to, pairs, parse, read
+from ajet_swarm.common.text import did_you_mean
+from ajet_swarm.common.yaml_positions import compose, is_mapping, is_scalar
+from proxy.rewards.model.file import DEFAULT_TEXT, ModelFault, parse, read
 from proxy.rewards.model.spec import Model
 
 Value = float | bool
@@ -59,7 +59,7 @@ def _change(model: Model, file: Path, part: str, field: str, value: Value) -> Ch
         raise AjetError(
             f"the rewards have no part `{part:.40}`",
             str(file),
-            f"{near_to(part, names.split(', '))} There are: {names}".strip(),
+            f"{did_you_mean(part, names.split(', '))} There are: {names}".strip(),
         )
     if field == "weight" and known.share is not None:
         field = "share"
@@ -74,7 +74,7 @@ def edited(text: str, part: str, field: str, value: Value) -> str:
     """
     parts = dict(_named(compose(text)))["parts"]
     node = dict(_named(parts))[part]
-    if sum(one is node for _, one in pairs(parts)) > 1:
+    if sum(one is node for _, one in _named(parts)) > 1:
         raise AjetError(f"`{part}` is an alias of another part", todo="Edit the file")
     said = _said(value)
     inside = dict(_named(node))
@@ -82,7 +82,7 @@ def edited(text: str, part: str, field: str, value: Value) -> str:
         return _put(text, inside[field], said)
     fresh = f"{field}: {said}"
     start = node.start_mark.index
-    if not isinstance(node, yaml.MappingNode):  # nothing, or null
+    if not is_mapping(node):  # nothing, or null
         space = "" if text[start - 1 : start].isspace() else " "
         return f"{text[:start]}{space}{{{fresh}}}{text[node.end_mark.index :]}"
     if node.flow_style:
@@ -120,11 +120,12 @@ def write(file: Path, text: str) -> None:
 
 
 def _named(node: Any) -> list[tuple[str, Any]]:
-    return [(str(key.value), value) for key, value in pairs(node)]
+    """Return key and value node of each entry of a mapping; none of anything else."""
+    return [(str(key.value), value) for key, value in node.value] if is_mapping(node) else []
 
 
 def _put(text: str, node: Any, said: str) -> str:
-    if not isinstance(node, yaml.ScalarNode):
+    if not is_scalar(node):
         raise AjetError("the value is no plain number", todo="Edit the file")
     start, end = node.start_mark.index, node.end_mark.index
     space = "" if text[start - 1 : start].isspace() else " "

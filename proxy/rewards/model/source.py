@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from ajet_swarm.common.errors import AjetError
-from ajet_swarm.common.tasks import Tasks, together
+from ajet_swarm.common.tasks import Tasks, gather_fast
 from core.events import RewardPart
 from proxy.rewards.model.assembly import Assembly, LivePart, Stamp, fault_of, stamp
 from proxy.rewards.model.file import ModelFault, default_model, load
@@ -379,7 +379,7 @@ async def _start(made: Assembly, kept: Sequence[LivePart]) -> None:
     going = {id(one.part) for one in kept}
     fresh = [one for one in made.running if one.slow and id(one.part) not in going]
     try:
-        await together(*(cast(SlowPart, one.part).start() for one in fresh))
+        await gather_fast(*(cast(SlowPart, one.part).start() for one in fresh))
     except BaseException:
         for one in fresh:
             await _close(one)

@@ -1,6 +1,5 @@
 """Where groups to score anew come from: a journal, or the lines of a file."""
 
-import difflib
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
@@ -10,7 +9,7 @@ from typing import Any
 import msgspec
 
 from ajet_swarm.common.errors import AjetError, UsageError
-from ajet_swarm.common.text import content_text, one_line
+from ajet_swarm.common.text import closest, content_text, one_line
 from core.events import (
     AnyEvent,
     CandidateAnswered,
@@ -305,7 +304,7 @@ def _given(file: Path, number: int, rewards: Any, count: int) -> dict[int, float
 def _missing(file: Path, number: int, field: str, row: Mapping[str, Any]) -> UsageError:
     names = ", ".join(one_line(str(name), 30) for name in list(row)[:8]) or "nothing"
     others = [] if field in row else [str(name) for name in row]
-    near = difflib.get_close_matches(field, others, 1, 0.5)
+    near = closest(field, others, cutoff=0.5)
     hint = f"Is it `{one_line(near[0], 30)}`? " if near else ""
     kind = "a text" if field == "query" else "a list of at least one answer"
     what = f"`{field}` is not {kind}" if field in row else f"`{field}` is missing: {kind}"

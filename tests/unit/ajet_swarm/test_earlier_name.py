@@ -43,3 +43,26 @@ def test_each_earlier_module_has_a_module_now() -> None:
         assert importlib.import_module(f"swarm.{name}").__name__.startswith("ajet_swarm.")
     with pytest.raises(ModuleNotFoundError):
         importlib.import_module("swarm.nothing")
+
+
+@pytest.mark.parametrize(
+    ("module", "earlier", "now"),
+    [
+        ("api.outcomes", "Refused", "ClaimRefused"),
+        ("api.watcher", "Seen", "ServerStatus"),
+        ("claims.claimer", "ClaimDesk", "GroupClaimer"),
+        ("debug.trace", "Call", "RecordedCall"),
+        ("debug.trace", "Relay", "RecordingRelay"),
+        ("protocol.errors", "Refusal", "ServerRefusal"),
+        ("protocol.schemas", "WorkflowOutput", "WireOutput"),
+        ("runs.record", "Lost", "UnstoredValue"),
+    ],
+)
+def test_an_earlier_class_name_warns_and_gives_the_class(
+    module: str, earlier: str, now: str
+) -> None:
+    home = importlib.import_module(f"ajet_swarm.{module}")
+    with pytest.warns(DeprecationWarning, match=f"{earlier} is now {now}"):
+        assert getattr(home, earlier) is getattr(home, now)
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        home.nothing  # noqa: B018  the access is the test

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from console.models.ballot import Ballot, Vote, seed, shown_order
 from console.models.rate_queue import LOOK_FIRST, RateQueue
+from console.text.lines import line_width
 from console.views.candidate import body, head
-from console.views.group import line_width
 from console.views.rating import bar_pieces, clock_line, last_vote_line, rate_cards, title_line
 from core.state import Candidate, Rating, State
 from tests.support.console import NOW, group_events, state_of

@@ -20,7 +20,7 @@ from mock.user_requests import MockOptions
         (["--updates", "0"], "--updates cannot be 0"),
         (["--held-out", "1.5"], "--held-out cannot be 1.5"),
         (["--rate", "1", "--pace", "2"], "exclude each other"),
-        (["--columns", "qury=x"], "did you mean `query`"),
+        (["--columns", "qury=x"], "Did you mean `query`"),
         (["gone.csv"], "there is no dataset `gone.csv`"),
         (["--target", "opencod"], "no such target. Did you mean `opencode` or `openclaw`"),
         (["--target", "gone.yaml"], "there is no such target"),
@@ -89,7 +89,7 @@ def test_a_target_is_looked_at_before_anything_is_started(tmp_path: Path) -> Non
         check_target(fine)
     bad = tmp_path / "bad.yaml"
     bad.write_text("kind: command\ncomand: x\n")
-    with pytest.raises(UsageError, match="did you mean `command`"):
+    with pytest.raises(UsageError, match="Did you mean `command`"):
         check_target(str(bad))
 
 

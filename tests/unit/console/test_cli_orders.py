@@ -18,8 +18,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from console.backend.rater import keep_name
 from console.cli import main
+from console.session.rater_name import keep_name
 from core.control_payloads import JobInfo
 from core.runtime.home import Home, Role
 from core.runtime.sockets import bind

@@ -171,7 +171,7 @@ async def test_only_events_of_groups_that_fit() -> None:
 
 
 def test_an_event_that_does_not_exist_is_wrong_use() -> None:
-    with pytest.raises(UsageError, match="Did you mean group_closed"):
+    with pytest.raises(UsageError, match="Did you mean `group_closed`"):
         Wanted(None, ["group_close"], None)
     with pytest.raises(UsageError, match="no field"):
         Wanted("nonsense<3", (), None)

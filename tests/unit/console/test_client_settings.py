@@ -14,8 +14,8 @@ import pytest
 import yaml
 
 from console.cli import main
-from console.cli.clients.forms import ANY_KEY, DEFAULT_BASE, OWN_KEY, Client, fill, markdown
-from console.cli.clients.settings import CLIENTS, find
+from console.clients.catalog import CLIENTS, find
+from console.clients.snippets import ANY_KEY, DEFAULT_BASE, OWN_KEY, Client, fill, markdown
 
 GUIDE = (Path(__file__).parents[3] / "docs/guide/clients.md").read_text(encoding="utf-8")
 NAMES = [one.name for one in CLIENTS]
@@ -177,7 +177,7 @@ def test_the_names_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]
 
 def test_the_command_needs_no_server_code() -> None:
     look = (
-        "import sys, console.cli.clients.command; "
+        "import sys, console.cli.clients; "
         "sys.exit(any(name in sys.modules for name in ('fastapi', 'aiohttp', 'textual', 'httpx')))"
     )
     assert subprocess.run([sys.executable, "-c", look], check=False).returncode == 0

@@ -5,8 +5,8 @@ import time
 import pytest
 
 from console.text.code_tones import CAP, CODE, LONGEST, code_rows
+from console.text.lines import line_width
 from console.text.markdown import markdown_lines
-from console.views.group import line_width
 from tests.support.groups import HOSTILE_TEXTS, text_of
 
 PYTHON = ("def blue(wave: float) -> float:", '    """A share."""  # of light', "    return 1.0")

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from console.models.group_rows import RowModel
 from console.session.filter_completion import complete
 from console.session.filters import FilterError, parse
-from console.views.group import columns_for, line_width, row_line
+from console.text.lines import line_width
+from console.views.group import columns_for, row_line
 from tests.support.console import NOW
 from tests.support.groups import HOSTILE_TEXTS, group, text_of
 from tests.support.stopwatch import slowness

@@ -11,8 +11,8 @@ import pytest
 from console.cli.rewards import command
 from console.models.alerts import way_of
 from console.models.reward_figures import figures
+from console.text.lines import line_width
 from console.views.events import told as event_told
-from console.views.group import line_width
 from console.views.judges import figures_of, judge_head, judge_lines, judges_data
 from console.views.rewards.fault import last_fault
 from console.views.rewards.table import head_lines

@@ -3,7 +3,7 @@
 import pytest
 
 from console.models.preview import read_preview
-from console.views.group import line_width
+from console.text.lines import line_width
 from console.views.mock import rate, result_line, seconds_left, summary_lines
 from core.state import Mock, MockRow
 from tests.support.console import HOSTILE, NOW

@@ -2,7 +2,7 @@
 
 from console.models.ballot import Ballot
 from console.models.rate_progress import RatingProgress
-from console.views.group import line_width
+from console.text.lines import line_width
 from console.views.rate_aside import guideline_lines, reference_lines, session_lines
 from core.events import GroupRated
 from core.state import Group

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import pytest
 
 from console.models.reward_figures import Digest, digest
-from console.views.group import line_width
+from console.text.lines import line_width
+from console.text.sections import Room
 from console.views.rewards.bars import TONES, bar_lines
 from console.views.rewards.charts import answers, by_rank, extremes, over_groups, spread
-from console.widgets.section import Room
 from core.events import Part
 from core.state import State
 from tests.support.console import HOSTILE

@@ -16,7 +16,7 @@ from console.models.reward_figures import (
     reward_of,
     spread_of,
 )
-from console.views.group import line_width
+from console.text.lines import line_width
 from console.views.rewards.fault import fault_lines, last_fault
 from console.views.rewards.part import saying_lines, sayings
 from console.views.rewards.table import (

@@ -12,7 +12,8 @@ import pytest
 import pytest_asyncio
 
 from console.backend.launch import role_args
-from console.backend.supervisor import ROTATE_BYTES, ChildFailed, ChildState, Supervisor, exit_text
+from console.backend.supervisor import ROTATE_BYTES, ChildFailed, ChildState, Supervisor
+from console.text.causes import exit_text
 from core.runtime.home import Home
 from core.settings import load
 

@@ -4,21 +4,20 @@ from typing import Any
 
 import pytest
 
-from console.text.format import UNKNOWN
-from console.views.events import told
-from console.views.group import (
-    Line,
+from console.models.group_obstacles import vote_refusal
+from console.session.group_facts import (
     advantages,
     answered,
     best_of,
-    columns_for,
-    header_line,
     known_rewards,
     rated_best,
-    row_line,
     verdict,
 )
-from console.views.group_detail import Sight, header_lines, vote_refusal
+from console.text.format import UNKNOWN
+from console.text.lines import Line
+from console.views.events import told
+from console.views.group import columns_for, header_line, row_line
+from console.views.group_detail import Sight, header_lines
 from core.events import GroupLost, ScoringAbstained
 from core.state import Candidate, Rating
 from tests.support.console import NOW, group_events, state_of

@@ -36,9 +36,9 @@ def test_no_file_is_no_error(tmp_path: Path) -> None:
         ("swarm_url: nowhere\n", "is no URL of a swarm server"),
         (
             "proxy:\n  repeats: 2\nproxy:\n  port: 1\n",
-            "config.yaml:3: `proxy` stands here twice, first in line 1",
+            "config.yaml:3: `proxy` is defined twice, first on line 1",
         ),
-        ("proxy:\n  port: 2\n  port: 1\n", "config.yaml:3: `port` stands here twice"),
+        ("proxy:\n  port: 2\n  port: 1\n", "config.yaml:3: `proxy.port` is defined twice"),
         ("proxy: {port: yes}\n", "`proxy.port` is invalid"),
     ],
 )

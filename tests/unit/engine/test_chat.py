@@ -11,8 +11,8 @@ import pytest
 
 from engine.interface import Completion, ToolCall, UnknownTokenError
 from engine.llm.chat import ChatRequest
-from engine.server.episode_keys import Key, make_key, parse_key
-from engine.server.lifecycle import Refused
+from engine.server.episode_keys import EpisodeKey, make_key, parse_key
+from engine.server.lifecycle import EngineError
 from tests.support.engine_client import driving, wait_for
 
 
@@ -26,9 +26,9 @@ NAMES = {"agent_name": "a", "target_tag": "t", "episode_uuid": "u"}
 @pytest.mark.parametrize("prefix", ["", "Bearer ", "bearer "])
 def test_a_key_is_read_back(prefix: str) -> None:
     key = parse_key(prefix + make_key("some-uuid", "embedded://secret"))
-    assert key == Key("some-uuid", "embedded://secret")
-    assert key.opens("embedded://secret")
-    assert not key.opens("embedded://other")
+    assert key == EpisodeKey("some-uuid", "embedded://secret")
+    assert key.matches("embedded://secret")
+    assert not key.matches("embedded://other")
 
 
 def test_a_key_has_the_parts_clients_read() -> None:
@@ -59,7 +59,7 @@ def test_a_key_has_the_parts_clients_read() -> None:
     ],
 )
 def test_bad_keys(header: str | None, text: str) -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(EngineError) as refused:
         parse_key(header)
     assert refused.value.status == 401
     assert str(refused.value).startswith(text)
@@ -115,7 +115,7 @@ async def test_tool_calls() -> None:
     async with driving() as d:
         await d.start()
         episode = await d.claim()
-        policy = d.engine.backend.policy
+        policy = d.engine.policy_holder.policy
         assert policy is not None
 
         async def call_a_tool(*_: object) -> Completion:

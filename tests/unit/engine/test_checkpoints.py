@@ -11,20 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from engine.interface import SaveError
+from engine.interface import CheckpointError, NoCheckpointError, SaveError, WeightsError
 from engine.policy import weights
-from engine.policy.weights import State, WeightStore
+from engine.policy.weights import WeightStore
 from engine.storage import checkpoints
 from engine.storage.checkpoint_store import CheckpointStore
-from engine.storage.checkpoints import (
-    CheckpointError,
-    NoCheckpointError,
-    OtherBaseError,
-    WeightsError,
-    listed,
-    parts,
-    prune,
-)
+from engine.storage.checkpoints import OtherBaseError, file_parts, list_checkpoints, prune
+from engine.training.state import State
 
 DIGEST = "b" * 64
 SIZE = 4
@@ -40,7 +33,7 @@ def store(tmp_path: Path) -> Iterator[CheckpointStore]:
 def _save(store: CheckpointStore, name: str, step: int, base: str = DIGEST) -> None:
     header = {"base": base, "step": step, "t": step, "size": SIZE}
     array = memoryview(step.to_bytes(4, "little") * SIZE)
-    store.write(name, parts(header, [array] * 3), f"global step {step}")
+    store.write(name, file_parts(header, [array] * 3), f"global step {step}")
 
 
 def _step(store: CheckpointStore, name: str = "latest") -> int:
@@ -50,14 +43,14 @@ def _step(store: CheckpointStore, name: str = "latest") -> int:
 
 
 def _names(directory: Path) -> list[str]:
-    return [facts.name for facts in listed(directory)]
+    return [facts.name for facts in list_checkpoints(directory)]
 
 
 def test_names_are_listed_newest_first_with_their_facts(store: CheckpointStore) -> None:
     for step in (1, 2, 3):
         _save(store, f"step-{step:06d}", step)
     _save(store, "latest", 4)
-    found = listed(store.directory)
+    found = list_checkpoints(store.directory)
     assert [facts.name for facts in found] == [
         "latest", "step-000003", "step-000002", "step-000001",
     ]  # fmt: skip
@@ -69,7 +62,7 @@ def test_names_are_listed_newest_first_with_their_facts(store: CheckpointStore) 
 
 
 def test_an_empty_or_missing_directory_has_none(tmp_path: Path) -> None:
-    assert listed(tmp_path) == listed(tmp_path / "missing") == []
+    assert list_checkpoints(tmp_path) == list_checkpoints(tmp_path / "missing") == []
 
 
 def test_saving_under_a_name_again_replaces_it_and_touches_nothing_else(
@@ -169,7 +162,7 @@ def test_a_damaged_checkpoint_is_named_and_a_good_one_offered(
         store.restore("s4", DIGEST)
     assert _step(store) == 9
     if damage != "flip":
-        facts = next(facts for facts in listed(store.directory) if facts.name == "s4")
+        facts = next(facts for facts in list_checkpoints(store.directory) if facts.name == "s4")
         assert (facts.damaged, facts.step) == (True, -1)
 
 
@@ -177,13 +170,13 @@ def test_another_base_is_told(store: CheckpointStore) -> None:
     _save(store, "old", 1, base="c" * 64)
     with pytest.raises(OtherBaseError, match="other base weights"):
         store.restore("old", DIGEST)
-    assert checkpoints.offer(store.directory, DIGEST) is None
+    assert checkpoints.newest_usable(store.directory, DIGEST) is None
 
 
 def test_nonsense_in_the_directory_is_listed_as_damaged(store: CheckpointStore) -> None:
     for name, text in {"a": b"", "b": b"x" * 100, "c": b"AJETPOL1" + bytes(40) + b"[]"}.items():
         store.path(name).write_bytes(text)
-    assert {(facts.name, facts.damaged) for facts in listed(store.directory)} == {
+    assert {(facts.name, facts.damaged) for facts in list_checkpoints(store.directory)} == {
         ("a", True), ("b", True), ("c", True),
     }  # fmt: skip
 
@@ -247,7 +240,7 @@ while True:
     step += 1
     header = {"base": "b" * 64, "step": step, "t": step, "size": 500_000}
     for name in ("latest", "named"):
-        store.write(name, checkpoints.parts(header, arrays), "it")
+        store.write(name, checkpoints.file_parts(header, arrays), "it")
         print(name, step, flush=True)
     if step % 3 == 0:
         store.restore("named", "b" * 64)

@@ -35,7 +35,7 @@ def test_no_question_has_two_different_answers() -> None:
             assert seen.setdefault(question, entry.full) == entry.full
 
 
-def _right(asked: families.Asked) -> bool:
+def _right(asked: families.QuestionAnswer) -> bool:
     a, sign, b = asked.expression.split()
     value = {"+": int(a) + int(b), "-": int(a) - int(b), "*": int(a) * int(b)}[sign]
     return asked.short == f"{value}."

@@ -12,9 +12,9 @@ from ajet_swarm.protocol.job import EXPERIMENT, default_job, get, hand_job
 from core.runtime.home import Home
 from engine.app import create_app
 from engine.main import EngineOptions, make_engine, tiny_policy
-from engine.policy.saved import TinyKeeper
+from engine.policy.saved import TinyCheckpoints
 from engine.routes import extensions
-from engine.storage.experiments import FOLDER, Experiments, folder_of
+from engine.storage.experiments import FOLDER, Experiments, experiment_folder
 from tests.support.engine_client import Driver, driving
 from tests.support.served import served
 
@@ -24,7 +24,7 @@ BATCH = {"batch": 1, "repeat": 2}
 
 @pytest.fixture
 async def driver(tmp_path: Path) -> AsyncIterator[Driver]:
-    kept = Experiments(tmp_path, TinyKeeper)
+    kept = Experiments(tmp_path, TinyCheckpoints)
     async with driving(tiny_policy(kept), experiments=kept) as made:
         yield made
 
@@ -89,7 +89,7 @@ async def test_a_job_is_checked_against_the_saved_step_of_its_experiment(driver:
 
 
 async def test_a_reset_at_the_next_start_leaves_all_steps_to_train(tmp_path: Path) -> None:
-    kept = Experiments(tmp_path, TinyKeeper)
+    kept = Experiments(tmp_path, TinyCheckpoints)
     async with driving(tiny_policy(kept), experiments=kept) as driver:
         await _trained(driver, "x", 1)
     async with driving(tiny_policy(kept), experiments=kept, reset=True) as driver:
@@ -122,14 +122,14 @@ async def test_the_same_job_again_keeps_what_is_known(driver: Driver) -> None:
 
 
 async def test_a_job_is_not_taken_while_checkpoints_are_changed(driver: Driver) -> None:
-    driver.engine.backend.resetting = True
+    driver.engine.policy_holder.resetting = True
     answer = await driver.post("/sync_train_config", yaml_as_string="{}")
     assert (answer.status_code, driver.engine.job) == (400, None)
     assert "being reset or replaced" in answer.json()["detail"]
 
 
 async def test_a_faithful_engine_chooses_the_experiment_at_the_start(tmp_path: Path) -> None:
-    kept = Experiments(tmp_path, TinyKeeper)
+    kept = Experiments(tmp_path, TinyCheckpoints)
     async with driving(tiny_policy(kept), experiments=kept, faithful=True) as driver:
         await driver.start(**BATCH, experiment_name="x")
         await driver.until("ROLLING", 1)
@@ -146,16 +146,16 @@ async def test_the_folder_is_that_of_the_options(home: Home) -> None:
 
 def test_the_default_experiment_is_kept_at_the_root() -> None:
     jobs = (default_job(), hand_job())
-    assert [folder_of(ROOT, get(job, EXPERIMENT)) for job in jobs] == [ROOT, ROOT]
+    assert [experiment_folder(ROOT, get(job, EXPERIMENT)) for job in jobs] == [ROOT, ROOT]
     assert AgentJetJob().experiment_name == "read_yaml_name"  # read as none
-    assert folder_of(ROOT, "") == ROOT
+    assert experiment_folder(ROOT, "") == ROOT
 
 
 @pytest.mark.parametrize(
     "name", ["..", ".", "/etc/passwd", "a/b", "x" * 500, "", "x\0y", "con.", "Ü", "\ud800", "-a"]
 )
 def test_a_folder_stays_below_the_root(name: str) -> None:
-    folder = folder_of(ROOT, name)
+    folder = experiment_folder(ROOT, name)
     assert folder == ROOT or folder.parent == ROOT / FOLDER
     assert folder.name not in (".", "..")
     assert len(folder.name) <= 64
@@ -164,5 +164,5 @@ def test_a_folder_stays_below_the_root(name: str) -> None:
 
 def test_no_two_names_share_a_folder() -> None:
     names = ["x", "X", "a/b", "a-b", "a b", "Ä", "Ö", "x" * 60, "x" * 61, "a.", "a"]
-    folders = {str(folder_of(ROOT, name)).lower() for name in names}
+    folders = {str(experiment_folder(ROOT, name)).lower() for name in names}
     assert len(folders) == len(names)

@@ -126,7 +126,7 @@ async def test_nobody_asks_for_the_owner() -> None:
 async def test_stop_blocks_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     stood: list[float] = []
     monkeypatch.setattr(lifecycle, "STOP_BLOCKS_SECONDS", 1.5)
-    monkeypatch.setattr(lifecycle, "stand_still", stood.append)
+    monkeypatch.setattr(lifecycle, "block_event_loop", stood.append)
     async with faithfully() as d:
         await d.post("/stop_engine")
         assert stood == [], "nothing runs"

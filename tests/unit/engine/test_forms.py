@@ -73,7 +73,7 @@ async def test_a_stream_that_breaks_has_no_end(path: str) -> None:
     async with driving() as d:
         await d.start()
         episode = await d.claim()
-        policy = d.engine.backend.policy
+        policy = d.engine.policy_holder.policy
         assert policy is not None
 
         async def sample(prompt: Any, params: Any, on_text: Any = None) -> Completion:
@@ -119,7 +119,7 @@ async def test_an_episode_that_goes_ends_its_stream(path: str) -> None:
     async with driving() as d:
         await d.start()
         episode = await d.claim()
-        policy = d.engine.backend.policy
+        policy = d.engine.policy_holder.policy
         assert policy is not None
         going = asyncio.Event()
 

@@ -12,11 +12,11 @@ from engine.interface import Completion, Hyperparameters, SamplingParams, TrainS
 from engine.policy import weights
 from engine.policy.chat_template import render
 from engine.policy.sampler import Request, Sampler
-from engine.policy.weights import State
 from engine.tokenizer import Tokenizer
 from engine.training import grpo
 from engine.training.grpo import Learner, advantages
 from engine.training.model import log_softmax, logits_only
+from engine.training.state import State
 
 TOKENIZER = Tokenizer.shipped()
 BASE = weights.shipped()

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from engine.interface import Hyperparameters, TrainSample
-from engine.policy.weights import State
 from engine.training.grpo import Learner
 from engine.training.model import Array, Config, Params, log_softmax, logits_only
 from engine.training.objective import advantages, token_loss
 from engine.training.optimizer import Adam
+from engine.training.state import State
 
 SMALL = Config(vocab=264, width=16, layers=3, heads=2, hidden=12, context=32, blocked=(3, 261))
 FIELD = Hyperparameters(kl_form="k3", advantage="standard", frozen=0, kl=0.3)

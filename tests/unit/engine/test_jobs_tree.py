@@ -243,7 +243,7 @@ def test_the_tree_as_it_stands_means_the_embedded_recipe() -> None:
     (line,) = job.notes
     for named in ("optim.lr 1e-06", "kl_loss_coef 0.002", "ppo_epochs 1", "optim.grad_clip 20"):
         assert f"ajet.trainer_common.{named}" in line
-    assert job.told("tiny", 192) == [
+    assert job.override_notes("tiny", 192) == [
         "ajet.model.path: 'Qwen/Qwen2.5-7B-Instruct' is not loaded here, tiny is trained"
     ]
 

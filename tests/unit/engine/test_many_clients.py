@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from engine.llm.calls import Calls
+from engine.llm.calls import CallStarter
 from engine.llm.chat import ChatRequest
 from engine.server.episode_keys import parse_key
-from engine.server.episodes import Episodes
+from engine.server.episodes import EpisodeService
 from tests.support.engine_client import Driver, driving, wait_for
 
 CLIENTS, HELD = 64, 8
@@ -71,7 +71,7 @@ async def whole_batch(d: Driver, step: int, sent: Counter[tuple[str, str, float]
     await finish(names[-1])
 
 
-async def one_episode(d: Driver, episodes: Episodes, calls: Calls, number: int) -> None:
+async def one_episode(d: Driver, episodes: EpisodeService, calls: CallStarter, number: int) -> None:
     """Through the engine without HTTP, whose libraries keep things of their own."""
 
     async def stay() -> None:
@@ -98,7 +98,7 @@ async def grown(episodes_each: int, rounds: int) -> list[int]:
     used = []
     async with driving() as d:
         await d.start("episodes", batch=1, repeat=1)
-        episodes, calls = Episodes(d.engine), Calls(d.engine)
+        episodes, calls = EpisodeService(d.engine), CallStarter(d.engine)
         tracemalloc.start()
         try:
             for turn in range(rounds):

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from engine.interface import Completion
-from engine.llm.chat import ChatAnswer
-from engine.llm.messages import MessagesAnswer, MessagesRequest
-from engine.server.lifecycle import Refused
+from engine.llm.chat import ChatEncoder
+from engine.llm.messages import MessagesEncoder, MessagesRequest
+from engine.server.lifecycle import EngineError
 from tests.support.engine_client import driving
 from tests.support.llm_forms import ASK_MESSAGES, bearer, draw_a_call, read
 
@@ -94,7 +94,7 @@ def test_messages_tool_choice(choice: Any, names: list[str]) -> None:
 
 def test_messages_with_nothing_to_answer() -> None:
     image = {"role": "user", "content": [{"type": "image", "source": {}}]}
-    with pytest.raises(Refused, match="messages"):
+    with pytest.raises(EngineError, match="messages"):
         MessagesRequest.model_validate({"messages": [image]}).chat()
 
 
@@ -165,7 +165,7 @@ async def test_a_tool_use(text: str, arguments: str, read_as: Any) -> None:
 @pytest.mark.parametrize("form", ["chat", "messages"])
 def test_the_stop_text_is_named(form: str) -> None:
     drawn = Completion("so far", (1,), (2,), (-1.0,), "stop", stop_reason="END")
-    answer = ChatAnswer("m", None) if form == "chat" else MessagesAnswer("m", None)
+    answer = ChatEncoder("m", None) if form == "chat" else MessagesEncoder("m", None)
     whole = answer.whole(drawn)
     told = json.loads(answer.closing(drawn, whole).split(b"data: ")[-2].split(b"\n")[0])
     if form == "chat":

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from engine.policy import weights
-from engine.policy.kv_cache import Cache
+from engine.policy.kv_cache import KVCache
 from engine.training.backward import backward
 from engine.training.model import BLOCKED, Config, Params, forward, log_softmax, logits_only
 from engine.training.packing import Sample, pack
@@ -51,7 +51,7 @@ def test_cached_logits_equal_the_full_forward_pass_to_the_end_of_the_window() ->
     rng = np.random.default_rng(2)
     prompts = [rng.integers(0, 1024, 300), rng.integers(0, 1024, 7)]
     added = rng.integers(0, 1024, (2, 12))
-    cache = Cache(params, 2)
+    cache = KVCache(params, 2)
     for row, prompt in enumerate(prompts):
         full = logits_only(params, prompt[None], np.array([len(prompt) - 1]))
         np.testing.assert_allclose(cache.prefill(prompt, row), full[0], atol=1e-4)

@@ -7,14 +7,14 @@ import numpy as np
 from engine import pretrain
 from engine.corpus import Corpus
 from engine.policy.weights import CONFIG
-from engine.pretrain import Feed, Trainer
+from engine.pretrain import Pretrainer, ShardFeed
 from engine.tokenizer import Tokenizer
 from engine.training.model import Params
 from engine.training.optimizer import BLOCK, Adam
 
 
-def _feed(seed: int) -> Feed:
-    return Feed(Tokenizer.shipped(), Corpus(seed), Random(seed))
+def _feed(seed: int) -> ShardFeed:
+    return ShardFeed(Tokenizer.shipped(), Corpus(seed), Random(seed))
 
 
 def test_steps_are_of_a_like_size_with_little_padding() -> None:
@@ -38,7 +38,7 @@ def test_equal_seeds_give_equal_steps() -> None:
 
 
 def test_a_few_steps_lower_the_loss() -> None:
-    trainer = Trainer(Params.initial(CONFIG, 0), 1000)
+    trainer = Pretrainer(Params.initial(CONFIG, 0), 1000)
     shards = _feed(3).next()
     try:
         losses = [trainer.step(20, shards) for _ in range(6)]

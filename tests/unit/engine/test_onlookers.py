@@ -6,34 +6,34 @@ import pytest
 
 from engine.server import poll_aid
 from engine.server.job import ALL_AGREE, ANY_AGREES, ENOUGH_TASKS, Job
-from engine.server.poll_aid import SHOWN_SECONDS, SHOWN_TO_AGREED_SECONDS, Onlookers
+from engine.server.poll_aid import MIN_AGREED_SYNC_SECONDS, MIN_SYNC_SECONDS, PollAid
 from tests.support.engine_client import Clock, Driver, driving, wait_for
 
 
 @pytest.mark.parametrize(
     ("agent", "ago", "method", "seconds"),
     [
-        ("python-httpx/0.28.1", 0.3, ENOUGH_TASKS, SHOWN_SECONDS),
-        ("", 0.3, ENOUGH_TASKS, SHOWN_SECONDS),
-        ("python-httpx/0.28.1", 0.3, ANY_AGREES, SHOWN_TO_AGREED_SECONDS),
-        ("python-httpx/0.28.1", 1.1, ALL_AGREE, SHOWN_TO_AGREED_SECONDS),
+        ("python-httpx/0.28.1", 0.3, ENOUGH_TASKS, MIN_SYNC_SECONDS),
+        ("", 0.3, ENOUGH_TASKS, MIN_SYNC_SECONDS),
+        ("python-httpx/0.28.1", 0.3, ANY_AGREES, MIN_AGREED_SYNC_SECONDS),
+        ("python-httpx/0.28.1", 1.1, ALL_AGREE, MIN_AGREED_SYNC_SECONDS),
         ("python-httpx/0.28.1", 9.0, ALL_AGREE, 0.0),
         ("ajet-console", 0.3, ALL_AGREE, 0.0),
     ],
 )
 def test_shown_to_those_who_look(agent: str, ago: float, method: str, seconds: float) -> None:
     clock = Clock()
-    watched = Onlookers(clock, helped=True)
-    assert watched.shown(Job(method=method)) == 0.0
-    watched.asked(agent)
+    watched = PollAid(clock, enabled=True)
+    assert watched.sync_seconds(Job(method=method)) == 0.0
+    watched.note_poll(agent)
     clock.now += ago
-    assert watched.shown(Job(method=method)) == seconds
+    assert watched.sync_seconds(Job(method=method)) == seconds
 
 
 def test_it_is_longer_than_the_clients_take() -> None:
     """AgentJet's client: a poll every 1.0 s, or 0.33 s, and a look every 5 s after an agreement."""
-    assert SHOWN_SECONDS > 1.0
-    assert SHOWN_TO_AGREED_SECONDS > 5.0 + 0.33
+    assert MIN_SYNC_SECONDS > 1.0
+    assert MIN_AGREED_SYNC_SECONDS > 5.0 + 0.33
 
 
 async def synced(d: Driver) -> float:
@@ -47,7 +47,7 @@ async def synced(d: Driver) -> float:
 
 
 async def test_a_sync_lasts_as_long_as_it_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(poll_aid, "SHOWN_SECONDS", 0.3)
+    monkeypatch.setattr(poll_aid, "MIN_SYNC_SECONDS", 0.3)
     async with driving(show_syncs=True) as d:
         await d.start(batch=1)
         assert await synced(d) < 0.25, "nobody looks"
@@ -57,7 +57,7 @@ async def test_a_sync_lasts_as_long_as_it_is_shown(monkeypatch: pytest.MonkeyPat
 
 
 async def test_a_stop_does_not_wait_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(poll_aid, "SHOWN_SECONDS", 60.0)
+    monkeypatch.setattr(poll_aid, "MIN_SYNC_SECONDS", 60.0)
     async with driving(show_syncs=True) as d:
         await d.start(batch=1)
         assert await d.status() == ("ROLLING", 1)
@@ -71,7 +71,7 @@ async def test_a_stop_does_not_wait_for_it(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 async def test_a_claim_waits_for_the_next_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(poll_aid, "SHOWN_SECONDS", 0.2)
+    monkeypatch.setattr(poll_aid, "MIN_SYNC_SECONDS", 0.2)
     async with driving(show_syncs=True) as d:
         await d.start(batch=1)
         assert await d.status() == ("ROLLING", 1)
@@ -89,7 +89,7 @@ async def test_a_claim_waits_for_the_next_batch(monkeypatch: pytest.MonkeyPatch)
 
 
 async def test_a_claim_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(poll_aid, "SHOWN_SECONDS", 60.0)
+    monkeypatch.setattr(poll_aid, "MIN_SYNC_SECONDS", 60.0)
     monkeypatch.setattr(poll_aid, "CLAIM_PATIENCE", 0.05)
     async with driving(show_syncs=True) as d:
         await d.start(batch=1)

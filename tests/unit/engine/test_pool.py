@@ -3,7 +3,7 @@
 import pytest
 
 from engine.interface import Completion
-from engine.server.batch_rules import is_full, prepare, tally
+from engine.server.batch_rules import build_train_batch, count_batch, is_full
 from engine.server.job import ALL_AGREE, ANY_AGREES, ENOUGH_EPISODES, ENOUGH_NON_DUMMY, Job
 from engine.server.pool import ActiveClients, Episode, Pool
 from tests.support.engine_client import Clock
@@ -102,17 +102,17 @@ def test_enough_tasks_counts_tasks_with_r_episodes(pool: Pool) -> None:
     job = Job(batch_size=2, num_repeat=2)
     finish(pool, "a", 1, 1, 1, 1)
     finish(pool, "b", 1)
-    assert not is_full(job, tally(pool, job), [])
+    assert not is_full(job, count_batch(pool, job), [])
     finish(pool, "b", 1)
-    assert is_full(job, tally(pool, job), [])
+    assert is_full(job, count_batch(pool, job), [])
 
 
 def test_enough_episodes(pool: Pool) -> None:
     job = Job(batch_size=2, num_repeat=2, method=ENOUGH_EPISODES)
     finish(pool, "a", 1, 1, 1)
-    assert not is_full(job, tally(pool, job), [])
+    assert not is_full(job, count_batch(pool, job), [])
     finish(pool, "b", 1)
-    assert is_full(job, tally(pool, job), [])
+    assert is_full(job, count_batch(pool, job), [])
 
 
 def test_non_dummy_tasks_count_and_dummies_are_not_trained(pool: Pool) -> None:
@@ -120,10 +120,10 @@ def test_non_dummy_tasks_count_and_dummies_are_not_trained(pool: Pool) -> None:
     finish(pool, "dummy", 1, 1)
     finish(pool, "a", 1, 0)
     finish(pool, "short", 1)
-    assert not is_full(job, tally(pool, job), [])
+    assert not is_full(job, count_batch(pool, job), [])
     finish(pool, "b", 0.2, 0.3)
-    assert is_full(job, tally(pool, job), [])
-    trained = [sample.task_id for sample in prepare(pool.take(), job).samples]
+    assert is_full(job, count_batch(pool, job), [])
+    trained = [sample.task_id for sample in build_train_batch(pool.take(), job).samples]
     assert trained == ["a", "a", "short", "b", "b"]
 
 
@@ -138,11 +138,11 @@ def test_non_dummy_tasks_count_and_dummies_are_not_trained(pool: Pool) -> None:
 )
 def test_agreement(pool: Pool, votes: list[bool], any_agrees: bool, all_agree: bool) -> None:
     either, every = Job(method=ANY_AGREES), Job(method=ALL_AGREE)
-    assert not is_full(either, tally(pool, either), [True]), "nothing to train on"
-    assert not is_full(every, tally(pool, every), [True]), "nothing to train on"
+    assert not is_full(either, count_batch(pool, either), [True]), "nothing to train on"
+    assert not is_full(every, count_batch(pool, every), [True]), "nothing to train on"
     finish(pool, "a", 1)
-    assert is_full(either, tally(pool, either), votes) is any_agrees
-    assert is_full(every, tally(pool, every), votes) is all_agree
+    assert is_full(either, count_batch(pool, either), votes) is any_agrees
+    assert is_full(every, count_batch(pool, every), votes) is all_agree
 
 
 def test_every_call_of_an_episode_is_a_sample_with_its_reward(pool: Pool) -> None:
@@ -150,7 +150,7 @@ def test_every_call_of_an_episode_is_a_sample_with_its_reward(pool: Pool) -> Non
     episode = claim(pool)
     episode.completions = [answer(1, 2), answer(3), answer()]
     pool.finish(episode, "t", 0.5)
-    samples = prepare(pool.take(), Job()).samples
+    samples = build_train_batch(pool.take(), Job()).samples
     assert [(one.tokens, one.reward, one.task_id) for one in samples] == [
         ((1, 2), 0.5, "t"),
         ((3,), 0.5, "t"),

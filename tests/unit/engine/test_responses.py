@@ -6,7 +6,7 @@ import pytest
 
 from engine.interface import Completion
 from engine.llm.responses import ResponsesRequest
-from engine.server.lifecycle import Refused
+from engine.server.lifecycle import EngineError
 from tests.support.engine_client import driving
 from tests.support.llm_forms import bearer, draw_a_call, read
 
@@ -80,7 +80,7 @@ def test_responses_tool_choice(choice: Any, names: list[str]) -> None:
 
 @pytest.mark.parametrize("nothing", ["", [], [{"type": "reasoning"}], [""]])
 def test_responses_with_nothing_to_answer(nothing: Any) -> None:
-    with pytest.raises(Refused, match="input") as refused:
+    with pytest.raises(EngineError, match="input") as refused:
         ResponsesRequest(input=nothing).chat()
     assert refused.value.status == 400
 
@@ -112,7 +112,7 @@ async def test_a_response() -> None:
 async def test_a_response_that_was_cut() -> None:
     async with driving() as d:
         await d.start()
-        policy = d.engine.backend.policy
+        policy = d.engine.policy_holder.policy
         assert policy is not None
 
         async def sample(prompt: Any, params: Any, on_text: Any = None) -> Completion:

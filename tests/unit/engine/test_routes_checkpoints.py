@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from engine.interface import PolicyBackend, SaveError
-from engine.policy.saved import TinyKeeper
+from engine.policy.saved import TinyCheckpoints
 from engine.policy.tiny import TinyPolicy
 from engine.storage.checkpoint_store import CheckpointStore
 from engine.storage.experiments import Experiments
@@ -25,7 +25,7 @@ async def driver(tmp_path: Path) -> AsyncIterator[Driver]:
     async def factory(reset: bool) -> PolicyBackend:
         return await asyncio.to_thread(TinyPolicy.open, directory, reset)
 
-    async with driving(factory, experiments=Experiments(directory, TinyKeeper)) as made:
+    async with driving(factory, experiments=Experiments(directory, TinyCheckpoints)) as made:
         yield made
 
 
@@ -152,11 +152,11 @@ async def test_the_engine_starts_from_a_named_checkpoint_once(driver: Driver) ->
     await _ok(await driver.post("/ajetc/checkpoints", name="one"))
     await _update(driver, 2)
     await _offline(driver)
-    driver.engine.backend.start_from = "none"
+    driver.engine.policy_holder.start_from = "none"
     answer = (await driver.post("/start_engine")).json()
     assert not answer["success"]
     assert "There is no checkpoint of this name" in await driver.logged()
-    driver.engine.backend.start_from = "one"
+    driver.engine.policy_holder.start_from = "one"
     await driver.start(**BATCH)
     await driver.until("ROLLING", 2)
     await _update(driver, 2)

@@ -42,7 +42,7 @@ async def test_a_conversation_is_as_long_as_in_the_usage_of_its_call() -> None:
             call = await driver.chat(episode, "What is 2 + 3?", **more)
             assert told["count"] == call.json()["usage"]["prompt_tokens"]
             assert len(told["tokens"]) == told["count"]
-            assert told["max_model_len"] == driver.engine.backend.policy.context  # type: ignore[union-attr]
+            assert told["max_model_len"] == driver.engine.policy_holder.policy.context  # type: ignore[union-attr]
             assert told["token_strs"] is None
             assert told["truncated"] is False
         assert (await asked(driver, messages=body["messages"], tools=TOOLS))["count"] > told[

@@ -10,9 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine.interface import WeightsError
 from engine.policy import weights
-from engine.policy.weights import State, WeightsError, WeightStore
+from engine.policy.weights import WeightStore
 from engine.storage.safetensors import SafetensorsError, Tensor, pack, unpack
+from engine.training.state import State
 
 BASE = weights.shipped()
 
@@ -135,7 +137,7 @@ def test_a_policy_survives_export_and_import(tmp_path: Path, half: bool) -> None
     assert (metadata["base"], metadata["step"]) == (BASE.digest, "20")
     assert tensors["0.qkv"].shape == (128, 384)
     assert {tensor.dtype for tensor in tensors.values()} == {"F16" if half else "F32"}
-    assert store.take("back", data, BASE) == 20
+    assert store.import_weights("back", data, BASE) == 20
     store.restore("back", BASE.digest)
     found = store.load(BASE)
     np.testing.assert_allclose(found.params.flat, state.params.flat, atol=2e-3 if half else 0)
@@ -174,7 +176,7 @@ def test_weights_that_do_not_fit_are_refused_with_their_field(
     changed = {**_tensors(), **change}
     data = pack({name: tensor for name, tensor in changed.items() if tensor is not None}, {})
     with pytest.raises(SafetensorsError) as caught:
-        store.take("new", data, BASE)
+        store.import_weights("new", data, BASE)
     assert caught.value.where == field
     assert not store.path("new").exists()
     store.close()
@@ -193,9 +195,9 @@ def test_metadata_that_does_not_fit_is_refused(
 ) -> None:
     store = WeightStore(tmp_path)
     with pytest.raises(SafetensorsError) as caught:
-        store.take("new", pack(_tensors(), metadata), BASE)
+        store.import_weights("new", pack(_tensors(), metadata), BASE)
     assert caught.value.where == field
-    assert store.take("new", pack(_tensors(), {}), BASE) == 0
+    assert store.import_weights("new", pack(_tensors(), {}), BASE) == 0
     with pytest.raises(WeightsError, match="no name"):
-        store.take("latest", pack(_tensors(), {}), BASE)
+        store.import_weights("latest", pack(_tensors(), {}), BASE)
     store.close()

@@ -8,7 +8,7 @@ import pytest
 from engine.interface import Completion, Prompt, SamplingParams
 from engine.policy import weights
 from engine.policy.chat_template import render
-from engine.policy.sampler import Request, Sampler, choose, held_back
+from engine.policy.sampler import Request, Sampler, choose, held_length
 from engine.tokenizer import CALL, END, TAGS, Tokenizer
 from engine.training.model import Params
 
@@ -254,7 +254,7 @@ def test_a_tool_call_is_never_told_as_text() -> None:
 def test_what_may_begin_a_stop_text_is_held_back(
     text: str, stops: tuple[str, ...], held: int
 ) -> None:
-    assert held_back(text, sorted(stops)) == held
+    assert held_length(text, sorted(stops)) == held
 
 
 class Counted(list[str]):
@@ -272,7 +272,7 @@ def test_a_thousand_stop_texts_cost_each_token_a_few_looks(text: str) -> None:
     stops = Counted(sorted("a" * length + "c" for length in range(1, 1_025)))
     told, held = 0, []
     for end in range(1, len(text) + 1):
-        held.append(held_back(text[:end], stops, told))
+        held.append(held_length(text[:end], stops, told))
         told = end - held[-1]
     assert held == [end if text[1] == "a" else end % 2 for end in range(1, len(text) + 1)]
     assert 0 < stops.looks < 30 * len(text)

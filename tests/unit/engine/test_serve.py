@@ -22,7 +22,7 @@ from core.runtime.home import AlreadyRunning, Home, RunInfo, running
 from core.runtime.sockets import PortInUse, bind
 from engine.interface import PolicyBackend
 from engine.main import EngineOptions, make_engine, run, tiny_policy
-from engine.policy.saved import TinyKeeper
+from engine.policy.saved import TinyCheckpoints
 from engine.storage.experiments import Experiments
 from tests.support.engine_client import driving
 from tests.support.fake_policy import Bench
@@ -181,7 +181,7 @@ def test_real_clients_over_a_real_socket(home: Home) -> None:
 
 
 async def test_the_tiny_policy_trains_and_resumes(home: Home) -> None:
-    kept = Experiments(home.engine, TinyKeeper)
+    kept = Experiments(home.engine, TinyCheckpoints)
     async with driving(tiny_policy(kept), experiments=kept) as d:
         await d.start(batch=1, repeat=4)
         for step in (1, 2):
@@ -246,11 +246,15 @@ def test_an_address_of_another_machine() -> None:
 
 def test_options_reach_the_engine(home: Home) -> None:
     plain = make_engine(EngineOptions(home=home))
-    assert (plain.faithful, plain.strict_context, plain.backend.start_from) == (False, False, None)
-    assert plain.backend.keeper is not None
+    assert (plain.faithful, plain.strict_context, plain.policy_holder.start_from) == (
+        False,
+        False,
+        None,
+    )
+    assert plain.policy_holder.checkpoints is not None
     options = EngineOptions(home=home, faithful=True, strict_context=True, start_from="friday")
     other = make_engine(options, Bench().factory)
     assert (other.faithful, other.strict_context) == (True, True)
-    assert (other.backend.start_from, other.backend.keeper) == ("friday", None)
+    assert (other.policy_holder.start_from, other.policy_holder.checkpoints) == ("friday", None)
     assert other.experiments is not None
     assert other.experiments.folder == home.engine

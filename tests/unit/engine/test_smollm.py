@@ -10,18 +10,26 @@ import numpy as np
 import pytest
 
 from ajet_swarm.common.tasks import Tasks
-from engine.interface import Completion, Hyperparameters, Prompt, SamplingParams, TrainSample
-from engine.policy.kv_cache import Cache
+from engine.interface import (
+    Completion,
+    Hyperparameters,
+    Prompt,
+    SamplingParams,
+    TrainSample,
+    WeightsError,
+)
+from engine.policy.kv_cache import KVCache
 from engine.policy.sampler import Request, Sampler
-from engine.policy.saved import Keeper
+from engine.policy.saved import SavedCheckpoints
 from engine.policy.smollm import CONTEXT, SmolPolicy, load
-from engine.policy.weights import State, WeightsError, WeightStore
+from engine.policy.weights import WeightStore
 from engine.storage import safetensors
 from engine.storage.gguf import GgufError
-from engine.training.frozen_prefix import Trunk
+from engine.training.frozen_prefix import FrozenPrefixCache
 from engine.training.grpo import Learner
-from engine.training.model import Array, Params, enter, log_softmax, logits_only
+from engine.training.model import Array, Params, frozen_forward, log_softmax, logits_only
 from engine.training.optimizer import Adam
+from engine.training.state import State
 from tests.support.small_gguf import LAYERS, Small, logits, make
 
 HYPER = Hyperparameters(lr=5e-3)
@@ -93,7 +101,7 @@ def test_the_forward_pass_is_that_of_the_family(small: Small, base: Params) -> N
 
 
 def test_a_token_at_a_time_gives_the_same(base: Params) -> None:
-    cache = Cache(base, 8)
+    cache = KVCache(base, 8)
     prompts = [_ids(9, 2), _ids(4, 3)]
     added = np.array([_ids(5, 4), _ids(5, 5)])
     assert cache.reserve(2, 14)
@@ -109,19 +117,19 @@ def test_a_token_at_a_time_gives_the_same(base: Params) -> None:
             full = logits_only(base, whole, np.array([whole.shape[1] - 1]))
             np.testing.assert_allclose(found[row], full[0], rtol=1e-3, atol=1e-3)
             entered = cache.entering(row, whole.shape[1])
-            np.testing.assert_allclose(entered, enter(base, whole), rtol=1e-3, atol=1e-4)
+            np.testing.assert_allclose(entered, frozen_forward(base, whole), rtol=1e-3, atol=1e-4)
     cache.close()
 
 
 def test_the_memory_of_answers_is_bounded(base: Params) -> None:
-    cache = Cache(base, 32)
+    cache = KVCache(base, 32)
     assert cache.reserve(1, CONTEXT)
     assert cache.reserve(8, CONTEXT)
     assert not cache.reserve(9, CONTEXT)
     assert cache.reserve(32, 512)
     assert not cache.reserve(33, 512)
     cache.close()
-    sampler = Sampler(base, _Letters(), trunk=Trunk())
+    sampler = Sampler(base, _Letters(), trunk=FrozenPrefixCache())
     long = [Request(Prompt((3, 4, 5)), SamplingParams(max_tokens=3000, seed=i)) for i in range(11)]
     for request in long:
         sampler.add(request)
@@ -185,7 +193,7 @@ def test_the_gradient_of_the_trained_part_equals_finite_differences(base: Params
 def test_what_the_sampler_read_saves_the_trunk_of_the_update(
     base: Params, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    trunk = Trunk()
+    trunk = FrozenPrefixCache()
     sampler = Sampler(base, _Letters(), trunk=trunk)
     requests = [
         Request(Prompt(tuple(_ids(5 + i % 2, 1))), SamplingParams(max_tokens=9, seed=i))
@@ -202,11 +210,11 @@ def test_what_the_sampler_read_saves_the_trunk_of_the_update(
 
     def counted(params: Params, tokens: Array) -> Array:
         computed.append(len(tokens))
-        return enter(params, tokens)
+        return frozen_forward(params, tokens)
 
-    monkeypatch.setattr("engine.training.frozen_prefix.enter", counted)
+    monkeypatch.setattr("engine.training.frozen_prefix.frozen_forward", counted)
     state = State(base.copy(), Adam(base.flat.size))
-    for held in (trunk, Trunk(0)):
+    for held in (trunk, FrozenPrefixCache(0)):
         learner = Learner(state, base, held)
         try:
             gradients.append(learner.gradient(_batch(done), HYPER)[1])
@@ -220,7 +228,7 @@ def test_what_the_sampler_read_saves_the_trunk_of_the_update(
 
 
 def test_the_trunk_forgets_the_oldest() -> None:
-    trunk, rows = Trunk(3 * 64 * 4), np.ones((1, 64), np.float32)
+    trunk, rows = FrozenPrefixCache(3 * 64 * 4), np.ones((1, 64), np.float32)
     for i in range(5):
         trunk.keep((i, i), rows)
     trunk.keep((4, 4), rows)
@@ -268,8 +276,8 @@ async def test_the_trained_part_is_saved_resumed_named_and_reset(
     assert [d.logprobs for d in await _group(second)] == [d.logprobs for d in fresh]
     await second.close()
 
-    keeper = Keeper(kept, lambda: load(small.path, small.digest).base)
-    assert {facts.name for facts in keeper.listed()} == {"one", "before-reset"}
+    keeper = SavedCheckpoints(kept, lambda: load(small.path, small.digest).base)
+    assert {facts.name for facts in keeper.list_all()} == {"one", "before-reset"}
     keeper.restore("one")
     third = SmolPolicy.open(small.path, kept, digest=small.digest)
     assert third.step == 1
@@ -283,13 +291,13 @@ async def test_the_trained_part_goes_out_and_in_as_safetensors(
     await policy.train(_batch(await _group(policy)), HYPER)
     answers = await _group(policy)
     await policy.close()
-    keeper = Keeper(tmp_path / "kept", lambda: load(small.path, small.digest).base)
+    keeper = SavedCheckpoints(tmp_path / "kept", lambda: load(small.path, small.digest).base)
     data = keeper.export("latest")
     tensors, facts = safetensors.unpack(data)
     assert tuple(tensors) == base.names()
     assert facts["base"] == small.digest
-    other = Keeper(tmp_path / "other", lambda: load(small.path, small.digest).base)
-    other.take("theirs", data)
+    other = SavedCheckpoints(tmp_path / "other", lambda: load(small.path, small.digest).base)
+    other.import_weights("theirs", data)
     other.restore("theirs")
     taken = SmolPolicy.open(small.path, tmp_path / "other", digest=small.digest)
     assert taken.step == 1

@@ -96,7 +96,7 @@ def test_the_engine_is_made_for_the_model_it_is_asked_for(tmp_path: Path) -> Non
     assert (tiny.temperature, smol.temperature) == (1.0, 0.7)
     folders = [one.experiments.folder for one in (tiny, smol) if one.experiments is not None]
     assert folders == [home.engine, home.engine / "smollm2"]
-    keeper = smol.backend.keeper
+    keeper = smol.policy_holder.checkpoints
     assert keeper is not None
     assert keeper.step() == 0
 

@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.interface import Completion
-from engine.policy.smollm_text import DEFAULT_SYSTEM, ChatText
-from engine.server.timelines import mend
+from engine.policy.smollm_text import DEFAULT_SYSTEM, SmolTextCodec
+from engine.server.timelines import repair_prompt
 from tests.support.small_gguf import LETTERS, MERGES, TAGS, vocabulary
 
 WORDS = vocabulary()
-TEXT = ChatText("small", WORDS, MERGES, range(len(TAGS)), {})
+TEXT = SmolTextCodec("small", WORDS, MERGES, range(len(TAGS)), {})
 
 
 def _pieces(text: str) -> list[str]:
@@ -43,13 +43,13 @@ def test_merges_go_first_to_last_and_not_over_words() -> None:
 
 def test_digits_are_single_tokens() -> None:
     assert _pieces("1024") == ["1", "0", "2", "4"]
-    joined = ChatText("x", [*WORDS, "10", "½"], [*MERGES, "1 0"], range(3), {})
+    joined = SmolTextCodec("x", [*WORDS, "10", "½"], [*MERGES, "1 0"], range(3), {})
     assert [joined.decode([i]) for i in joined.encode("10")] == ["1", "0"]
 
 
 def test_bytes_without_a_token_read_as_question_marks() -> None:
     words = [word for word in WORDS if word != LETTERS[0xF4]]
-    text = ChatText("x", words, MERGES, range(3), {})
+    text = SmolTextCodec("x", words, MERGES, range(3), {})
     assert text.decode(text.encode("a\U00100000b"))[:2] == "a?"
     assert TEXT.decode(TEXT.encode("a\ud800b")) == "a?b"
 
@@ -61,9 +61,9 @@ def test_a_long_run_takes_no_longer_than_its_length() -> None:
 
 def test_a_vocabulary_of_another_kind_is_refused() -> None:
     with pytest.raises(ValueError, match="another kind"):
-        ChatText("x", WORDS[3:], MERGES, (), {})
+        SmolTextCodec("x", WORDS[3:], MERGES, (), {})
     with pytest.raises(ValueError, match="'a bb'"):
-        ChatText("x", WORDS, ["a bb"], (), {})
+        SmolTextCodec("x", WORDS, ["a bb"], (), {})
 
 
 def _written(
@@ -71,7 +71,7 @@ def _written(
 ) -> str:
     prompt = TEXT.render(messages, tools, 50, 2048)
     assert not prompt.truncated
-    return "".join(TEXT.spell(prompt.tokens))
+    return "".join(TEXT.token_texts(prompt.tokens))
 
 
 def test_a_conversation_is_written_as_the_model_was_taught() -> None:
@@ -118,7 +118,7 @@ def test_a_prompt_always_leaves_room(turns: list[tuple[str, str]], limit: int) -
     messages = [{"role": role, "content": text} for role, text in turns]
     prompt = TEXT.render(messages, None, limit, 300)
     assert 0 < len(prompt.tokens) <= 300 - min(limit, 150)
-    begin = "".join(TEXT.spell(prompt.tokens)).rpartition("<|im_start|>")
+    begin = "".join(TEXT.token_texts(prompt.tokens)).rpartition("<|im_start|>")
     assert begin[2] == "assistant\n"
 
 
@@ -129,7 +129,7 @@ def test_the_head_of_the_system_line_and_the_last_turn_stay() -> None:
         {"role": "user", "content": "LAST"},
     ]
     prompt = TEXT.render(messages, None, 50, 400)
-    written = "".join(TEXT.spell(prompt.tokens))
+    written = "".join(TEXT.token_texts(prompt.tokens))
     assert prompt.truncated
     assert written.startswith("<|im_start|>system\nFIRST x")
     assert written.endswith("LAST<|im_end|>\n<|im_start|>assistant\n")
@@ -141,7 +141,7 @@ def test_an_answer_that_comes_back_in_other_tokens_is_mended() -> None:
     drawn = (*(WORDS.index(char) for char in "hello"), TEXT.end)
     done = Completion("hello", first.tokens, drawn, (0.0,) * 6, "stop")
     more = [*asked, {"role": "assistant", "content": "hello"}, {"role": "user", "content": "?"}]
-    mended = mend(TEXT.render(more, None, 50, 2048).tokens, [done], TEXT.decode)
+    mended = repair_prompt(TEXT.render(more, None, 50, 2048).tokens, [done], TEXT.decode)
     assert mended.drifts == 1
     assert mended.tokens[: len(first.tokens) + 6] == first.tokens + drawn
-    assert "".join(TEXT.spell(mended.tokens)) == _written(more)
+    assert "".join(TEXT.token_texts(mended.tokens)) == _written(more)

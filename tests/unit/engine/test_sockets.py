@@ -48,7 +48,7 @@ async def test_a_stream_trickles_and_a_client_that_hangs_up_ends_the_call(path: 
     async with driving() as d:
         await d.start()
         episode = await d.claim()
-        policy = d.engine.backend.policy
+        policy = d.engine.policy_holder.policy
         assert policy is not None
         more = asyncio.Event()
         ended: list[str] = []
@@ -139,7 +139,7 @@ async def test_the_real_policy_reads_ten_megabytes() -> None:
         answer = await d.chat(episode, "word " * 2_000_000)
         assert answer.status_code == 200
         assert answer.json()["ajetc"]["truncated"] is True
-        policy = d.engine.backend.policy
+        policy = d.engine.policy_holder.policy
         assert policy is not None
         assert answer.json()["usage"]["prompt_tokens"] < policy.context
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from engine.interface import Completion, Hyperparameters, SamplingParams
 from engine.policy.tiny import TinyPolicy
-from engine.server.timelines import LOOK_BACK, Mended, Timeline, mend, merge
+from engine.server.timelines import LOOK_BACK, RepairedPrompt, Timeline, merge_calls, repair_prompt
 from tests.support.engine_client import Driver, driving
 from tests.support.fake_policy import ANSWER, END, decode, rendered_turns
 
@@ -29,14 +29,14 @@ def call(prompt: Ids, tokens: Ids, **facts: Any) -> Completion:
 
 
 def test_one_call_is_a_timeline_without_a_mask() -> None:
-    (timeline,) = merge([call((1, 2), (3, 4))])
+    (timeline,) = merge_calls([call((1, 2), (3, 4))])
     sample = timeline.sample("t", "e", 0.5)
     assert (sample.prompt_tokens, sample.tokens, sample.logprobs) == ((1, 2), (3, 4), (-3.0, -4.0))
     assert (sample.mask, sample.task_id, sample.episode, sample.reward) == (None, "t", "e", 0.5)
 
 
 def test_a_call_that_extends_another_goes_on_with_its_timeline() -> None:
-    (timeline,) = merge([call((1, 2), (3,)), call((1, 2, 3, 7, 8), (4, 5))])
+    (timeline,) = merge_calls([call((1, 2), (3,)), call((1, 2, 3, 7, 8), (4, 5))])
     sample = timeline.sample("t", "e", 1.0)
     assert sample.prompt_tokens == (1, 2)
     assert sample.tokens == (3, 7, 8, 4, 5)
@@ -46,7 +46,7 @@ def test_a_call_that_extends_another_goes_on_with_its_timeline() -> None:
 
 
 def test_an_answer_goes_on_without_anything_between() -> None:
-    (timeline,) = merge([call((1,), (2,)), call((1, 2), (3,))])
+    (timeline,) = merge_calls([call((1,), (2,)), call((1, 2), (3,))])
     assert timeline.sample("t", "e", 1.0).mask is None
 
 
@@ -62,7 +62,7 @@ def test_an_answer_goes_on_without_anything_between() -> None:
     ids=["another context", "the same again", "other answer", "shorter", "something before it"],
 )
 def test_a_call_that_does_not_is_a_timeline_of_its_own(other: Completion) -> None:
-    made = merge([call((1, 2), (3,)), other])
+    made = merge_calls([call((1, 2), (3,)), other])
     assert [timeline.calls for timeline in made] == [1, 1]
     assert made[1].prompt == other.prompt_tokens
 
@@ -70,7 +70,7 @@ def test_a_call_that_does_not_is_a_timeline_of_its_own(other: Completion) -> Non
 def test_two_branches_of_one_answer_train_it_once() -> None:
     root = call((1,), (2,))
     left, right = call((1, 2, 5), (6,)), call((1, 2, 7), (8,))
-    made = merge([root, left, right])
+    made = merge_calls([root, left, right])
     assert [timeline.calls for timeline in made] == [2, 1]
     assert made[1].prompt == (1, 2, 7)
     assert sum(sum(timeline.mask) for timeline in made) == 3
@@ -79,16 +79,16 @@ def test_two_branches_of_one_answer_train_it_once() -> None:
 def test_two_agents_take_turns() -> None:
     a1, b1 = call((1,), (2,)), call((50,), (51,))
     a2, b2 = call((1, 2, 3), (4,)), call((50, 51, 52), (53,))
-    made = merge([a1, b1, a2, b2])
+    made = merge_calls([a1, b1, a2, b2])
     assert [(timeline.prompt, timeline.calls) for timeline in made] == [((1,), 2), ((50,), 2)]
 
 
 def test_calls_without_an_answer_are_left_out() -> None:
-    assert merge([call((1,), ())]) == []
+    assert merge_calls([call((1,), ())]) == []
 
 
 def test_the_longest_timeline_is_taken() -> None:
-    made = merge([call((1,), (2,)), call((1, 2, 3), (4,)), call((1, 2, 3, 4, 5), (6,))])
+    made = merge_calls([call((1,), (2,)), call((1, 2, 3), (4,)), call((1, 2, 3, 4, 5), (6,))])
     assert [timeline.calls for timeline in made] == [3]
 
 
@@ -104,7 +104,7 @@ def test_each_sampled_token_is_trained_once_in_its_own_context(data: st.DataObje
         more = tuple(data.draw(st.lists(token, min_size=earlier is None, max_size=3)))
         calls.append(call(start + more, tuple(data.draw(st.lists(token, max_size=3)))))
     trained = []
-    for timeline in merge(calls):
+    for timeline in merge_calls(calls):
         sample = timeline.sample("t", "e", 1.0)
         assert len(sample.tokens) == len(sample.logprobs)
         whole = sample.prompt_tokens + sample.tokens
@@ -140,23 +140,23 @@ def talk(*texts: str) -> Ids:
 def test_nothing_to_mend() -> None:
     first = call(talk("hi"), (*b"one two", END))
     prompt = talk("hi", "one two", "more")
-    assert mend(prompt, [first], decode) == Mended(prompt, 0)
-    assert mend(prompt, [], decode) == Mended(prompt, 0)
-    assert merge([first, call(prompt, (9,))])[0].calls == 2
+    assert repair_prompt(prompt, [first], decode) == RepairedPrompt(prompt, 0)
+    assert repair_prompt(prompt, [], decode) == RepairedPrompt(prompt, 0)
+    assert merge_calls([first, call(prompt, (9,))])[0].calls == 2
 
 
 def test_other_ids_for_the_same_text_are_put_back() -> None:
     first = call(talk("hi"), odd("one two"))
-    mended = mend(talk("hi", "one two", "more"), [first], decode)
+    mended = repair_prompt(talk("hi", "one two", "more"), [first], decode)
     assert mended.drifts == 1
     assert mended.tokens == talk("hi") + odd("one two") + (*b"user: more\n", ANSWER)
-    assert [one.calls for one in merge([first, call(mended.tokens, (9,))])] == [2]
+    assert [one.calls for one in merge_calls([first, call(mended.tokens, (9,))])] == [2]
 
 
 @pytest.mark.parametrize("said", ["one two ", " one two", "one  two", "\none two\n", "onetwo"])
 def test_blanks_that_changed_are_drift(said: str) -> None:
     first = call(talk("hi"), (*b"one two", END))
-    mended = mend(talk("hi", said, "more"), [first], decode)
+    mended = repair_prompt(talk("hi", said, "more"), [first], decode)
     assert mended.drifts == 1
     assert mended.tokens == talk("hi", "one two", "more")
 
@@ -165,26 +165,26 @@ def test_blanks_that_changed_are_drift(said: str) -> None:
 def test_another_text_is_left_as_it_came(said: str) -> None:
     first = call(talk("hi"), odd("one two"))
     prompt = talk("hi", said, "more")
-    assert mend(prompt, [first], decode) == Mended(prompt, 0)
+    assert repair_prompt(prompt, [first], decode) == RepairedPrompt(prompt, 0)
 
 
 def test_every_turn_is_put_back() -> None:
     calls: list[Completion] = []
     said: list[str] = ["start"]
     for turn in range(4):
-        mended = mend(talk(*said), calls, decode)
+        mended = repair_prompt(talk(*said), calls, decode)
         assert mended.drifts == turn
         answer = f"answer {turn}"
         calls.append(call(mended.tokens, odd(answer)))
         said += [answer, "next"]
-    (timeline,) = merge(calls)
+    (timeline,) = merge_calls(calls)
     assert timeline.calls == 4
     assert sum(timeline.mask) == sum(len(one.tokens) for one in calls)
 
 
 def test_an_answer_that_was_cut_off_is_found_by_its_text() -> None:
     cut = odd("one two")[:-1]
-    mended = mend(
+    mended = repair_prompt(
         talk("hi", "one two", "more"), [call(talk("hi"), cut, finish_reason="length")], decode
     )
     assert mended.drifts == 1
@@ -193,15 +193,15 @@ def test_an_answer_that_was_cut_off_is_found_by_its_text() -> None:
 
 def test_of_two_answers_to_one_prompt_the_right_one_is_put_back() -> None:
     calls = [call(talk("hi"), odd("one")), call(talk("hi"), odd("two"))]
-    mended = mend(talk("hi", "two", "more"), calls, decode)
+    mended = repair_prompt(talk("hi", "two", "more"), calls, decode)
     assert mended.tokens[len(talk("hi")) :][:4] == odd("two")
     plain = call(talk("hi"), (*b"two", END))
-    assert mend(talk("hi", "two", "more"), [*calls, plain], decode).drifts == 0
+    assert repair_prompt(talk("hi", "two", "more"), [*calls, plain], decode).drifts == 0
 
 
 def test_old_calls_are_not_looked_at() -> None:
     calls = [call(talk("hi"), odd("one")), *[call(talk("x"), (9,))] * LOOK_BACK]
-    assert mend(talk("hi", "one", "more"), calls, decode).drifts == 0
+    assert repair_prompt(talk("hi", "one", "more"), calls, decode).drifts == 0
 
 
 # -- over HTTP ---------------------------------------------------------------------------------
@@ -235,7 +235,7 @@ async def test_a_conversation_is_one_sample(drifts: bool) -> None:
         (update,) = await d.get("/ajetc/updates")
         assert (update["calls"], update["timelines"]) == (4, 2)
         assert update["drift_repaired"] == (3 if drifts else 0)
-        assert ("came back in other tokens" in await d.logged()) is drifts
+        assert ("came back as other tokens" in await d.logged()) is drifts
 
 
 async def test_blanks_a_client_changed_are_repaired_and_counted() -> None:
@@ -276,14 +276,14 @@ async def test_the_real_policy_trains_a_conversation_as_it_was_drawn() -> None:
             for turn in range(3):
                 messages.append({"role": "user", "content": "What is 7 + 8?"})
                 prompt = policy.render(messages, None, 30)
-                mended = mend(prompt.tokens, calls, policy.decode)
+                mended = repair_prompt(prompt.tokens, calls, policy.decode)
                 repaired += mended.drifts
                 prompt = type(prompt)(mended.tokens)
                 params = SamplingParams(max_tokens=20, temperature=1.6, seed=10 * seed + turn)
                 drawn = await policy.sample(prompt, params)
                 calls.append(drawn)
                 messages.append({"role": "assistant", "content": drawn.text.strip()})
-            timelines: list[Timeline] = merge(calls)
+            timelines: list[Timeline] = merge_calls(calls)
             assert sum(sum(one.mask) for one in timelines) == sum(len(one.tokens) for one in calls)
             for one in timelines:
                 ids = one.prompt + tuple(one.tokens)
@@ -308,7 +308,7 @@ async def test_a_merged_batch_is_trained_like_its_calls_one_by_one() -> None:
             for turn in range(2):
                 messages.append({"role": "user", "content": "What is 2 + 2?"})
                 prompt = policy.render(messages, None, 30)
-                mended = mend(prompt.tokens, calls, policy.decode)
+                mended = repair_prompt(prompt.tokens, calls, policy.decode)
                 drawn = await policy.sample(
                     type(prompt)(mended.tokens), SamplingParams(max_tokens=20, seed=number + turn)
                 )
@@ -318,13 +318,13 @@ async def test_a_merged_batch_is_trained_like_its_calls_one_by_one() -> None:
         merged = [
             timeline.sample("t", str(number), float(number % 2))
             for number, calls in enumerate(finished)
-            for timeline in merge(calls)
+            for timeline in merge_calls(calls)
         ]
         alone = [
             timeline.sample("t", str(number), float(number % 2))
             for number, calls in enumerate(finished)
             for one in calls
-            for timeline in merge([one])
+            for timeline in merge_calls([one])
         ]
         assert len(merged) < len(alone)
         hyper = Hyperparameters(epochs=1)

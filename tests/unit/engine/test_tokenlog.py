@@ -3,10 +3,9 @@
 import pytest
 
 from engine.interface import Completion, SamplingParams, TrainSample
-from engine.policy.spelling import spell
-from engine.policy.tiny import TinyPolicy
-from engine.server.token_log import TokenLog, live
-from engine.tokenizer import ANSWER, END, USER, Tokenizer
+from engine.policy.tiny import TinyPolicy, TinyTextCodec
+from engine.server.token_log import TokenLog, live_episode
+from engine.tokenizer import ANSWER, END, USER
 from tests.support.fake_policy import Bench, FakePolicy
 
 
@@ -55,7 +54,7 @@ async def test_without_a_policy_ids_and_old_log_probs_are_there() -> None:
 
 
 async def test_a_running_episode_is_shown_in_the_same_form() -> None:
-    found = await live("e", [_completion(), _completion()], "t", None)
+    found = await live_episode("e", [_completion(), _completion()], "t", None)
     assert (found["state"], found["reward"], len(found["calls"])) == ("live", None, 2)
 
 
@@ -74,16 +73,21 @@ async def test_memory_is_bounded_whatever_the_lengths() -> None:
         log.record(str(number), [_completion((1,) * 400, (2,) * 100)] * (number % 7), "t", 1.0)
         log.record(str(number), [_completion((1,) * 400, (2,) * 100)] * (number % 7), "t", 1.0)
         assert log._used <= 100_000
-    assert log._used == sum(entry.size for entry in log._kept.values())
+    assert log._used == sum(entry.size for entry in log._episodes.values())
     log.record("big", [_completion((1,) * 100_000)], "t", 1.0)
     assert len(log) == 1, "the newest is kept even alone over the bound"
 
 
 def test_tokens_read_as_text_tags_by_name_and_broken_bytes_as_such() -> None:
-    tokenizer = Tokenizer.shipped()
+    tokenizer = TinyTextCodec.shipped()
     ids = tokenizer.encode("Hello é")
-    assert "".join(spell(tokenizer, ids[:1])) == tokenizer.decode(ids[:1])
-    assert spell(tokenizer, (USER, ANSWER, END, 0xE2)) == ["<user>", "<answer>", "<end>", "\\xe2"]
+    assert "".join(tokenizer.token_texts(ids[:1])) == tokenizer.decode(ids[:1])
+    assert tokenizer.token_texts((USER, ANSWER, END, 0xE2)) == [
+        "<user>",
+        "<answer>",
+        "<end>",
+        "\\xe2",
+    ]
 
 
 async def test_the_real_policy_tells_what_it_sampled() -> None:
@@ -91,7 +95,7 @@ async def test_the_real_policy_tells_what_it_sampled() -> None:
     try:
         prompt = policy.render([{"role": "user", "content": "Hi"}], None, 30)
         done = await policy.sample(prompt, SamplingParams(max_tokens=30, seed=1))
-        shown = await live("e", [done], "t", policy)
+        shown = await live_episode("e", [done], "t", policy)
         rows = shown["calls"][0]["tokens"][len(prompt.tokens) :]
         text = "".join(row["text"] for row in rows if row["text"] != "<end>")
         assert text == done.text

@@ -11,11 +11,12 @@ import pytest
 
 from ajet_swarm.common.errors import AjetError
 from engine.corpus import word_lists
-from engine.evaluation import Judge, knows
-from engine.interface import SaveError
+from engine.evaluation import Evaluator, is_correct
+from engine.interface import SaveError, WeightsError
 from engine.policy import weights
-from engine.policy.weights import State, WeightsError, WeightStore
+from engine.policy.weights import WeightStore
 from engine.tokenizer import Tokenizer
+from engine.training.state import State
 
 BASE = weights.shipped()
 
@@ -53,10 +54,10 @@ def test_the_shipped_weights_are_small_and_verified() -> None:
 
 
 def test_the_shipped_policy_knows_what_it_was_taught() -> None:
-    judge = Judge(BASE.params, Tokenizer.shipped())
+    judge = Evaluator(BASE.params, Tokenizer.shipped())
     entries = word_lists.facts()[::4]
     asked = [[{"role": "user", "content": entry.questions[0]}] for entry in entries]
-    hits = sum(map(knows, entries, judge.ask(asked)))
+    hits = sum(map(is_correct, entries, judge.ask(asked)))
     assert hits / len(entries) > 0.85
 
 

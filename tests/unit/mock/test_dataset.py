@@ -193,7 +193,7 @@ def test_a_mapping_that_cannot_be_read_says_which_parts_there_are(text: str) -> 
         read_columns(text)
     assert text in str(caught.value)
     if text == "qury=x":
-        assert "did you mean `query`" in str(caught.value)
+        assert "Did you mean `query`" in str(caught.value)
 
 
 def test_a_wrong_column_is_named_with_near_ones(tmp_path: Path) -> None:

@@ -16,15 +16,15 @@ from mock.targets.templates import NoAnswer, at_path, fill, fill_all, places, re
 from tests.unit.mock.target_helpers import spec_of, write
 
 BAD = {
-    "knid: command": ("own.yaml:1", "no field `knid`; did you mean `kind`?"),
-    "kind: comand\ncommand: x {query}": ("own.yaml:1", "did you mean `command`"),
-    "kind: http\nurll: http://h/{query}": ("own.yaml:2", "no field `urll`; did you mean `url`?"),
+    "knid: command": ("own.yaml:1", "`knid` is unknown. Did you mean `kind`?"),
+    "kind: comand\ncommand: x {query}": ("own.yaml:1", "Did you mean `command`"),
+    "kind: http\nurll: http://h/{query}": ("own.yaml:2", "`urll` is unknown. Did you mean `url`?"),
     "kind: command": ("own.yaml:1", "`command` is missing"),
-    "kind: command\ncommand: run {query}\ntimout: 3": ("own.yaml:3", "did you mean `timeout`"),
+    "kind: command\ncommand: run {query}\ntimout: 3": ("own.yaml:3", "Did you mean `timeout`"),
     "kind: command\ncommand: run {query}\ntimeout: soon": ("own.yaml:3", "is not a number"),
     "kind: command\ncommand: run {query}\ntimeout: 0": ("own.yaml:3", "cannot be 0"),
     "kind: command\ncommand: run it": ("own.yaml:2", "never says the {query}"),
-    "kind: command\ncommand: run {qery}": ("own.yaml:2", "did you mean {query}"),
+    "kind: command\ncommand: run {qery}": ("own.yaml:2", "Did you mean {query}"),
     "kind: command\ncommand: []": ("own.yaml:2", "`command` is empty"),
     'kind: command\ncommand: run "{query}': ("own.yaml:2", "cannot be split"),
     "kind: command\ncommand: run {query}\nanswer: lastline": ("own.yaml:3", "`last_line`"),
@@ -40,7 +40,7 @@ BAD = {
         "is not set",
     ),
     "kind: command\ncommand: run {query}\nfiles: {../x: y}": ("own.yaml:3", "not inside"),
-    "kind: command\ncommand: run {query}\ncommand: again": ("own.yaml:3", "stands here twice"),
+    "kind: command\ncommand: run {query}\ncommand: again": ("own.yaml:3", "is defined twice"),
     "kind: command\ncommand: run {query}\ndry: 7": ("own.yaml:3", "`dry`"),
     "kind: http\nbody: {q: '{query}'}": ("own.yaml:1", "`url` is missing"),
     "kind: http\nurl: localhost:3000\nbody: '{query}'": ("own.yaml:2", "not an address"),
@@ -56,7 +56,7 @@ BAD = {
     "kind: fake\nparams: 3": ("own.yaml:2", "list of fields"),
     "kind: fake\nuser: gpt": ("own.yaml:2", "`user` is not a list of fields"),
     "kind: fake\nuser: {model: m}": ("own.yaml:2", "`user.url` is missing"),
-    "kind: fake\nuser:\n  url: http://h/v1\n  modle: m": ("own.yaml:4", "did you mean `model`?"),
+    "kind: fake\nuser:\n  url: http://h/v1\n  modle: m": ("own.yaml:4", "Did you mean `model`?"),
     "kind: fake\nuser: {url: h, model: m}": ("own.yaml:2", "`user.url` is not an address"),
     "kind: fake\nuser:\n  url: http://h/v1\n  model: m\n  key_env: AJET_NOT_THERE": (
         "own.yaml:5",
@@ -69,7 +69,7 @@ BAD = {
     "kind: fake\nuser: {url: http://h/v1, model: m, turns: 0}": ("own.yaml:2", "cannot be 0"),
     "- kind: fake": ("own.yaml:1", "not a list of fields"),
     "": ("own.yaml:1", "not a list of fields"),
-    "kind: fake\n  bad: [": ("own.yaml:2", "no YAML"),
+    "kind: fake\n  bad: [": ("own.yaml:2", "not YAML"),
     "kind: !!python/object:os.system fake": ("own.yaml:1", "cannot be read"),
 }
 
@@ -86,12 +86,12 @@ def test_each_fault_has_its_file_line_and_field(tmp_path: Path, text: str) -> No
 
 
 TWO = {
-    "kind: command\ncomand: x {query}\ntimout: 3": ("no field `comand`", "no field `timout`"),
+    "kind: command\ncomand: x {query}\ntimout: 3": ("`comand` is unknown", "`timout` is unknown"),
     "kind: http\nurl: http://h/{query}\ntimeout: soon\nmethod: GTE": (
         "`timeout` is not a number",
         "`method` cannot be `GTE`",
     ),
-    "kind: fake\ndialect: caht\nsession: 1": ("`dialect` cannot be", "no field `session`"),
+    "kind: fake\ndialect: caht\nsession: 1": ("`dialect` cannot be", "`session` is unknown"),
     "kind: comand\ntimeout: soon": ("`kind` cannot be", "`timeout` is not a number"),
 }
 

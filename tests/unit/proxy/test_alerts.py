@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from ajet_swarm.api.watcher import Seen
+from ajet_swarm.api.watcher import ServerStatus
 from ajet_swarm.protocol.schemas import EngineState
 from core.bus import Bus
 from core.events import AlertCleared, AlertRaised, Event, GroupLost
@@ -167,9 +167,9 @@ async def test_a_restart_names_what_it_lost_at_once(tmp_path: Path) -> None:
         w.state.groups["done"] = done
         w.state.groups["before"] = replace(done, group_id="before", step=2)
         watch = RestartLoss(w.context, w.server, keeps_tokens=False)
-        up = Seen(state=EngineState.ROLLING, reachable=True, error="", down=False)
-        gone = Seen(state=EngineState.ROLLING, error="gone: refused", trouble="gone")
-        back = Seen(
+        up = ServerStatus(state=EngineState.ROLLING, reachable=True, error="", down=False)
+        gone = ServerStatus(state=EngineState.ROLLING, error="gone: refused", trouble="gone")
+        back = ServerStatus(
             state=EngineState.OFFLINE, reachable=True, error="", trouble="restarted", down=False
         )
         for seen in (up, gone, gone, back, back):
@@ -210,5 +210,5 @@ async def test_a_stop_before_the_update_marks_the_finished_groups(
         group = w.group(ticket)
         server.state, server.step, server.lost = before, group.step, lost
         watch = RestartLoss(w.context, w.server, keeps_tokens=False)
-        watch.seen(Seen(state=after, reachable=True, error="", down=False))
+        watch.seen(ServerStatus(state=after, reachable=True, error="", down=False))
         assert group.lost == cause

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ajet_swarm.api.chat_stream import ChatStream, Events
+from ajet_swarm.api.chat_stream import ChatStream, EventSplitter
 from ajet_swarm.api.outcomes import OVERFLOW, ChatAnswer, chat_answer
 from ajet_swarm.http.interface import Response
 from ajet_swarm.protocol.errors import ChatError, ChatErrorKind
@@ -210,7 +210,7 @@ def test_bytes_of_any_kind_are_an_answer_or_a_chat_error(data: bytes) -> None:
 
 
 def test_data_of_several_lines() -> None:
-    assert Events().feed(b"data: a\ndata:b\n\n\ndata: c\n\n") == [b"a\nb", b"c"]
+    assert EventSplitter().feed(b"data: a\ndata:b\n\n\ndata: c\n\n") == [b"a\nb", b"c"]
 
 
 def test_half_a_character_or_no_number_costs_no_answer() -> None:

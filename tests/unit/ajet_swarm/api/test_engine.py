@@ -7,7 +7,7 @@ import pytest
 from ajet_swarm.api.engine import AsyncSwarmClient
 from ajet_swarm.http.transport import HttpTransport, Unreachable
 from ajet_swarm.protocol.errors import SwarmError
-from ajet_swarm.protocol.schemas import EngineState, WorkflowOutput
+from ajet_swarm.protocol.schemas import EngineState, WireOutput
 from tests.support.scripted_swarm import ScriptedSwarm
 from tests.unit.ajet_swarm.helpers import HELLO, answered, claimed
 
@@ -76,7 +76,7 @@ async def test_status_of_nobody(transport: HttpTransport) -> None:
 
 async def test_pool(client: AsyncSwarmClient, server: ScriptedSwarm) -> None:
     episode = await answered(client)
-    await client.end(episode.episode_uuid, "t1", WorkflowOutput(reward=0.5))
+    await client.end(episode.episode_uuid, "t1", WireOutput(reward=0.5))
     held = await claimed(client)
     pool = await client.pool()
     assert pool is not None
@@ -167,7 +167,7 @@ async def test_agreeing_to_sync(client: AsyncSwarmClient, server: ScriptedSwarm)
     server.method = "rollout_until_all_clients_agree_sync_weight"
     assert not await client.agree_sync_weight()
     episode = await answered(client)
-    await client.end(episode.episode_uuid, "t", WorkflowOutput(reward=1))
+    await client.end(episode.episode_uuid, "t", WireOutput(reward=1))
     pool = await client.pool()
     assert pool is not None
     assert pool.agree_to_sync
@@ -180,11 +180,11 @@ async def test_a_batch_cycle(client: AsyncSwarmClient, server: ScriptedSwarm) ->
     server.batch, server.sync_seconds = 1, None
     odd = [await answered(client) for _ in range(3)]
     for episode in odd:
-        await client.end(episode.episode_uuid, "short", WorkflowOutput(reward=1))
+        await client.end(episode.episode_uuid, "short", WireOutput(reward=1))
     full = [await answered(client) for _ in range(4)]
     straggler = await claimed(client)
     for n, episode in enumerate(full):
-        await client.end(episode.episode_uuid, "full", WorkflowOutput(reward=n))
+        await client.end(episode.episode_uuid, "full", WireOutput(reward=n))
     assert (await client.status()).state is EngineState.ROLLING_POST
     assert await client.abort(straggler.episode_uuid)
     assert (await client.status()).state is EngineState.WEIGHT_SYNCING

@@ -13,15 +13,15 @@ from ajet_swarm.api.outcomes import (
     OVERFLOW,
     ChatAnswer,
     Claimed,
+    ClaimRefused,
     EndKind,
-    Refused,
     RefusedKind,
     chat_answer,
 )
 from ajet_swarm.http.interface import Response
 from ajet_swarm.http.transport import HttpTransport
 from ajet_swarm.protocol.errors import ChatError, ChatErrorKind, SwarmError
-from ajet_swarm.protocol.schemas import WorkflowOutput
+from ajet_swarm.protocol.schemas import WireOutput
 from tests.support.scripted_swarm import Denied, ScriptedSwarm
 from tests.unit.ajet_swarm.helpers import HELLO, answered, claimed
 
@@ -59,7 +59,7 @@ async def test_refused_claims(
     server.automatic = False
     server.set_state(state)
     refused = await client.claim()
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, ClaimRefused)
     assert refused.kind is kind
     assert refused.text == server.refusals[-1]
 
@@ -67,7 +67,7 @@ async def test_refused_claims(
 async def test_no_episode_free(client: AsyncSwarmClient, server: ScriptedSwarm) -> None:
     server.unclaimed.clear()
     refused = await client.claim()
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, ClaimRefused)
     assert refused.kind is RefusedKind.NONE_AVAILABLE
 
 
@@ -77,7 +77,7 @@ async def test_a_lost_claim_is_unknown_and_not_sent_again(
 ) -> None:
     server.fail_next("/claim_episode", how)
     refused = await client.claim(timeout=1.0 if how == "hang" else 30.0)
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, ClaimRefused)
     assert refused.kind is RefusedKind.UNKNOWN
     assert server.requests["/claim_episode"] == 1
     if how != 500:
@@ -90,13 +90,13 @@ async def test_a_claim_never_sent(transport: HttpTransport) -> None:
         held.bind(("127.0.0.1", 0))
         client = AsyncSwarmClient(f"http://127.0.0.1:{held.getsockname()[1]}", transport, "me")
         refused = await client.claim()
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, ClaimRefused)
     assert refused.kind is RefusedKind.UNREACHABLE
 
 
 async def test_an_episode_type_nobody_knows(client: AsyncSwarmClient) -> None:
     refused = await client.claim("test")
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, ClaimRefused)
     assert refused.kind is RefusedKind.OTHER
     assert "episode_type" in refused.text
 
@@ -106,7 +106,7 @@ async def test_an_episode_type_nobody_knows(client: AsyncSwarmClient) -> None:
 
 async def test_an_end(client: AsyncSwarmClient, server: ScriptedSwarm) -> None:
     episode = await answered(client)
-    output = WorkflowOutput(reward=1, metadata={"row": 3}, log_metrics={"length": 5})
+    output = WireOutput(reward=1, metadata={"row": 3}, log_metrics={"length": 5})
     outcome = await client.end(episode.episode_uuid, "task#g1", output)
     assert outcome.kind is EndKind.ENDED
     sent = server.ends[0]["workflow_output"]
@@ -117,8 +117,8 @@ async def test_an_end(client: AsyncSwarmClient, server: ScriptedSwarm) -> None:
 
 async def test_ended_twice(client: AsyncSwarmClient, server: ScriptedSwarm) -> None:
     episode = await answered(client)
-    await client.end(episode.episode_uuid, "t", WorkflowOutput(reward=1))
-    again = await client.end(episode.episode_uuid, "t", WorkflowOutput(reward=1))
+    await client.end(episode.episode_uuid, "t", WireOutput(reward=1))
+    again = await client.end(episode.episode_uuid, "t", WireOutput(reward=1))
     assert again.kind is EndKind.NOT_FOUND
     assert server.duplicate_ends == 1
 
@@ -130,11 +130,11 @@ async def test_an_end_of_an_episode_taken_back(
     server.unclaimed[1:] = []
     episode = await claimed(client)
     server.expire(episode.episode_uuid)
-    taken = await client.end(episode.episode_uuid, "t", WorkflowOutput(reward=1))
+    taken = await client.end(episode.episode_uuid, "t", WireOutput(reward=1))
     assert taken.kind is EndKind.NOT_CLAIMED
     other = await claimed(AsyncSwarmClient(server.url, transport, "other"))
     assert other.episode_uuid == episode.episode_uuid
-    foreign = await client.end(episode.episode_uuid, "t", WorkflowOutput(reward=1))
+    foreign = await client.end(episode.episode_uuid, "t", WireOutput(reward=1))
     assert foreign.kind is EndKind.OTHER_CLIENT
     assert server.ends == []
 
@@ -148,7 +148,7 @@ async def test_an_end_too_late(
     server.automatic = False
     episode = await claimed(client)
     server.set_state(state)
-    outcome = await client.end(episode.episode_uuid, "t", WorkflowOutput(reward=1))
+    outcome = await client.end(episode.episode_uuid, "t", WireOutput(reward=1))
     assert outcome.kind is kind
     assert state in outcome.text
 
@@ -160,7 +160,7 @@ async def test_a_lost_end_is_unknown_and_not_sent_again(
     episode = await answered(client)
     server.fail_next("/end_episode", how)
     limit = 1.0 if how == "hang" else 30.0
-    outcome = await client.end(episode.episode_uuid, "t", WorkflowOutput(reward=1), timeout=limit)
+    outcome = await client.end(episode.episode_uuid, "t", WireOutput(reward=1), timeout=limit)
     assert outcome.kind is EndKind.UNKNOWN_OUTCOME
     assert server.requests["/end_episode"] == 1
     assert server.rewards == {episode.episode_uuid: 1}
@@ -169,7 +169,7 @@ async def test_a_lost_end_is_unknown_and_not_sent_again(
 async def test_an_end_that_crashes(client: AsyncSwarmClient, server: ScriptedSwarm) -> None:
     episode = await claimed(client)
     server.fail_next("/end_episode", 500)
-    outcome = await client.end(episode.episode_uuid, "t", WorkflowOutput(reward=1))
+    outcome = await client.end(episode.episode_uuid, "t", WireOutput(reward=1))
     assert (outcome.kind, outcome.text) == (EndKind.ERROR, "Internal Server Error")
 
 
@@ -178,9 +178,9 @@ async def test_a_reward_the_server_would_drop_is_not_sent(
     client: AsyncSwarmClient, server: ScriptedSwarm, reward: Any
 ) -> None:
     with pytest.raises(SwarmError, match="finite"):
-        await client.end("x", "t", WorkflowOutput(reward=reward))
+        await client.end("x", "t", WireOutput(reward=reward))
     with pytest.raises(SwarmError, match="task id"):
-        await client.end("x", "", WorkflowOutput(reward=1))
+        await client.end("x", "", WireOutput(reward=1))
     assert server.requests["/end_episode"] == 0
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from ajet_swarm.api import watcher as module
 from ajet_swarm.api.engine import AsyncSwarmClient
-from ajet_swarm.api.watcher import FAST, LOST_AFTER, NORMAL, SLOW, Seen, Watcher
+from ajet_swarm.api.watcher import FAST, LOST_AFTER, NORMAL, SLOW, ServerStatus, Watcher
 from ajet_swarm.common.tasks import Tasks
 from ajet_swarm.protocol.errors import SwarmError, Unreachable
 from ajet_swarm.protocol.schemas import EngineState, EngineStatus, PoolInfo
@@ -58,7 +58,7 @@ async def test_an_unknown_state_is_shown_as_it_is(told: Told, watch: Watcher) ->
     told.said = EngineStatus("ENGINE.DREAMING", "deep", 3)
     seen = await watch.poll()
     assert (seen.state, seen.raw, seen.detail) == (EngineState.UNKNOWN, "ENGINE.DREAMING", "deep")
-    assert seen.shown is EngineState.UNKNOWN
+    assert seen.display_state is EngineState.UNKNOWN
 
 
 async def test_one_missed_poll_is_normal_and_two_are_a_loss(told: Told, watch: Watcher) -> None:
@@ -70,7 +70,7 @@ async def test_one_missed_poll_is_normal_and_two_are_a_loss(told: Told, watch: W
     second = await watch.poll()
     assert not second.reachable
     assert (second.state, second.step) == (EngineState.ROLLING, 1)
-    assert second.shown is EngineState.CANNOT_CONNECT
+    assert second.display_state is EngineState.CANNOT_CONNECT
     assert second.seen_at == first.seen_at == 1001
     assert second.age(1011) == 10
     told.said = status("ROLLING")
@@ -92,9 +92,9 @@ async def test_not_a_swarm_server(told: Told, watch: Watcher) -> None:
     told.said = SwarmError("the answer was not understood")
     await watch.poll()
     seen = await watch.poll()
-    assert (seen.shown, seen.error) == (
+    assert (seen.display_state, seen.error) == (
         EngineState.CANNOT_CONNECT,
-        "strange: the answer was not understood",
+        "unrecognized: the answer was not understood",
     )
 
 
@@ -156,7 +156,7 @@ async def test_idle_polling_is_idle(server: ScriptedSwarm, client: AsyncSwarmCli
 
 
 async def test_listeners_hear_changes_only(told: Told, watch: Watcher) -> None:
-    heard: list[Seen] = []
+    heard: list[ServerStatus] = []
     remove = watch.add_listener(heard.append)
     for said in (
         status("ROLLING"),
@@ -185,9 +185,9 @@ async def test_listeners_hear_changes_only(told: Told, watch: Watcher) -> None:
 async def test_a_listener_that_fails_harms_nobody(
     told: Told, watch: Watcher, caplog: pytest.LogCaptureFixture
 ) -> None:
-    heard: list[Seen] = []
+    heard: list[ServerStatus] = []
 
-    def broken(_: Seen) -> None:
+    def broken(_: ServerStatus) -> None:
         raise ZeroDivisionError
 
     watch.add_listener(broken)

@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 
 import ajet_swarm.api.watcher
-from ajet_swarm.api.watcher import DEMAND_FOR, Seen, Watcher
+from ajet_swarm.api.watcher import DEMAND_FOR, ServerStatus, Watcher
 from ajet_swarm.protocol.errors import SwarmError
 from tests.support.given_time import GivenTimeLoop
 from tests.unit.ajet_swarm.helpers import FROZEN, GONE, Clock, Told, status
@@ -34,7 +34,7 @@ def passes(seconds: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fault", "words", "polls"), [(GONE, ["gone"], 11), (FROZEN, ["frozen", "mute"], 27)]
+    ("fault", "words", "polls"), [(GONE, ["gone"], 11), (FROZEN, ["frozen", "silent"], 27)]
 )
 async def test_a_server_is_expected_back_for_a_while(
     told: Told, watch: Watcher, fault: SwarmError, words: list[str], polls: int
@@ -66,7 +66,7 @@ async def test_a_server_in_demand_is_looked_for_more_often_for_a_while(
     told.said, polls = GONE, list[float]()
     heard = watch.poll
 
-    async def poll() -> Seen:
+    async def poll() -> ServerStatus:
         polls.append(loop.time())
         for _ in range(100):  # a crowd, at all times
             loop.call_later(0.001, watch.in_demand)
@@ -101,7 +101,7 @@ async def test_a_machine_that_slept_does_not_take_its_server_for_lost(
     assert (await watch.poll()).down
 
 
-@pytest.mark.parametrize(("fault", "word"), [(GONE, "gone"), (FROZEN, "mute")])
+@pytest.mark.parametrize(("fault", "word"), [(GONE, "gone"), (FROZEN, "silent")])
 async def test_a_server_that_never_was_there_is_not_waited_for(
     told: Told, watch: Watcher, fault: SwarmError, word: str
 ) -> None:
@@ -116,7 +116,7 @@ async def test_why_an_engine_is_off(told: Told, watch: Watcher) -> None:
     told.said = status("OFFLINE", 0)
     for _ in range(2):
         seen = await watch.poll()
-        assert (seen.trouble, seen.down) == ("knocked", False)
+        assert (seen.trouble, seen.down) == ("stopped by another client", False)
         assert "someone else" in seen.detail
     told.said = status("BOOTING", None)
     assert (await watch.poll()).trouble == ""

@@ -11,7 +11,7 @@ from ajet_swarm.api.engine import AsyncSwarmClient
 from ajet_swarm.api.outcomes import Claimed
 from ajet_swarm.claims.claimer import GroupClaimer
 from ajet_swarm.common.tasks import Tasks, cancel
-from ajet_swarm.http.interface import Answering, Response
+from ajet_swarm.http.interface import Response, ResponseFuture
 from ajet_swarm.http.transport import HttpTransport
 from ajet_swarm.protocol.errors import ClaimTimedOut
 from tests.support.calm import own_time
@@ -208,7 +208,7 @@ async def test_a_listener_that_asks_on_over_the_same_connection(
 
     def ask() -> None:
         future = transport.start("POST", url, body=b"{}", timeout=within(20))
-        assert isinstance(future, Answering)
+        assert isinstance(future, ResponseFuture)
         future.listener = heard
         future.send_now()
 

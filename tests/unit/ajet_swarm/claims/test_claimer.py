@@ -11,7 +11,7 @@ from ajet_swarm.claims.claimer import GroupClaimer
 from ajet_swarm.common.tasks import Tasks
 from ajet_swarm.http.transport import HttpTransport
 from ajet_swarm.protocol.errors import ClaimTimedOut
-from ajet_swarm.protocol.schemas import EngineState, WorkflowOutput
+from ajet_swarm.protocol.schemas import EngineState, WireOutput
 from tests.support.scripted_swarm import ScriptedSwarm
 from tests.support.stopwatch import Stopwatch
 from tests.unit.ajet_swarm.helpers import HELLO, Book, drop, group, uuids
@@ -235,7 +235,7 @@ async def test_groups_over_many_batches(
         got = await group(desk, book)
         for k, episode in enumerate(got):
             await client.chat(episode, HELLO)
-            outcome = await client.end(episode.episode_uuid, f"t{n}", WorkflowOutput(reward=k))
+            outcome = await client.end(episode.episode_uuid, f"t{n}", WireOutput(reward=k))
             assert outcome.ended, outcome
             book.mine.discard(episode.episode_uuid)
 

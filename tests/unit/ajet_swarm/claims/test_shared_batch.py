@@ -5,14 +5,14 @@ import asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ajet_swarm.api.outcomes import Claimed, Refused, RefusedKind
+from ajet_swarm.api.outcomes import Claimed, ClaimRefused, RefusedKind
 from ajet_swarm.claims.queue import TurnQueue
 from ajet_swarm.claims.request import ClaimRequest
 from ajet_swarm.claims.shared_batch import MOST, SharedBatch
 from ajet_swarm.claims.shares import Lane
 
-NONE = Refused(RefusedKind.NONE_AVAILABLE, "none free")
-OTHER = Refused(RefusedKind.NOT_ROLLING, "ENGINE.WEIGHT_SYNCING")
+NONE = ClaimRefused(RefusedKind.NONE_AVAILABLE, "none free")
+OTHER = ClaimRefused(RefusedKind.NOT_ROLLING, "ENGINE.WEIGHT_SYNCING")
 
 
 def request(n: int = 4, kind: str = "train", lane: Lane = ()) -> ClaimRequest:
@@ -23,8 +23,8 @@ def episode(number: int) -> Claimed:
     return Claimed(f"uuid-{number}", "http://x/v1", "key", "train", 0.0, 240.0)
 
 
-def batch(*requests: ClaimRequest) -> tuple[SharedBatch, list[Refused]]:
-    refusals: list[Refused] = []
+def batch(*requests: ClaimRequest) -> tuple[SharedBatch, list[ClaimRefused]]:
+    refusals: list[ClaimRefused] = []
 
     def took(one: ClaimRequest, claimed: Claimed) -> None:
         one.granted += 1

@@ -3,10 +3,10 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ajet_swarm.claims.shares import Lane, Shares, crowding
+from ajet_swarm.claims.shares import FairQueue, Lane, crowding
 
 
-def drained(shares: Shares[str]) -> list[str]:
+def drained(shares: FairQueue[str]) -> list[str]:
     """All items in the order of their turns."""
     found = []
     while shares:
@@ -19,7 +19,7 @@ def drained(shares: Shares[str]) -> list[str]:
 
 
 def test_keys_take_turns_then_addresses_then_sessions() -> None:
-    shares: Shares[str] = Shares()
+    shares: FairQueue[str] = FairQueue()
     for lane in ("AxS", "AxS", "AxT", "AyS", "BxS", "BxS"):
         shares.push(tuple(lane), lane)
     shares.push(("C", "x", "S"), "CxS")
@@ -27,7 +27,7 @@ def test_keys_take_turns_then_addresses_then_sessions() -> None:
 
 
 def test_what_is_put_back_goes_first() -> None:
-    shares: Shares[str] = Shares()
+    shares: FairQueue[str] = FairQueue()
     for name in ("a1", "b1", "a2"):
         shares.push((name[0],), name)
     first = [next(iter(shares))]
@@ -39,7 +39,7 @@ def test_what_is_put_back_goes_first() -> None:
 
 
 def test_the_newest_newcomer_of_a_sender_has_every_second_turn() -> None:
-    shares: Shares[str] = Shares()
+    shares: FairQueue[str] = FairQueue()
     for number in range(6):
         shares.push(("A", ""), f"A{number}", newcomer=True)
     for number in range(2):
@@ -55,7 +55,7 @@ def test_the_newest_newcomer_of_a_sender_has_every_second_turn() -> None:
 
 def test_one_item_beside_many_that_keep_coming_again() -> None:
     """What is sent again at once on connections in use does not keep a newcomer waiting."""
-    shares: Shares[str] = Shares()
+    shares: FairQueue[str] = FairQueue()
     for number in range(100):
         shares.push(("A", ""), f"old {number}")
     shares.served(*next(iter(shares)))
@@ -68,7 +68,7 @@ coming = st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("ab"), st.bo
 
 @given(coming)
 def test_each_item_has_one_turn_whoever_passes(items: list[tuple[str, str, bool]]) -> None:
-    shares: Shares[str] = Shares()
+    shares: FairQueue[str] = FairQueue()
     names = [f"item {number}" for number in range(len(items))]
     for name, (sender, session, newcomer) in zip(names, items, strict=True):
         shares.push((sender, session), name, newcomer)

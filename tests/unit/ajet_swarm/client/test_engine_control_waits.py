@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from ajet_swarm.api.completion import ended_before
-from ajet_swarm.api.watcher import Seen
+from ajet_swarm.api.watcher import ServerStatus
 from ajet_swarm.client.async_client import AsyncSwarm
 from ajet_swarm.client.sync_client import SwarmClient
 from ajet_swarm.client.update_calls import UpdateCalls
@@ -131,7 +131,7 @@ def test_the_updates_before_completion_are_called_for() -> None:
 
 
 def test_an_engine_that_tells_no_step_is_called_for_by_its_state() -> None:
-    made = Calls(Seen())
+    made = Calls(ServerStatus())
     for state in ("ROLLING", "WEIGHT_SYNCING", "WEIGHT_SYNCING", "ROLLING", "WEIGHT_SYNCING"):
         made.updates.note(known(state, None))
     assert made.after() == 2
@@ -154,7 +154,7 @@ def test_calls_come_one_after_the_other_and_a_fault_ends_none() -> None:
 class Calls:
     """What was called, and how many calls ran at once."""
 
-    def __init__(self, seen: Seen, *, faulty: bool = False) -> None:
+    def __init__(self, seen: ServerStatus, *, faulty: bool = False) -> None:
         self.count = self.most = self._now = 0
         self._faulty = faulty
         self.updates = UpdateCalls(self._called, ended_before, seen)
@@ -178,12 +178,12 @@ class Calls:
 _stays: list[str] = []
 
 
-def known(state: str, step: int | None, detail: str = "") -> Seen:
+def known(state: str, step: int | None, detail: str = "") -> ServerStatus:
     """The engine as it is seen; another state than before began later."""
     if _stays[-1:] != [state]:
         _stays.append(state)
     at = float(len(_stays))
-    return Seen(
+    return ServerStatus(
         EngineState(state), state, step=step, since=at, seen_at=at, reachable=True, detail=detail
     )
 

@@ -5,7 +5,7 @@ import gc
 
 import pytest
 
-from ajet_swarm.common.tasks import Crew, cancel, together
+from ajet_swarm.common.tasks import TaskBatch, cancel, gather_fast
 
 
 async def forever() -> None:
@@ -64,7 +64,7 @@ async def test_a_caller_that_is_cancelled_meanwhile_is_so() -> None:
 
 
 async def test_a_member_that_is_cancelled_does_not_take_the_others_down() -> None:
-    crew, go = Crew(), asyncio.Event()
+    crew, go = TaskBatch(), asyncio.Event()
     said: list[str] = []
 
     async def waits() -> None:
@@ -84,7 +84,7 @@ async def test_a_member_that_is_cancelled_does_not_take_the_others_down() -> Non
 
 
 async def test_a_crew_whose_owner_is_cancelled_ends_with_it() -> None:
-    crew = Crew()
+    crew = TaskBatch()
     crew.add(forever())
     crew.add(forever())
     results = asyncio.get_running_loop().create_task(crew.results())
@@ -108,7 +108,7 @@ async def test_the_first_error_in_order_is_raised_once_all_are_over(
         said.append("late")
 
     with pytest.raises(ValueError, match="one"):
-        await together(late(), fails("one"), fails("two"))
+        await gather_fast(late(), fails("one"), fails("two"))
     assert said == ["late"]
     gc.collect()
     assert "never retrieved" not in caplog.text

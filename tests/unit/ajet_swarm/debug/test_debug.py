@@ -10,7 +10,7 @@ import pytest
 
 from ajet_swarm.common.errors import UsageError
 from ajet_swarm.debug import Trace, choose, inside, main, parsed, told
-from ajet_swarm.debug.trace import Call
+from ajet_swarm.debug.trace import RecordedCall
 from ajet_swarm.protocol.task import Task, WorkflowOutput
 from tests.support.threaded_swarm import threaded_swarm
 
@@ -71,7 +71,9 @@ def test_a_dataset_without_items(folder: Path, capsys: pytest.CaptureFixture[str
 
 
 def test_hostile_text_cannot_move_the_cursor() -> None:
-    call = Call("/v1/chat/completions", {"messages": [{"role": "user", "content": "\x1b[2Jhi"}]})
+    call = RecordedCall(
+        "/v1/chat/completions", {"messages": [{"role": "user", "content": "\x1b[2Jhi"}]}
+    )
     call.status, call.text, call.answer = 200, "a\x1b]0;x\x07\nb", {}
     trace = Trace(calls=[call], output=WorkflowOutput(reward=1.0, metadata={"note": "\x1b[31m"}))
     shown = told(trace)
@@ -81,7 +83,7 @@ def test_hostile_text_cannot_move_the_cursor() -> None:
 
 
 def test_an_error_of_the_server_is_shown() -> None:
-    call = Call("/v1/chat/completions", {"messages": []}, 404, {"detail": "not found"})
+    call = RecordedCall("/v1/chat/completions", {"messages": []}, 404, {"detail": "not found"})
     assert "HTTP 404" in told(Trace(calls=[call]))
     assert json.dumps({"detail": "not found"}) in told(Trace(calls=[call]))
 

@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from ajet_swarm.debug.trace import Relay
+from ajet_swarm.debug.trace import RecordingRelay
 
 WHOLE = {
     "choices": [{"message": {"content": "five"}, "finish_reason": "stop"}],
@@ -40,11 +40,11 @@ class Model(BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def relay() -> Iterator[Relay]:
+def relay() -> Iterator[RecordingRelay]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Model)
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
-    with Relay(f"http://127.0.0.1:{server.server_address[1]}/v1") as one:
+    with RecordingRelay(f"http://127.0.0.1:{server.server_address[1]}/v1") as one:
         yield one
     server.shutdown()
     thread.join()
@@ -63,7 +63,7 @@ def ask(base_url: str, body: object) -> tuple[int, bytes]:
         connection.close()
 
 
-def test_a_call_is_passed_on_and_kept(relay: Relay) -> None:
+def test_a_call_is_passed_on_and_kept(relay: RecordingRelay) -> None:
     asked = {"messages": [{"role": "user", "content": "2+3?"}]}
     status, body = ask(relay.base_url, asked)
     assert (status, json.loads(body)) == (200, WHOLE)
@@ -73,24 +73,24 @@ def test_a_call_is_passed_on_and_kept(relay: Relay) -> None:
     assert call.messages == asked["messages"]
 
 
-def test_a_stream_is_the_same_bytes_and_its_text_is_kept(relay: Relay) -> None:
+def test_a_stream_is_the_same_bytes_and_its_text_is_kept(relay: RecordingRelay) -> None:
     assert ask(relay.base_url, {"stream": True}) == (200, STREAM)
     assert (relay.calls[0].text, relay.calls[0].finish) == ("five", "stop")
 
 
-def test_an_error_is_passed_on(relay: Relay) -> None:
+def test_an_error_is_passed_on(relay: RecordingRelay) -> None:
     assert ask(relay.base_url, {"wrong": True})[0] == 418
     assert relay.calls[0].status == 418
 
 
-def test_an_answer_that_breaks_off_breaks_off(relay: Relay) -> None:
+def test_an_answer_that_breaks_off_breaks_off(relay: RecordingRelay) -> None:
     with pytest.raises(http.client.HTTPException):
         ask(relay.base_url, {"cut": True})
     assert "IncompleteRead" in relay.calls[0].error
 
 
 def test_no_server_is_a_502_that_says_so() -> None:
-    with Relay("http://127.0.0.1:9/v1") as relay:
+    with RecordingRelay("http://127.0.0.1:9/v1") as relay:
         status, body = ask(relay.base_url, {})
     assert status == 502
     assert b"Connection refused" in body

@@ -33,9 +33,9 @@ def test_the_jobs_that_come_with_the_program_are_in_order(job: dict[str, object]
         ("ajet:\n  rollout:\n    temperature: 50\n", 3, "is 50"),
         ("ajet:\n  model: {path: 3}\n", 2, "ajet.model.path"),
         ("ajet:\n  swarm_mode_sample_collection_method: soon\n", 2, "'soon'"),
-        ("ajet:\n  a: 1\n  b: 2\n  a: 3\n", 4, "`ajet.a` is there twice, first on line 2"),
+        ("ajet:\n  a: 1\n  b: 2\n  a: 3\n", 4, "`ajet.a` is defined twice, first on line 2"),
         ("ajet:\n  a: &x [1]\n  b: *x\n", 3, "`*x` repeats a part"),
-        ("ajet:\n  ? [1, 2]\n  : 3\n", 2, "a key is no word"),
+        ("ajet:\n  ? [1, 2]\n  : 3\n", 2, "has a key that is not text"),
         ("ajet: {a: 1\nb: [\n", 2, "not YAML"),
         ("ajet:\n  x: " + "[" * (MAX_DEPTH + 1) + "]" * (MAX_DEPTH + 1), 2, "nested deeper"),
         (

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 import proxy.api.context_window
-from ajet_swarm.api.watcher import Seen
+from ajet_swarm.api.watcher import ServerStatus
 from core.settings import ProxySettings
 from engine.app import MAX_BODY
 from engine.app import create_app as engine_app
@@ -184,7 +184,7 @@ async def test_a_server_that_is_not_there_is_not_asked_to_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with observed(tmp_path) as o:
-        gone = SimpleNamespace(current=Seen(), pool=None)
+        gone = SimpleNamespace(current=ServerStatus(), pool=None)
         monkeypatch.setattr(o.world.server, "watcher", gone)
         told = await o.client.post("/tokenize", json={"prompt": "x"})
         assert told.status_code == 503

@@ -60,7 +60,7 @@ async def test_health_follows_the_engine(tmp_path: Path) -> None:
     async with ScriptedSwarm() as swarm, fronted(tmp_path, swarm) as f:
         for state, status in (("WEIGHT_SYNCING", 200), ("OFFLINE", 503), ("ROLLING", 200)):
             swarm.set_state(state, 1)
-            await swarm.until(lambda: f.world.server.watcher.current.shown == swarm.state)
+            await swarm.until(lambda: f.world.server.watcher.current.display_state == swarm.state)
             for method, path in (("GET", "/health"), ("GET", "/ping"), ("POST", "/ping")):
                 answer = await f.client.request(method, path)
                 assert (answer.status_code, answer.content) == (status, b"")

@@ -73,7 +73,9 @@ async def test_what_runs_and_what_waits(tmp_path: Path) -> None:
             assert told['ajet_groups_open{phase="GENERATING"}'] == 1
             assert told['ajet_engine_state{server="s",state="ROLLING"}'] == 1
             swarm.set_state("WEIGHT_SYNCING", 1)
-            await f.world.until(lambda: f.world.server.watcher.current.shown == "WEIGHT_SYNCING")
+            await f.world.until(
+                lambda: f.world.server.watcher.current.display_state == "WEIGHT_SYNCING"
+            )
             await two.ask("POST", CHAT, {**BODIES[CHAT], "user": "two"})
             await f.world.until(lambda: f.world.groups.waiting)
             told = await f.metrics()

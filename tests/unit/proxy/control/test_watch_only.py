@@ -13,7 +13,7 @@ import pytest
 
 from ajet_swarm.api.engine import AsyncSwarmClient
 from ajet_swarm.http.transport import HttpTransport
-from ajet_swarm.protocol.schemas import WorkflowOutput
+from ajet_swarm.protocol.schemas import WireOutput
 from core.commands import COMMANDS
 from core.runtime.home import Home
 from core.settings import Settings
@@ -163,7 +163,7 @@ async def test_a_look_tells_all_that_overwatch_shows_and_more(tmp_path: Path) ->
             assert not isinstance(second, str)
             body = {"messages": [{"role": "user", "content": "hello \x1b[31m"}]}
             await client.chat(first, body)  # type: ignore[arg-type]  # it was claimed
-            await client.end(first.episode_uuid, "task-7", WorkflowOutput(reward=0.5))  # type: ignore[union-attr]  # it was claimed
+            await client.end(first.episode_uuid, "task-7", WireOutput(reward=0.5))  # type: ignore[union-attr]  # it was claimed
         async with watching(tmp_path, gpu=swarm.url) as w:
             told = await w.control.look("gpu")
             assert [one.client for one in told.episodes] == ["trainer-a"]
@@ -217,7 +217,7 @@ async def test_the_transport_lets_nothing_through_that_changes_something(tmp_pat
             orders = (
                 lambda: client.claim(),
                 lambda: client.abort(claimed.episode_uuid),
-                lambda: client.end(claimed.episode_uuid, "t", WorkflowOutput(reward=1.0)),
+                lambda: client.end(claimed.episode_uuid, "t", WireOutput(reward=1.0)),
                 lambda: client.chat(claimed, {"messages": []}),
                 lambda: client.chat_stream(claimed, {"messages": []}, lambda piece: None),
                 lambda: client.start_engine(),

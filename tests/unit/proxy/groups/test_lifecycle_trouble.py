@@ -10,7 +10,7 @@ import pytest
 
 import ajet_swarm.api.watcher
 import ajet_swarm.claims.releases
-from ajet_swarm.common.tasks import Deadline, Limit
+from ajet_swarm.common.tasks import Deadline, DeadlineTimeout
 from core.events import CandidateFailed
 from proxy.http.errors import ApiError
 from proxy.servers.server_facts import is_down
@@ -90,7 +90,7 @@ async def test_a_freeze_in_the_midst_of_a_group_delays_it(
 # --- it stays mute, or is gone ------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("how", "word"), [("hang_before", "mute"), ("drop", "gone")])
+@pytest.mark.parametrize(("how", "word"), [("hang_before", "silent"), ("drop", "gone")])
 async def test_a_server_that_stays_away_ends_the_wait(
     tmp_path: Path, how: str, word: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -182,9 +182,9 @@ async def test_a_port_that_never_answered_is_mute(tmp_path: Path) -> None:
         await mute.poll()
         seen = await mute.poll()
         assert (seen.trouble, seen.down, seen.error) == (
-            "mute",
+            "silent",
             True,
-            "mute: no answer for 0.05 s",
+            "silent: no answer for 0.05 s",
         )
 
 
@@ -222,7 +222,7 @@ async def test_knocked_offline_by_someone_else(tmp_path: Path) -> None:
         reply = await w.reply(ticket, 2.0)
         assert reply.error is not None
         assert reply.error.status == 503
-        assert trouble(w) == "knocked"
+        assert trouble(w) == "stopped by another client"
         assert w.server.watcher.current.detail.startswith("stopped by someone else")
         await w.closed()
         assert not w.swarm.aborts  # they were wiped
@@ -302,7 +302,7 @@ class Gate:
     async def enter(
         self, session: str, deadline: Deadline, size: int = 1, newcomer: bool = False
     ) -> None:
-        async with Limit(deadline):
+        async with DeadlineTimeout(deadline):
             await self.open.wait()
         self.entered.append(session)
 

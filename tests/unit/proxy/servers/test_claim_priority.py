@@ -2,7 +2,7 @@
 
 import asyncio
 
-from ajet_swarm.common.tasks import Begun
+from ajet_swarm.common.tasks import EagerCoroutine
 from proxy.servers.claim_priority import LONGEST, MANY, ClaimPriority
 
 
@@ -15,7 +15,7 @@ async def test_few_claims_hold_nobody_up() -> None:
     way = ClaimPriority()
     crowd(way, MANY - 1)
     assert not way.crowded
-    assert Begun(way.turn()).done  # without a turn of the loop
+    assert EagerCoroutine(way.turn()).done  # without a turn of the loop
 
 
 async def test_who_waits_goes_on_once_few_claim() -> None:

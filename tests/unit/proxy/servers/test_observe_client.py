@@ -10,7 +10,7 @@ import pytest
 import proxy.servers.observe_client
 from ajet_swarm.api.engine import AsyncSwarmClient
 from ajet_swarm.protocol.errors import SwarmError
-from ajet_swarm.protocol.schemas import WorkflowOutput
+from ajet_swarm.protocol.schemas import WireOutput
 from core.events import (
     AnswerReturned,
     CandidateFailed,
@@ -451,6 +451,6 @@ async def test_an_upstream_answers_each_call_of_a_server_without_an_engine(tmp_p
         assert not await client.agree_sync_weight()
         assert (await client.verbose_logs(), await client.experiment_dir()) == ([], None)
         assert client.begin_claim() is None
-        assert client.begin_end("uuid", "task", WorkflowOutput(reward=1.0)) is None
+        assert client.begin_end("uuid", "task", WireOutput(reward=1.0)) is None
         assert len(o.upstream.calls) == asked
         assert not isinstance(client, AsyncSwarmClient)

@@ -133,7 +133,7 @@ def test_all_faults_are_told_at_once_each_with_its_place(tmp_path: Path) -> None
     assert [text.split(": ")[:2] for text in said] == [
         [f"{file}:{line}", field] for line, field in places
     ]
-    assert caught.value.cause.startswith("9 faults: prats: there is no setting")
+    assert caught.value.cause.startswith("9 faults: prats: it is unknown")
     assert " | line 8: parts.form.json: " in caught.value.cause
     assert caught.value.cause.endswith(" | 1 more")
 

@@ -1,4 +1,4 @@
-"""Ways to groups by their ids: from an alert, from the `:` line, from the palette."""
+"""Open groups by their ids: from an alert, from the `:` line, from the palette."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.text import one_line
+from console.models.app_host import AppHost
 from core.state import Group
 
 if TYPE_CHECKING:
-    from console.app import ConsoleApp
     from console.screens.group import GroupScreen
 
 LEAST = 3
@@ -51,7 +51,7 @@ def id_matches(groups: Iterable[Group], text: str) -> list[IdMatch]:
     return found
 
 
-def known_matches(app: "ConsoleApp", text: str) -> list[IdMatch]:
+def known_matches(app: AppHost, text: str) -> list[IdMatch]:
     """Matches among the groups in memory, newest first; an id in full is the only one."""
     groups = list(app.session.state.groups.values())
     found = id_matches(reversed(groups), text)
@@ -59,7 +59,7 @@ def known_matches(app: "ConsoleApp", text: str) -> list[IdMatch]:
     return same or found
 
 
-def open_matches(app: "ConsoleApp", found: Sequence[IdMatch]) -> None:
+def open_matches(app: AppHost, found: Sequence[IdMatch]) -> None:
     """Open one group, with the candidate that was asked for, or list several."""
     if len(found) == 1:
         group = found[0].group
@@ -68,7 +68,7 @@ def open_matches(app: "ConsoleApp", found: Sequence[IdMatch]) -> None:
         list_groups(app, [one.group.group_id for one in found])
 
 
-def open_groups(app: "ConsoleApp", ids: Sequence[str]) -> None:
+def open_groups(app: AppHost, ids: Sequence[str]) -> None:
     """Open exactly these groups: the detail of one, a filtered list of several."""
     if len(ids) != 1:
         list_groups(app, ids)
@@ -80,7 +80,7 @@ def open_groups(app: "ConsoleApp", ids: Sequence[str]) -> None:
     app.run_worker(read_and_open(app, ids[0]), group="group", exclusive=True, exit_on_error=False)
 
 
-async def read_and_open(app: "ConsoleApp", group_id: str) -> None:
+async def read_and_open(app: AppHost, group_id: str) -> None:
     """Open a group that only the journal has; say so when there is none."""
     try:
         group = await app.session.read_group(group_id)
@@ -93,7 +93,7 @@ async def read_and_open(app: "ConsoleApp", group_id: str) -> None:
         app.push_screen(_screen(app, group, [group.group_id]))
 
 
-def list_groups(app: "ConsoleApp", ids: Sequence[str]) -> None:
+def list_groups(app: AppHost, ids: Sequence[str]) -> None:
     """Show these groups alone on Requests."""
     from console.screens.requests import RequestsScreen
 
@@ -102,13 +102,13 @@ def list_groups(app: "ConsoleApp", ids: Sequence[str]) -> None:
         app.action_go("requests")  # its front page
     screen = app.screen
     if isinstance(screen, RequestsScreen):
-        screen.call_after_refresh(screen.show_only, tuple(ids))
+        screen.call_after_refresh(screen.filter.show_only, tuple(ids))
 
 
 def _screen(
-    app: "ConsoleApp", group: Group, others: Sequence[str], candidate: int | None = None
+    app: AppHost, group: Group, others: Sequence[str], candidate: int | None = None
 ) -> "GroupScreen":
-    from console.screens.group import GroupScreen  # the start imports no screen
+    from console.screens.group import GroupScreen  # the start imports no other screen
 
     def known(group_id: str) -> Group | None:
         return app.session.group(group_id) or (group if group_id == group.group_id else None)

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from console.cli import main
-from console.doctor import Finding, Patient, examine, local
+from console.doctor import examine, local
+from console.doctor.finding import Finding, Patient
 from core.journal.storage import PAGE
 from core.journal.writer import Journal
 from core.runtime.home import Home

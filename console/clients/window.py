@@ -7,6 +7,14 @@ from core.runtime.tls import verification_for
 LIMIT = 3.0
 """Seconds the proxy may take to answer."""
 
+AGENT_PROMPT = 16_384
+"""Tokens that the first prompt of a coding agent comes near to."""
+SMALL = (
+    "The engine's window is {context} tokens; coding agents send 10,000 and more. Such a prompt is "
+    "cut to the window, and its group is not trained on: use a larger model (`engine --model "
+    "smollm2`) or a GPU server. With `engine --strict-context` it is refused with a 400."
+)
+
 
 def window_of(base: str, key: str, cert: str) -> int | None:
     """Tokens of the served model's window; None when the proxy does not say.

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from console.doctor import Finding, Patient
+from console.doctor.finding import Finding, Patient
 from console.doctor.judge import judges
 from console.doctor.remote import hooks
 from core.runtime.home import Home

@@ -5,8 +5,8 @@ import contextlib
 from collections.abc import Callable
 from typing import Any
 
-from console.cli.clients.forms import ANY_KEY, DEFAULT_CONTEXT, DEFAULT_MODEL, OWN_KEY, Client, fill
-from console.cli.clients.settings import CLIENTS, find
+from console.clients.catalog import CLIENTS, find
+from console.clients.snippets import ANY_KEY, DEFAULT_CONTEXT, DEFAULT_MODEL, OWN_KEY, Client, fill
 
 KEYS = (
     "With a key set, `%KEY%` stands for it: `--show-key` prints it. Any model name is accepted "
@@ -15,14 +15,6 @@ KEYS = (
 SESSIONS = (
     "A client that does not say which conversation a request belongs to can be given an address "
     "of its own for each: %BASE%/sessions/NAME/v1"
-)
-
-AGENT_PROMPT = 16_384
-"""Tokens that the first prompt of a coding agent comes near to."""
-SMALL = (
-    "The engine's window is {context} tokens; coding agents send 10,000 and more. Such a prompt is "
-    "cut to the window, and its group is not trained on: use a larger model (`engine --model "
-    "smollm2`) or a GPU server. With `engine --strict-context` it is refused with a 400."
 )
 
 
@@ -41,7 +33,7 @@ def add_clients(
     parser = command(
         commands,
         "clients",
-        "console.cli.clients.command:clients",
+        "console.cli.clients:clients",
         "Print what to set so that a client asks the fake vLLM",
         "clients codex",
     )
@@ -62,9 +54,9 @@ def clients(given: argparse.Namespace) -> int:
         UsageError: there is no client of that name.
     """
     from ajet_swarm.common.errors import UsageError
-    from console.cli.clients.window import window_of
     from console.cli.common import cert_of, look_home, proxy_url, say
     from console.cli.effective import client_key, effective
+    from console.clients.window import AGENT_PROMPT, SMALL, window_of
     from core.runtime.sockets import public_url
 
     if given.names:

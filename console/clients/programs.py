@@ -1,6 +1,6 @@
 """What to set so that programs (agents, chat pages, benches) ask the fake vLLM."""
 
-from console.cli.clients.forms import Snippet, client
+from console.clients.snippets import Snippet, client
 
 PROGRAMS = (
     client(

@@ -1,7 +1,7 @@
 """What to write where, so that a client asks the fake vLLM: one table, printed and documented."""
 
-from console.cli.clients.forms import Client, Snippet, client
-from console.cli.clients.programs import PROGRAMS
+from console.clients.programs import PROGRAMS
+from console.clients.snippets import Client, Snippet, client
 
 _OPENAI_ENV = Snippet(
     "sh",

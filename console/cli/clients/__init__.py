@@ -1,1 +1,0 @@
-"""Clients: settings of client programs."""

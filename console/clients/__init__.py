@@ -1,0 +1,1 @@
+"""What to set in client programs so that they use the proxy."""

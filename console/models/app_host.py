@@ -1,0 +1,179 @@
+"""The app as screens, widgets and models see it: an interface, so that none of them imports it."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
+
+from console.models.screen_registry import Place
+from console.session.app_state import Session
+
+if TYPE_CHECKING:
+    from textual.await_complete import AwaitComplete
+    from textual.screen import Screen
+    from textual.widget import AwaitMount
+    from textual.worker import Worker
+
+Severity = Literal["information", "warning", "error"]
+"""Level of a toast."""
+Result = TypeVar("Result")
+
+
+class HostedScreen(Protocol):
+    """What the app and the palette need of `console.screens.base.ConsoleScreen`."""
+
+    @property
+    def is_attached(self) -> bool: ...
+
+    @property
+    def target_group(self) -> str | None:
+        """Id of the group that commands about a group apply to."""
+        ...
+
+    @property
+    def target_server(self) -> str | None:
+        """Name of the server that commands about an engine apply to."""
+        ...
+
+    def flush(self, dirty: frozenset[str]) -> None:
+        """Repaint what changed."""
+        ...
+
+    def action_try_prompt(self) -> None:
+        """Open the screen of prompts that were tried."""
+        ...
+
+
+class AppHost(Protocol):
+    """What `console.app.ConsoleApp` offers to the parts it shows."""
+
+    session: Session
+    places: Sequence[Place]
+    theme: str
+
+    # What is shown
+
+    @property
+    def shown_places(self) -> list[Place]:
+        """The screens that keys and lists lead to."""
+        ...
+
+    @property
+    def current_mode(self) -> str:
+        """Name of the screen that is open."""
+        ...
+
+    @property
+    def screen(self) -> "Screen[Any]":
+        """The screen on top of the stack."""
+        ...
+
+    @property
+    def screen_stack(self) -> "list[Screen[Any]]": ...
+
+    @property
+    def front(self) -> HostedScreen | None:
+        """The console screen in front, be it below a question."""
+        ...
+
+    # The operator
+
+    def say(self, message: str, severity: Severity = "information") -> None:
+        """Show a toast."""
+        ...
+
+    async def confirm(
+        self, title: str, body: str, danger_label: str = "Do it", detail: str = ""
+    ) -> bool:
+        """Ask before something is lost; await it inside a worker."""
+        ...
+
+    async def ask(
+        self, title: str, label: str = "", value: str = "", hint: str = ...
+    ) -> str | None:
+        """Ask for one line of text; None when the operator leaves."""
+        ...
+
+    def copy(self, text: str, what: str = "Copied") -> None:
+        """Put text on the operator's clipboard and say so."""
+        ...
+
+    # Commands
+
+    def run_command(self, name: str, /, **args: Any) -> None:
+        """Run a command in the background; a toast reports the outcome."""
+        ...
+
+    async def order(self, name: str, /, **args: Any) -> bool:
+        """Run a command, report the outcome, and return whether it was done."""
+        ...
+
+    def run_worker(
+        self,
+        work: Awaitable[Any],
+        name: str | None = "",
+        group: str = "default",
+        description: str = "",
+        exit_on_error: bool = True,
+        start: bool = True,
+        exclusive: bool = False,
+    ) -> "Worker[Any]":
+        """Await `work` in the background."""
+        ...
+
+    # Screens
+
+    def push_screen(
+        self, screen: "Screen[Result]", callback: Callable[[Result | None], Any] | None = None
+    ) -> "AwaitMount":
+        """Open a screen above the present one."""
+        ...
+
+    async def push_screen_wait(self, screen: "Screen[Result]") -> Result:
+        """Open a screen and return its result; await it inside a worker."""
+        ...
+
+    def pop_screen(self) -> "AwaitComplete":
+        """Close the screen on top."""
+        ...
+
+    def action_go(self, name: str, by_digit: bool = False) -> None:
+        """Open a screen of the registry."""
+        ...
+
+    def action_help(self) -> None:
+        """Open the help of the present screen."""
+        ...
+
+    def action_jump(self) -> None:
+        """Offer a letter for each part of the screen."""
+        ...
+
+    async def action_quit(self) -> None:
+        """Leave; ask first when processes that were started here still run."""
+        ...
+
+    def open_job(self, server: str) -> None:
+        """Open the screen with the job of a server."""
+        ...
+
+    def open_probe(self, server: str | None) -> None:
+        """Open the screen of prompts that were tried, for a server."""
+        ...
+
+    def suspend(self) -> AbstractContextManager[None]:
+        """Leave the terminal to another program."""
+        ...
+
+    # Painting
+
+    def batch_update(self) -> AbstractContextManager[None]:
+        """Paint nothing until the block ends."""
+        ...
+
+    def guarded(self, paint: Callable[[], None]) -> None:
+        """Paint a part; a fault in it is reported once and does not end the console."""
+        ...
+
+    def flush_screen(self, screen: HostedScreen | None, dirty: frozenset[str]) -> None:
+        """Repaint one screen."""
+        ...

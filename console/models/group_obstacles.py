@@ -1,0 +1,106 @@
+"""Why an action on a group is unavailable now."""
+
+from console.session.group_facts import answered
+from core.state import Group
+
+
+def undo_left(group: Group, now: float) -> bool:
+    """Whether a rating can still be taken back."""
+    return group.rateable and (group.until is None or now < group.until)
+
+
+def vote_refusal(group: Group) -> str:
+    """Why a vote would change nothing; empty when it would be sent."""
+    if group.episode_type == "eval":
+        return "This request is not trained on; there is nothing to rate"
+    if group.phase in ("ABORTED", "FAILED"):
+        phase = "lost" if group.discarded else group.phase.lower()
+        return f"Already {phase}: a vote has no effect"
+    if not group.rateable:
+        return "Already finished: its rewards are fixed"
+    if group.phase not in ("SCORING", "AWAITING_RATING"):
+        return "Its candidates are not all there yet"
+    return ""
+
+
+_VOTES = frozenset(
+    {"accept", "vote", "tie", "bad", "digit", "scores", "skip", "commit", "reveal", "zoom"}
+)
+
+
+_ABOUT_ONE = _VOTES | {
+    "unrate", "abort", "mark", "note", "copy", "raw", "rescore", "refill", "rerun", "curl", "diff",
+    "conversation",
+}  # fmt: skip
+
+
+def obstacle(action: str, group: Group | None, now: float) -> str | None:
+    """Why an action makes no sense on `group` now; None when it does.
+
+    The text may be empty: with no group there is nothing to explain.
+    """
+    if action not in _ABOUT_ONE:
+        return None
+    if group is None:
+        return ""
+    if action in ("reveal", "zoom", "raw", "conversation"):
+        return None
+    if action in _VOTES:
+        return _vote_obstacle(action, group)
+    if action == "unrate":
+        return _undo_obstacle(group, now)
+    if action == "abort" and (not group.open or group.phase == "SUBMITTING"):
+        return "It is finished: there is nothing left to abort"
+    if action == "rescore":
+        return _rescore_obstacle(group)
+    if action == "refill":
+        return _refill_obstacle(group)
+    if action in ("rerun", "curl"):
+        return None if group.request_id else "Its request is not kept"
+    if action == "diff" and len(answered(group)) < 2:
+        return "There are no two answers to compare"
+    if action == "copy" and not any(one.text or one.tool_calls for one in group.candidates):
+        return "There is no answer to copy yet"
+    return None
+
+
+def _vote_obstacle(action: str, group: Group) -> str | None:
+    if why := vote_refusal(group):
+        return why
+    if not answered(group):
+        return "There is no answer to rate"
+    if action == "accept" and group.rating is None and group.abstained:
+        return "There is no automatic reward to accept; rate it by hand"
+    return None
+
+
+def _rescore_obstacle(group: Group) -> str | None:
+    if group.episode_type == "eval":
+        return "This request is not trained on; it is not scored again"
+    if not group.rateable:
+        return "Already finished: its rewards are fixed"
+    if group.phase not in ("SCORING", "AWAITING_RATING"):
+        return "Its candidates are not all there yet"
+    return None
+
+
+def _refill_obstacle(group: Group) -> str | None:
+    if group.episode_type == "eval":
+        return "This request is not trained on; it needs no more candidates"
+    if not group.rateable:
+        return "It is closed: it cannot be refilled; A asks it again as a new group"
+    if group.phase != "AWAITING_RATING":
+        return "Only a group that waits for you can be refilled"
+    if len(answered(group)) >= group.n:
+        return f"It is not short: all {group.n} candidates answered"
+    if any(one.phase == "claimed" for one in group.candidates):
+        return "Its fresh candidates are on their way"
+    return None if group.rating is None else "It is rated: undo it with u, then refill it with R"
+
+
+def _undo_obstacle(group: Group, now: float) -> str | None:
+    if why := vote_refusal(group):
+        return why
+    if group.rating is None:
+        return "There is no vote to undo"
+    return None if undo_left(group, now) else "It is being sent: too late to undo it"

@@ -1,0 +1,50 @@
+"""What open ratings hold up: servers that cannot sync, and users who wait."""
+
+from ajet_swarm.common.text import one_line
+from console.text.format import plural
+from core.state import State
+
+PATIENCE = 3.0
+"""Seconds a request may wait for its episodes before it counts as held up."""
+
+
+HOLD = "hold:"
+"""Begins the key of an alert about open ratings that hold something up; a server's name follows."""
+
+
+def held_up(state: State, now: float) -> dict[str, str]:
+    """Servers on which open ratings hold something up, with what they hold up.
+
+    A user who waits for a moment, as every request does, is nothing to speak of.
+    """
+    return {
+        name: alert.cause
+        for key, alert in state.alerts.items()
+        if key.startswith(HOLD) and _lasting(state, name := key.removeprefix(HOLD), now)
+    }
+
+
+def stall_words(state: State, now: float) -> str:
+    """Why requests go on waiting as long as nobody rates; empty while no rating holds them up."""
+    if causes := held_up(state, now):
+        return "; ".join(one_line(cause, 120) for cause in causes.values())
+    kept = sum(
+        group.rating is None
+        and group.waited is None
+        and group.awaiting != "window"
+        and now - (group.scored_at or group.opened_at) > PATIENCE
+        for group in state.waiting()
+    )
+    if not kept:
+        return ""
+    return f"{plural(kept, 'request')} {'waits' if kept == 1 else 'wait'} for your rating"
+
+
+def _lasting(state: State, name: str, now: float) -> bool:
+    server = state.servers.get(name)
+    if server is not None and server.state == "ROLLING_POST":
+        return True
+    return any(
+        group.server == name and group.phase == "CLAIMING" and now - group.opened_at > PATIENCE
+        for group in state.groups.values()
+    )

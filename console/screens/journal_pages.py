@@ -1,0 +1,101 @@
+"""Reads older groups from the journal for a list: the page in sight, and the search."""
+
+import contextlib
+from collections.abc import Callable
+
+from ajet_swarm.common.errors import AjetError
+from console.screens.base import ConsoleScreen
+from console.screens.parts import ScreenPart, in_background
+from console.session.history import PAGE, Search
+from console.widgets.group_list import GroupList
+from core.state import Group
+
+
+class JournalPages(ScreenPart):
+    """Reads the rows of a group list that are only in the journal: the page in sight, a search."""
+
+    def __init__(self, screen: ConsoleScreen, on_loaded: Callable[[], None]) -> None:
+        """Create the reader of a screen.
+
+        Args:
+            screen: Shows the list.
+            on_loaded: Called when the group under the cursor may have been read.
+        """
+        super().__init__(screen)
+        self._on_loaded = on_loaded
+        self._error = ""
+        """Why the journal could not be read the last time."""
+        self._running: Search | None = None
+
+    @property
+    def _groups(self) -> GroupList:
+        return self.screen.query_one(GroupList)
+
+    @in_background("history", exclusive=True)
+    async def read_page(self, first: int) -> None:
+        """Read the page from row `first`; a newer call cancels this one."""
+        history = self.session.history
+        start = history.start
+        if not await self._read(first, PAGE, history.put):
+            return
+        if start != history.start:  # there are fewer rows than expected
+            self.screen.update_view(frozenset({"groups"}))
+        self._groups.loaded()
+        self._on_loaded()
+
+    async def _read(
+        self, first: int, limit: int, store: Callable[[int, list[Group]], None]
+    ) -> bool:
+        try:
+            store(*await self.session.older(first, limit))
+        except AjetError as error:
+            if self._error != str(error):
+                self._error = str(error)
+                self.host.say(f"The journal cannot be read: {error}", "error")
+            return False
+        self._error = ""
+        return self.screen.is_mounted
+
+    def read_start(self) -> None:
+        """Read once where the journal starts, before the cursor gets there."""
+        if self._groups.model.evicted and not self.session.history.asked:
+            self.session.history.asked = True
+            self._read_start()
+
+    @in_background("history-start", exclusive=True)
+    async def _read_start(self) -> None:
+        """Read no group, only what comes with each page; the first page reports a failure."""
+        with contextlib.suppress(AjetError):
+            await self.session.older(0, 0)
+            if self.screen.is_mounted and self.session.history.start:
+                self.screen.update_view(frozenset({"groups"}))
+
+    def search_further(self) -> None:
+        """Go on with a search that has stopped at the end of its matches."""
+        search = self._groups.model.search
+        if search is not None and search.waits and not search.over:
+            search.more()
+            self.search()
+
+    def search(self) -> None:
+        """Search the journal for the filter of the list, unless that is running."""
+        search = self._groups.model.search
+        if search is not None and not search.waits and search is not self._running:
+            self._running = search
+            self._search(search)
+
+    @in_background("search", exclusive=True)
+    async def _search(self, search: Search) -> None:
+        """Read the journal until enough matches are found or the filter changes."""
+        model, history = self._groups.model, self.session.history
+        try:
+            while not search.waits and model.search is search:
+                first, count = search.next_page()
+                if not await self._read(
+                    first, count, lambda at, groups: search.take(at, groups, history)
+                ):
+                    return
+                self.screen.update_view(frozenset({"groups"}))
+        finally:
+            if self._running is search:
+                self._running = None

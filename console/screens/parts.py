@@ -1,0 +1,183 @@
+"""Parts of a screen: objects that each do one of its jobs and own the keys for it."""
+
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from functools import wraps
+from typing import Any, ClassVar, Concatenate, ParamSpec, TypeVar
+
+from textual import events
+from textual.binding import Binding, BindingType
+
+from console.models.app_host import AppHost
+from console.screens.base import ConsoleScreen
+from console.session.app_state import Session
+
+Params = ParamSpec("Params")
+AnyPart = TypeVar("AnyPart", bound="ScreenPart")
+
+
+class ScreenPart:
+    """One job of a screen.
+
+    The methods `action_NAME` of a part become actions of the screen with `bind_actions`; `BINDINGS`
+    are the keys for them. The class of the screen joins them to its own with `merge_bindings`.
+    """
+
+    BINDINGS: ClassVar[Sequence[BindingType]] = ()
+
+    def __init__(self, screen: ConsoleScreen) -> None:
+        self.screen = screen
+
+    @property
+    def host(self) -> AppHost:
+        """The app of the screen."""
+        return self.screen.host
+
+    @property
+    def session(self) -> Session:
+        """The session of the screen."""
+        return self.screen.session
+
+
+def merge_bindings(*tables: Iterable[BindingType]) -> list[BindingType]:
+    """Join tables of key bindings; a later table replaces the keys of an earlier one."""
+    merged: dict[str, list[Binding]] = {}
+    for table in tables:
+        by_key: dict[str, list[Binding]] = {}
+        for binding in Binding.make_bindings(table):
+            by_key.setdefault(binding.key, []).append(binding)
+        merged.update(by_key)
+    return [binding for bindings in merged.values() for binding in bindings]
+
+
+def bind_actions(screen: ConsoleScreen, *parts: ScreenPart) -> None:
+    """Make the actions of the parts actions of the screen."""
+    for part in parts:
+        for name in dir(type(part)):
+            if name.startswith("action_"):
+                setattr(screen, name, getattr(part, name))
+
+
+def in_background(
+    group: str, *, exclusive: bool = False
+) -> Callable[
+    [Callable[Concatenate[AnyPart, Params], Coroutine[Any, Any, None]]],
+    Callable[Concatenate[AnyPart, Params], None],
+]:
+    """Make a coroutine method of a part start as a worker of its screen when it is called.
+
+    Args:
+        group: The group of the worker.
+        exclusive: Cancel the workers of the group that still run.
+    """
+
+    def decorate(
+        method: Callable[Concatenate[AnyPart, Params], Coroutine[Any, Any, None]],
+    ) -> Callable[Concatenate[AnyPart, Params], None]:
+        @wraps(method)
+        def start(part: AnyPart, /, *args: Params.args, **kwargs: Params.kwargs) -> None:
+            part.screen.run_worker(
+                method(part, *args, **kwargs),
+                name=method.__name__,
+                group=group,
+                exclusive=exclusive,
+                exit_on_error=False,
+            )
+
+        return start
+
+    return decorate
+
+
+class CommandSender:
+    """Sends the commands of a screen in the background and reports their outcome."""
+
+    def __init__(
+        self,
+        screen: ConsoleScreen,
+        on_success: Callable[[str], None] | None = None,
+        silent: frozenset[str] = frozenset(),
+    ) -> None:
+        """Create a sender for a screen.
+
+        Args:
+            screen: Its workers wait for the outcome.
+            on_success: Receives the message of a command that succeeded; None shows it as a toast.
+            silent: Commands whose success needs no report, because every screen shows it.
+        """
+        self._screen = screen
+        self._on_success = on_success
+        self._silent = silent
+
+    def send(self, name: str, /, **args: Any) -> None:
+        """Send a command; a refusal is shown as a toast."""
+        if self._on_success is None and name not in self._silent:
+            self._screen.host.run_command(name, **args)
+            return
+        self._screen.run_worker(
+            self._send(name, **args), name=name, group="command", exit_on_error=False
+        )
+
+    async def _send(self, name: str, /, **args: Any) -> None:
+        outcome = await self._screen.session.command(name, **args)
+        if not outcome.ok:
+            self._screen.host.say(outcome.message, "error")
+        elif self._on_success is not None and self._screen.is_mounted:
+            self._on_success(outcome.message)
+
+
+class ActionKeys:
+    """Tells which keys of a screen work now, and why the others do not."""
+
+    def __init__(
+        self,
+        screen: ConsoleScreen,
+        writing: frozenset[str],
+        obstacle: Callable[[str], str | None],
+        has_group: Callable[[], bool],
+        explain: Callable[[str, str], None] | None = None,
+    ) -> None:
+        """Create the rules of a screen.
+
+        Args:
+            screen: Its bindings are meant.
+            writing: Actions that a read-only console does not offer.
+            obstacle: Returns why an action is unavailable now; None when it is available, empty
+                when there is nothing to explain.
+            has_group: Whether the screen points at a group.
+            explain: Receives a key and why it does nothing now; shown as a toast when left out.
+        """
+        self._screen = screen
+        self._writing = writing
+        self._obstacle = obstacle
+        self._has_group = has_group
+        self._explain = explain
+        self._available: frozenset[str] = frozenset()
+        """Writing actions that were available at the last refresh, and `group` for a group."""
+
+    def allows(self, action: str) -> bool:
+        """Return whether the key of an action works now."""
+        if action in self._writing and self._screen.session.read_only:
+            return False
+        return self._obstacle(action) is None
+
+    def refresh(self) -> None:
+        """Rebuild the footer when other keys work than at the last refresh."""
+        names = {name for name in self._writing if self._screen.check_action(name, ())}
+        available = frozenset(names | ({"group"} if self._has_group() else set()))
+        if available != self._available:
+            self._available = available
+            self._screen.refresh_bindings()
+
+    def explain(self, event: events.Key) -> None:
+        """Show why the key that was pressed does nothing now."""
+        if self._screen.session.read_only:
+            return
+        for node, bindings in self._screen._binding_chain:
+            for binding in bindings.key_to_bindings.get(event.key, ()):
+                if node is not self._screen:
+                    continue
+                why = self._obstacle(binding.action.partition("(")[0])
+                if why and self._explain is not None:
+                    self._explain(event.key, why)
+                elif why:
+                    self._screen.host.say(why, "warning")

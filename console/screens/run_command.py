@@ -1,0 +1,80 @@
+"""Run an available command: ask for a missing argument, confirm a loss, then send it."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from ajet_swarm.common.text import known_names, one_line
+from console.models.app_host import AppHost
+from console.models.available_commands import Offer
+from console.models.consequences import loss, server_of
+from console.models.job_commands import loss_of_all
+from console.screens.dialogs.abort import AbortScreen
+from console.views.group_detail import abort_extra
+from console.views.rating import abort_all_loss
+from core.commands import COMMANDS
+
+ABORTS = frozenset({"group.abort", "rating.abort_all"})
+"""Orders whose question asks for a reason too."""
+
+
+def run_available(app: AppHost, offer: Offer) -> None:
+    """Run a command that is available now; ask for what it lacks, and before it destroys."""
+    app.run_worker(_run(app, offer), name=offer.command, group="command", exit_on_error=False)
+
+
+async def _run(app: AppHost, offer: Offer) -> None:
+    args = dict(offer.args)
+    if offer.ask:
+        known = {arg.name: arg.help for arg in COMMANDS[offer.command].args}
+        given = await app.ask(offer.title, known[offer.ask], offer.value)
+        if given is None:
+            return
+        args[offer.ask] = given
+        if offer.command == "engine.restore" and (why := no_checkpoint(app, args)):
+            app.say(why, "error")
+            return
+    if offer.command in ABORTS:
+        reason = await app.push_screen_wait(AbortScreen(f"{offer.title}?", _abort_body(app, offer)))
+        if reason is None:
+            return
+        args.update({"reason": reason} if reason else {})
+    elif offer.danger:
+        verb = offer.title.partition(": ")[2]
+        body = (
+            loss_of_all(app.session, offer.command, offer.servers)
+            if offer.servers
+            else loss(app.session, offer.command, args)
+        )
+        if not await app.confirm(offer.title, body, verb.partition(" ")[0]):
+            return
+    if offer.servers:
+        async with asyncio.TaskGroup() as tasks:
+            for name in offer.servers:
+                tasks.create_task(app.order(offer.command, **{**args, "server": name}))
+        return
+    await app.order(offer.command, **args)
+
+
+def no_checkpoint(app: AppHost, args: Mapping[str, Any]) -> str:
+    """Why there is no checkpoint to go back to; empty when there is one, or may be an older one."""
+    server = server_of(app.session, args.get("server"))
+    name = str(args.get("name", "")).strip()
+    if server is None or server.checkpoints is None or server.checkpoints_more:
+        return ""
+    names = ["base", *(one.name for one in server.checkpoints)]
+    if name in names:
+        return ""
+    return f"There is no checkpoint `{one_line(name, 64)}`. {known_names(name, names)}"
+
+
+def _abort_body(app: AppHost, offer: Offer) -> str:
+    state = app.session.state
+    if offer.command == "rating.abort_all":
+        return abort_all_loss(state, app.session.now())
+    group = state.groups.get(str(offer.args["group_id"]))
+    words = getattr(
+        app.front, "abort_words", abort_extra
+    )  # which tells no winner while it is blind
+    more = words(group) if group is not None else ""
+    return "\n".join(text for text in (loss(app.session, offer.command, offer.args), more) if text)

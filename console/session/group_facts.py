@@ -1,0 +1,145 @@
+"""Facts about one group that follow from its state: rewards known now, winner, spread, verdict."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ajet_swarm.common.text import one_line
+from console.text.causes import cause_words
+from console.text.format import plural
+from core.scoring.advantage import advantages as gains
+from core.scoring.advantage import is_dead
+from core.state import Candidate, Group
+
+
+def unconfirmed(group: Group) -> list[int]:
+    """Indices of the candidates whose reward was sent without an answer from the engine."""
+    return [one.index for one in group.candidates if one.phase == "unknown"]
+
+
+def known_rewards(group: Group) -> list[float | None]:
+    """Reward of each candidate by what is known now: sealed, else rated, else automatic."""
+    if group.source or any(one.reward is not None for one in group.candidates):
+        return [one.reward for one in group.candidates]
+    rated = group.rating
+    if rated is not None and rated.rewards:
+        return spread_out(rated.rewards, group)
+    return [one.auto_reward for one in group.candidates]
+
+
+def spread_out(rewards: Sequence[float], group: Group) -> list[float | None]:
+    """Rewards of a rating by candidate; a short group's cover only those that answered."""
+    if len(rewards) == len(group.candidates):
+        return list(rewards)
+    found = iter(rewards)
+    able = set(answered(group))
+    return [next(found, None) if one.index in able else None for one in group.candidates]
+
+
+def answered(group: Group) -> list[int]:
+    """Indices of the candidates that have an answer."""
+    return [one.index for one in group.candidates if has_answer(one)]
+
+
+def has_answer(candidate: Candidate) -> bool:
+    """Whether there is something to read and to rate."""
+    if candidate.phase in ("waiting", "claimed", "failed"):
+        return False
+    return bool(
+        candidate.phase == "answered"
+        or candidate.text
+        or candidate.tool_calls
+        or candidate.finish_reason
+    )
+
+
+def spread_of(group: Group) -> float | None:
+    """Highest minus lowest reward known now; None while none is."""
+    if group.spread is not None:
+        return group.spread
+    values = [value for value in known_rewards(group) if value is not None]
+    return max(values) - min(values) if values else None
+
+
+def best_of(group: Group) -> int | None:
+    """The winner by the rewards known now; a tie goes to the lowest index."""
+    rewards = known_rewards(group)
+    values = [value for value in rewards if value is not None]
+    return rewards.index(max(values)) if values else group.best
+
+
+def rated_best(group: Group) -> int | None:
+    """The candidate the operator put first; None when none stands out."""
+    rating = group.rating
+    if rating is None:
+        return None
+    if rating.rating in ("best", "ranking") and rating.order:
+        return rating.order[0]
+    if rating.rating == "scores" and rating.rewards and not is_dead(rating.rewards):
+        values = spread_out(rating.rewards, group)
+        return values.index(max(rating.rewards))
+    return None
+
+
+def advantages(group: Group) -> list[float | None]:
+    """As sealed; before that what they would be by the rewards known now."""
+    if any(one.advantage is not None for one in group.candidates):
+        return [one.advantage for one in group.candidates]
+    rewards = known_rewards(group)
+    found = iter(gains([value for value in rewards if value is not None], group.damping))
+    return [None if value is None else next(found) for value in rewards]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether a group teaches something, by what is known now."""
+
+    kind: str
+    """train, dead (sealed without a signal), lost (aborted, failed, or discarded by the engine),
+    open or none."""
+    text: str
+
+    @property
+    def sign(self) -> str:
+        """One character that says it without colour."""
+        return {"train": "✔", "dead": "○", "lost": "×", "open": "?", "none": "·"}[self.kind]
+
+    @property
+    def tone(self) -> str:
+        """Its tone."""
+        tones = {"train": "$reward-up", "dead": "$dead", "open": "$warning"}
+        return tones.get(self.kind, "$muted")
+
+
+def verdict(group: Group) -> Verdict:
+    """`will train`, `dead: cause` or `lost: cause`; before the group is sent, by what is known."""
+    if group.phase in ("ABORTED", "FAILED"):
+        cause = f" ({one_line(cause_words(group.cause), 90)})" if group.cause else ""
+        return Verdict("lost", f"lost: {group.phase.lower()}{cause}")
+    if group.episode_type != "train":
+        return Verdict("none", f"not trained on ({one_line(group.episode_type, 12)})")
+    if group.sealed_at is not None:
+        if group.lost:
+            return Verdict("lost", f"finished, lost by {one_line(group.lost, 40)}: will not train")
+        if group.dead:
+            return Verdict("dead", f"dead: {one_line(group.dead, 60)}")
+        if group.phase == "DONE" and unconfirmed(group):
+            return Verdict("open", "finished, not all confirmed")
+        return Verdict("train", "finished, will train" if group.phase == "DONE" else "will train")
+    return _expected(group)
+
+
+def _expected(group: Group) -> Verdict:
+    rating = group.rating
+    if rating is not None and rating.rating == "skip":
+        return Verdict("lost", "lost: skipped, will be aborted")
+    by = f" (your {rating.rating})" if rating is not None else ""
+    values = [value for value in known_rewards(group) if value is not None]
+    if group.abstained and rating is None:
+        return Verdict("open", "unscored: rate it by hand")
+    if not values:
+        return Verdict("none", "not scored yet")
+    if len(values) < 2:
+        return Verdict("dead", f"dead: {plural(len(values), 'reward')} only{by}")
+    if is_dead(values):
+        return Verdict("dead", f"dead: equal rewards{by}")
+    return Verdict("train", f"will train{by}")

@@ -1,0 +1,309 @@
+"""Reader of the YAML files that an operator writes: typed fields, every fault with its line.
+
+`FieldReader` takes the fields of one mapping by name and converts each by its type (msgspec).
+`Faults` reads the file and collects what is wrong with it, so that all of it is reported at once.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeVar, cast, get_args, get_origin
+
+import msgspec
+
+from ajet_swarm.common.errors import UsageError
+from ajet_swarm.common.text import closest, did_you_mean, known_names, one_line
+from ajet_swarm.common.yaml_positions import (
+    Entry,
+    YamlError,
+    compose,
+    construct,
+    entries,
+    is_mapping,
+    is_null,
+    is_scalar,
+    line_of,
+)
+
+MAX_BYTES = 1 << 20
+"""Of a file that is read."""
+FIELDS = "is not a list of fields, as `name: value` lines"
+
+Text = str | int | float
+"""A text; a number is taken as its text."""
+_DESCRIPTIONS: dict[Any, str] = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "text",
+    Text: "text",
+    list: "a list",
+    list[int]: "a list of whole numbers",
+    list[Text]: "a list of texts",
+    dict[str, Text]: "a list of NAME: TEXT",
+    dict: FIELDS.removeprefix("is not "),
+}
+"""What a value of a type is called in a fault."""
+
+
+class FileFault(UsageError):
+    """A fault of a file; `more` holds the other faults of the same file.
+
+    Attributes:
+        line: Counted from 1; 0 when the fault has no line.
+    """
+
+    def __init__(self, what: str, where: str = "", todo: str = "", line: int = 0) -> None:
+        self.line = line
+        self.more: tuple[FileFault, ...] = ()
+        super().__init__(what, where, todo)
+
+    def __str__(self) -> str:
+        """One line a fault."""
+        return "\n".join((super().__str__(), *(str(one) for one in self.more)))
+
+
+F = TypeVar("F", bound=FileFault)
+T = TypeVar("T")
+
+
+def joined(faults: Iterable[F]) -> F:
+    """Return all faults, at least one, as one: the first in the file, with the others as `more`."""
+    every: list[Any] = [one for fault in faults for one in (fault, *fault.more)]
+    for fault in every:
+        fault.more = ()
+    first, *others = sorted(every, key=lambda fault: int(fault.line))
+    first.more = tuple(others)
+    return cast(F, first)
+
+
+class Faults(Generic[F]):
+    """The faults of one file.
+
+    Args:
+        kind: Class of the faults.
+        make: Makes a fault of a line, a field's dotted path, a problem and a cure. The path is
+            empty for the file as a whole; the problem is a predicate, as "is not a number".
+    """
+
+    def __init__(self, kind: type[F], make: Callable[[int, str, str, str], F]) -> None:
+        self._kind = kind
+        self._make = make
+        self.collected: list[F] = []
+
+    def fault(self, line: int, field: str, problem: str, todo: str = "") -> F:
+        """Return a fault."""
+        return self._make(line, field, problem, todo)
+
+    def add(self, line: int, field: str, problem: str, todo: str = "") -> None:
+        """Collect a fault."""
+        self.collected.append(self._make(line, field, problem, todo))
+
+    @contextlib.contextmanager
+    def collect(self) -> Iterator[None]:
+        """Collect the fault that the block raises, and go on after it."""
+        try:
+            yield
+        except self._kind as fault:
+            self.collected += [fault, *cast(tuple[F, ...], fault.more)]
+
+    def read(self, file: Path) -> str:
+        """Return the text of a file, its line ends unchanged.
+
+        Raises:
+            FileFault: It cannot be read, is too large or is not UTF-8.
+        """
+        try:
+            with file.open("rb") as opened:
+                data = opened.read(MAX_BYTES + 1)
+            if len(data) > MAX_BYTES:
+                raise self.fault(0, "", "is larger than 1 MB")
+            return data.decode("utf-8-sig")
+        except OSError as error:
+            why = error.strerror or type(error).__name__
+            raise self.fault(0, "", f"cannot be read: {why}", "Correct the path") from error
+        except UnicodeDecodeError as error:
+            line = data.count(b"\n", 0, error.start) + 1
+            problem = f"is not UTF-8 at byte {error.start + 1}"
+            raise self.fault(line, "", problem, "Save it as UTF-8") from error
+
+    def compose(self, text: str) -> Any:
+        """Return the root node of a text; None when it is empty.
+
+        Raises:
+            FileFault: The text is not YAML.
+        """
+        try:
+            return compose(text)
+        except YamlError as error:
+            todo = "Check the indentation, and put texts in quotes"
+            problem = f"is not YAML: {one_line(error.problem)}"
+            raise self.fault(error.line, "", problem, todo) from error
+
+
+class FieldReader(Generic[F]):
+    """The fields of one mapping of a file, taken by name.
+
+    Args:
+        node: The mapping; a null is an empty one.
+        faults: Of the file. Keys that are not text or stand twice are added to them.
+        path: Dotted path of the mapping; empty for the file's own.
+        todo: What to do when the node is no mapping.
+
+    Raises:
+        FileFault: The node is neither.
+    """
+
+    def __init__(self, node: Any, faults: Faults[F], path: str = "", todo: str = "") -> None:
+        self.faults = faults
+        self.path = path
+        self.line = line_of(node) if node is not None else 1
+        if not is_mapping(node) and not is_null(node):
+            raise faults.fault(self.line, path, FIELDS, todo)
+        self.entries: dict[str, Entry] = {}
+        """The fields by name, in the order of the file."""
+        self._taken: set[str] = set()
+        for entry in entries(node) if is_mapping(node) else ():
+            if entry.problem:
+                field = self.path_of(entry.name) if entry.name else path
+                faults.add(entry.line, field, entry.problem)
+            else:
+                self.entries[entry.name] = entry
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.entries
+
+    def value(self, name: str, default: Any = None) -> Any:
+        """Return a field's value as YAML has it; `default` when the field is missing."""
+        self._taken.add(name)
+        if name not in self.entries:
+            return default
+        try:
+            return construct(self.entries[name].node)
+        except YamlError as error:
+            cause = one_line(error.problem, 120)
+            raise self.fault(name, f"cannot be read: {cause}") from error
+
+    def get(self, name: str, kind: Any, default: Any = None) -> Any:
+        """Return a field's value as a type that msgspec converts to.
+
+        Args:
+            name: Of the field.
+            kind: The type, with its bounds: `Annotated[float, Meta(ge=0, le=1)]`.
+            default: Returned when the field is missing.
+        """
+        value = self.value(name)
+        if name not in self.entries:
+            return default
+        try:
+            return msgspec.convert(value, kind)
+        except msgspec.ValidationError as error:
+            entry = self.entries[name]
+            place = _Place(self.path_of(name), entry.line, entry.node, value, kind).narrowed()
+            raise self.faults.fault(place.line, place.path, *place.problem()) from error
+
+    def text(self, name: str, default: str = "") -> str:
+        """Return a field's text; a number is its text."""
+        return str(self.get(name, Text, default))
+
+    def texts(self, name: str) -> tuple[str, ...]:
+        """Return a field's list of texts; empty when the field is missing."""
+        return tuple(map(str, self.get(name, list[Text], ())))
+
+    def named_texts(self, name: str) -> dict[str, str]:
+        """Return a field's texts by their names; empty when the field is missing."""
+        return {key: str(one) for key, one in self.get(name, dict[str, Text], {}).items()}
+
+    def inner(self, name: str) -> "FieldReader[F] | None":
+        """Return the reader of a mapping in this one; None when the field is missing."""
+        self._taken.add(name)
+        if name not in self.entries:
+            return None
+        return FieldReader(self.entries[name].node, self.faults, self.path_of(name))
+
+    def checked(self, name: str, make: Callable[[Any], T], value: Any) -> T:
+        """Return `make(value)`; its ValueError becomes a fault of the field."""
+        try:
+            return make(value)
+        except ValueError as error:
+            raise self.fault(name, str(error)) from error
+
+    def is_scalar(self, name: str) -> bool:
+        """Return whether a field is there and neither a mapping nor a list."""
+        return name in self.entries and is_scalar(self.entries[name].node)
+
+    def require(self, name: str, example: str) -> None:
+        """Raise a fault when a field is missing; a similar field that nobody took is named."""
+        if name not in self.entries:
+            others = [one for one in self.entries if one not in self._taken]
+            for other in closest(name, others):
+                raise self.fault(other, "is unknown", f"Did you mean `{name}`?")
+            problem, todo = "is missing", f"As `{example}`"
+            raise self.faults.fault(self.line, self.path_of(name), problem, todo)
+
+    def check_unknown(self, known: Iterable[str] | None = None) -> None:
+        """Raise a fault for all fields that are not `known`; without it that were not taken."""
+        names = sorted(self._taken if known is None else known)
+        if unknown := [self.unknown(name, names) for name in self.entries if name not in names]:
+            raise joined(unknown)
+
+    def unknown(self, name: str, known: Iterable[str]) -> F:
+        """Return the fault of a field whose name is not `known`."""
+        return self.fault(name, "is unknown", known_names(name, known))
+
+    def fault(self, name: str, problem: str, todo: str = "") -> F:
+        """Return a fault of one field."""
+        line = self.entries[name].line if name in self.entries else self.line
+        return self.faults.fault(line, self.path_of(name), problem, todo)
+
+    def path_of(self, name: str) -> str:
+        """Return the dotted path of a field, at most 80 characters."""
+        return one_line(f"{self.path}.{name}" if self.path else name, 80)
+
+
+class _Place(NamedTuple):
+    """A value that is not of a type, with its place in the file."""
+
+    path: str
+    line: int
+    node: Any
+    value: Any
+    kind: Any
+
+    def narrowed(self) -> "_Place":
+        """Return the place of the item that is wrong in a list or a mapping; else this one."""
+        for item in self._items():
+            try:
+                msgspec.convert(item.value, item.kind)
+            except msgspec.ValidationError:
+                return item.narrowed()
+        return self
+
+    def _items(self) -> Iterator["_Place"]:
+        origin, args = get_origin(self.kind), get_args(self.kind)
+        if origin is list and isinstance(self.value, list):
+            for index, (node, value) in enumerate(zip(self.node.value, self.value, strict=True)):
+                yield _Place(f"{self.path}[{index}]", line_of(node), node, value, args[0])
+        if origin is dict and isinstance(self.value, dict):
+            lines = {entry.name: entry for entry in entries(self.node)}
+            for name, value in self.value.items():
+                if isinstance(name, str) and name in lines:
+                    path = one_line(f"{self.path}.{name}", 80)
+                    yield _Place(path, lines[name].line, lines[name].node, value, args[1])
+
+    def problem(self) -> tuple[str, str]:
+        """Return what is wrong, as a predicate, and the cure; no text of the file but a word."""
+        value, kind, bounds = self.value, self.kind, ""
+        if get_origin(kind) is Literal:
+            words = get_args(kind)
+            valid = f"Valid: {', '.join(words)}"
+            todo = f"{did_you_mean(str(value), words)} {valid}".strip()
+            return f"cannot be `{one_line(str(value), 40)}`", todo
+        if get_origin(kind) is Annotated:
+            kind, meta = get_args(kind)
+            bounds = f" from {meta.ge:g} to {meta.le:g}"
+            if type(value) in (int, kind):
+                return f"cannot be {value:g}", f"It is {_DESCRIPTIONS[kind]}{bounds}"
+        unquoted = kind in (str, Text) and not isinstance(value, list | dict)
+        description = _DESCRIPTIONS.get(kind) or _DESCRIPTIONS[get_origin(kind)]
+        return f"is not {description}{bounds}", "Put it in quotes" if unquoted else ""

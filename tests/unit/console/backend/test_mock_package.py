@@ -1,0 +1,65 @@
+"""Another package `mock` in the environment is noticed before it does harm."""
+
+import asyncio
+import sys
+from pathlib import Path
+
+import pytest
+
+from console.backend.mock_package import CURE, mock_collision
+from console.cli import main
+from console.doctor import examine
+from console.doctor.finding import Finding, Patient
+from core.runtime.home import Home
+from core.settings import Settings
+
+
+def _install_pypi_mock(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    info = folder / "mock-5.2.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: mock\nVersion: 5.2.0\n")
+    monkeypatch.syspath_prepend(str(folder))
+
+
+def _findings(root: Path) -> dict[tuple[str, str], Finding]:
+    found = asyncio.run(examine(Patient(home=Home(root), settings=Settings())))
+    return {(one.area, one.name): one for one in found}
+
+
+def test_our_own_package_alone_is_no_collision(tmp_path: Path) -> None:
+    assert mock_collision() == ""
+    assert ("packages", "mock") not in _findings(tmp_path)
+
+
+def test_pypis_mock_beside_ours_is_a_warning_of_the_doctor_with_the_cure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _install_pypi_mock(tmp_path, monkeypatch)
+    warning = _findings(tmp_path / "home")["packages", "mock"]
+    assert warning.level == "warn"
+    assert "`mock` 5.2.0" in warning.text
+    assert warning.todo == CURE
+
+
+def test_a_foreign_package_that_hides_ours_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    foreign = tmp_path / "mock" / "__init__.py"
+    foreign.parent.mkdir()
+    foreign.write_text("")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "mock", raising=False)
+    assert str(foreign) in mock_collision()
+
+
+def test_the_mock_command_warns_in_one_line_before_it_does_anything(
+    tmp_path: Path,
+    home: Home,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    _install_pypi_mock(tmp_path, monkeypatch)
+    assert main(["mock"]) == 1  # there is no proxy to ask
+    first = capsys.readouterr().err.splitlines()[0]
+    assert first.startswith("ajet-console: warning: PyPI's package `mock` 5.2.0")
+    assert CURE in first
