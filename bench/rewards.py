@@ -84,10 +84,10 @@ def processor_ms(score: Callable[[GroupContext], object], groups: list[GroupCont
 def all_parts(groups: list[GroupContext]) -> float:
     """The same for a model of every kind that answers at once."""
     assembly = Assembly(parse(ALL, None), Path(), PartEnvironment())
-    past = [assembly.look(group(40)).readings[0].grams for _ in range(50)]
+    past = [assembly.part_input(group(40)).readings[0].grams for _ in range(50)]
 
     def score(one: GroupContext) -> None:
-        found = assembly.score_now(assembly.look(one, past))
+        found = assembly.score_now(assembly.part_input(one, past))
         assert not isinstance(found, Abstention), found
 
     return processor_ms(score, groups)

@@ -46,7 +46,7 @@ from proxy.admission.registry import Groups
 from proxy.alerts import clear_alert, expire_alerts, show_alert
 from proxy.api.handler import RequestHandler
 from proxy.context import ProxyContext, ServerHandle
-from proxy.control.api import Control
+from proxy.control.api import ControlApi
 from proxy.control.dispatch import CommandDispatcher
 from proxy.control.journal_alerts import follow_journal
 from proxy.control.watch_only import ReadOnlyTransport, WatchOnlyCommands, watch_app, watching
@@ -126,7 +126,7 @@ async def _serve(options: ProxyOptions, role: Role, sock: socket.socket) -> int:
         orders = (
             WatchOnlyCommands(context) if groups is None else CommandDispatcher(context, groups)
         )
-        control = Control(context, orders, options.home.token(), hosts)
+        control = ControlApi(context, orders, options.home.token(), hosts)
         handler = None if groups is None else RequestHandler(context, groups)
         if groups is None:
             app = watch_app(settings, control.app())
@@ -397,13 +397,13 @@ def _rewards_changed(context: ProxyContext, health: SourceHealth) -> None:
     if error is not None:
         key, what, todo = _reward_trouble(error.part if judging else "", health)
         cause = f"{what}: {_place(error)}{error.cause}"
-        if error.fell:
+        if error.crashed:
             cause, todo = error.cause, FALLEN
         log.log(
             logging.WARNING if health.level == "warning" else logging.ERROR,
             "%s\n%s", cause, error.traceback,
         )  # fmt: skip
-        if not error.fell:  # that says itself what becomes of groups
+        if not error.crashed:  # that says itself what becomes of groups
             cause = f"{cause}; {_serving(health, judging)}"
         show_alert(context.bus, key, cause, todo, level=health.level)
     source = display_name(context.settings, context.rewards)
@@ -422,8 +422,8 @@ def _rewards_changed(context: ProxyContext, health: SourceHealth) -> None:
             part=error.part if error else "",
             judge=judging,
             level=health.level,
-            fell=error.fell if error else False,
-            waits=health.waits,
+            fell=error.crashed if error else False,
+            waits=health.waiting_for,
             parts=parts_of(context.rewards),
         )
     )
@@ -465,6 +465,6 @@ def _reward_trouble(judge: str, health: SourceHealth) -> tuple[str, str, str]:
 
 def _serving(health: SourceHealth, judging: bool) -> str:
     """What becomes of groups meanwhile."""
-    if health.version and judging and not health.waits:
+    if health.version and judging and not health.waiting_for:
         return "groups that its cache does not answer are not scored meanwhile"
     return "the last good version stays active" if health.version else "groups go to the operator"

@@ -62,5 +62,5 @@ async def _judge(judge: "Judge") -> Finding:
     finally:
         await judge.close()
     if probe.ok:
-        return Finding("judges", name, "ok", one_line(probe.said, 300))
-    return Finding("judges", name, "fail", one_line(probe.said, 300), probe.todo)
+        return Finding("judges", name, "ok", one_line(probe.summary, 300))
+    return Finding("judges", name, "fail", one_line(probe.summary, 300), probe.todo)

@@ -16,7 +16,7 @@ from core.state import Group, State
 # The rewards' own arithmetic is loaded when something is tried: screens open without the proxy.
 if TYPE_CHECKING:
     from proxy.rewards.model.spec import PartSpec, Weigher
-    from proxy.rewards.trial.replay import Tried
+    from proxy.rewards.trial.replay import TrialResult
 
 STEP = 0.05
 
@@ -43,7 +43,7 @@ def tally(state: State, last: int, weights: Mapping[str, float]) -> Tally:
     specs = [_spec(part, weights) for part in state.rewards.parts if part.enabled]
     weigher = Weigher(specs)
     needed = frozenset(spec.name for spec in specs if spec.kind in _ALWAYS)
-    results: list[Tried] = []
+    results: list[TrialResult] = []
     lacking = 0
     for digest in Digests().last(state, last):
         if not digest.scored:
@@ -72,10 +72,10 @@ def _spec(part: RewardPart, weights: Mapping[str, float]) -> "PartSpec":
     )
 
 
-def _tried(group: Group, specs: Sequence["PartSpec"], weigher: "Weigher") -> "Tried":
+def _tried(group: Group, specs: Sequence["PartSpec"], weigher: "Weigher") -> "TrialResult":
     from proxy.rewards.model.spec import NothingApplies
     from proxy.rewards.part import PartValue
-    from proxy.rewards.trial.replay import Tried
+    from proxy.rewards.trial.replay import TrialResult
 
     scored = [one for one in group.candidates if one.parts]
     said = [{part.name: PartValue(part.value, part.reason) for part in one.parts} for one in scored]
@@ -96,7 +96,7 @@ def _tried(group: Group, specs: Sequence["PartSpec"], weigher: "Weigher") -> "Tr
         for one in group.candidates
         if (value := one.auto_reward if one.reward is None else one.reward) is not None
     }
-    return Tried(
+    return TrialResult(
         group_id=group.group_id,
         query=group.query,
         answers=(),

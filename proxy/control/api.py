@@ -1,4 +1,4 @@
-"""The control API: snapshot, feed, commands, rows and facts, for those who hold the token."""
+"""The control API: snapshot, feed, commands, rows and facts, for clients with the token."""
 
 import asyncio
 import hmac
@@ -29,7 +29,7 @@ from core.journal.history import read_page
 from core.journal.writer import JournalError
 from core.settings.effective import EffectiveSettings, shown_settings
 from proxy.context import ProxyContext
-from proxy.control.dispatch import CommandReply
+from proxy.control.dispatch import CommandResult
 from proxy.control.job_info import sheet
 from proxy.control.job_store import JobStore
 from proxy.dataset_rows import Row
@@ -39,9 +39,9 @@ from proxy.servers.slots import read_details
 
 PING_EVERY = 5.0
 REPLAY_CAP = 20_000
-"""A follower that is further behind than this reads the snapshot instead."""
+"""Maximum number of events replayed to a client; beyond it the client reads the snapshot."""
 BODY_CAP = 64 << 20
-"""Bytes of a body: a dataset's longest row, whatever JSON makes of its characters."""
+"""Maximum size of a body in bytes: the longest row of a dataset, JSON escapes included."""
 
 _TOKEN = "Give the file `token` of the home this proxy runs in with --token-file"
 _WHOLE = re.compile(r"-?[0-9]{1,18}")
@@ -58,14 +58,14 @@ class _Refused(AjetError):
 
 
 class CommandHandler(Protocol):
-    """Who carries commands out."""
+    """Executes commands."""
 
-    async def execute(self, name: str, args: dict[str, Any]) -> CommandReply:
-        """Do what `name` says; an `AjetError` says why not."""
+    async def execute(self, name: str, args: dict[str, Any]) -> CommandResult:
+        """Execute the command; an `AjetError` gives the reason for a refusal."""
         ...
 
     def directive(self, mock_id: str) -> str:
-        """What the mock user of that id should do now."""
+        """Return what the mock user of that id should do now."""
         ...
 
 
@@ -79,43 +79,44 @@ def _json(value: Any, status: int = 200) -> Response:
 
 
 def _error(error: AjetError, status: int) -> Response:
-    said = {"message": error.what, "where": error.where, "todo": error.todo}
-    answer = _json({"error": said}, status)
+    fields = {"message": error.what, "where": error.where, "todo": error.todo}
+    response = _json({"error": fields}, status)
     if status == 503:
-        answer.headers["retry-after"] = "5"
-    return answer
+        response.headers["retry-after"] = "5"
+    return response
 
 
 async def _no_route(_: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    answer = _error(AjetError(error.detail), error.status_code)
-    answer.headers.update(error.headers or {})
-    return answer
+    response = _error(AjetError(error.detail), error.status_code)
+    response.headers.update(error.headers or {})
+    return response
 
 
-class Control:
-    """Answers for one proxy."""
+class ControlApi:
+    """The control API of one proxy."""
 
     def __init__(
-        self, context: ProxyContext, orders: CommandHandler, token: str, hosts: frozenset[str]
+        self, context: ProxyContext, commands: CommandHandler, token: str, hosts: frozenset[str]
     ) -> None:
         self.context = context
-        self.orders = orders
+        self._commands = commands
         self._token = token.encode()
         self._hosts = _LOCAL | {host.lower() for host in hosts}
         self._consoles = 0
         self._closed = False
-        self._following: set[Subscription] = set()
+        self._subscriptions: set[Subscription] = set()
         self._facts: dict[str, int] = {}
+        """Sequence numbers of posted facts by their id, to recognize a repeated post."""
 
     def close(self) -> None:
-        """End the feeds, so that the server can stop without waiting for those who follow."""
+        """End the feeds, so that the server can stop without waiting for their clients."""
         self._closed = True
-        for subscription in self._following:
+        for subscription in self._subscriptions:
             subscription.wake()
 
     def app(self) -> Starlette:
-        """What answers below `/control/`."""
+        """Return the application for the paths below `/control/`."""
         table: tuple[tuple[str, str, Callable[[Request], Awaitable[Response]]], ...] = (
             ("GET", "/snapshot", self._snapshot),
             ("GET", "/settings", self._settings),
@@ -124,7 +125,7 @@ class Control:
             ("GET", "/groups", self._groups),
             ("GET", "/groups/{group_id}", self._group),
             ("GET", "/tokens/{episode_uuid}", self._tokens),
-            ("GET", "/look/{server}", self._look),
+            ("GET", "/look/{server}", self._server_details),
             ("GET", "/job/{server}", self._job),
             ("POST", "/rows", self._row),
             ("POST", "/rows/over", self._row_over),
@@ -154,14 +155,14 @@ class Control:
         return answer
 
     def _check(self, request: Request) -> None:
-        """A web page must not be able to order anything: Host, Origin and token are looked at."""
+        """Refuse requests of web pages and without the token: check Host, Origin and token."""
         if _host(request.headers.get("host", "")) not in self._hosts:
             raise _Refused(403, "this Host is not served here")
         origin = request.headers.get("origin")
         if origin is not None and _host(origin.split("://")[-1]) not in self._hosts:
             raise _Refused(403, "this Origin may not use the control API")
-        scheme, _, given = request.headers.get("authorization", "").partition(" ")
-        right = hmac.compare_digest(given.strip().encode(), self._token)
+        scheme, _, token = request.headers.get("authorization", "").partition(" ")
+        right = hmac.compare_digest(token.strip().encode(), self._token)
         if scheme.lower() != "bearer" or not right:
             raise _Refused(401, "the control token is missing or wrong", _TOKEN)
 
@@ -179,13 +180,13 @@ class Control:
     async def _groups(self, request: Request) -> Response:
         first = _number(request.query_params.get("first", "0"), "first")
         limit = _number(request.query_params.get("limit", "50"), "limit")
-        await self._settled()
+        await self._wait_for_journal()
         page = await asyncio.to_thread(read_page, self.context.journal, first, max(1, limit))
         return _json(page)
 
     async def _group(self, request: Request) -> Response:
         group_id = request.path_params["group_id"]
-        await self._settled()
+        await self._wait_for_journal()
         events = await asyncio.to_thread(self.context.journal.group_events, group_id)
         if not events:
             raise _Refused(404, f"there is no group {group_id}")
@@ -195,7 +196,7 @@ class Control:
         server = request.query_params.get("server") or next(iter(self.context.servers), "")
         return _json(await tokens(self.context, request.path_params["episode_uuid"], server))
 
-    async def _look(self, request: Request) -> Response:
+    async def _server_details(self, request: Request) -> Response:
         return _json(await read_details(self.context, request.path_params["server"]))
 
     async def _job(self, request: Request) -> Response:
@@ -206,18 +207,18 @@ class Control:
             )
         return _json(await sheet(self.context, server, JobStore.beside(self.context.journal.path)))
 
-    async def _settled(self) -> None:
-        """What was published before now can be read from the journal."""
+    async def _wait_for_journal(self) -> None:
+        """Wait until everything published before now can be read from the journal."""
         try:
             await self.context.journal.committed(self.context.bus.state.seq)
         except JournalError:
-            return  # the alert says so; what is on disk is still shown
+            return  # an alert reports it; what is on disk is still returned
 
     async def _events(self, request: Request) -> Response:
         after = _number(request.query_params.get("after", "0"), "after")
         console = request.query_params.get("console") == "1"
         if request.query_params.get("run", "") not in ("", self.context.bus.run_id):
-            after = -1  # seen in a run that may have lost its last events: begin anew
+            after = -1  # of a run that may have lost its last events: send a reset
         return StreamingResponse(
             self._feed(after, console),
             media_type="text/event-stream",
@@ -228,7 +229,7 @@ class Control:
         bus = self.context.bus
         until = bus.state.seq
         subscription = bus.subscribe()
-        self._following.add(subscription)
+        self._subscriptions.add(subscription)
         try:
             if console:
                 self._consoles += 1
@@ -236,34 +237,34 @@ class Control:
             async for chunk in self._missed(after, until):
                 yield chunk
             while not self._closed:
-                found = await subscription.next(PING_EVERY)
+                events = await subscription.next(PING_EVERY)
                 if subscription.gap:
                     subscription.resume()
                     yield _frame(bus.state.seq, "reset", b"{}")
-                elif not found:
+                elif not events:
                     yield b"event: ping\ndata: {}\n\n"
                 else:
-                    yield b"".join(_event(event) for event in found)
+                    yield b"".join(_event(event) for event in events)
         finally:
-            self._following.discard(subscription)
+            self._subscriptions.discard(subscription)
             bus.unsubscribe(subscription)
             if console:
                 self._consoles -= 1
                 bus.publish(ConsoleDetached(consoles=self._consoles))
 
     async def _missed(self, after: int, until: int) -> AsyncIterator[bytes]:
-        """What lies between the follower's last event and the subscription, from the journal."""
+        """Yield the events between the client's last one and the subscription, from the journal."""
         if not 0 <= after <= until or until - after > REPLAY_CAP:
             yield _frame(until, "reset", b"{}")
             return
-        await self._settled()
+        await self._wait_for_journal()
         while after < until:
             page = await asyncio.to_thread(self.context.journal.events, after, 500)
-            wanted = [event for event in page if event.seq <= until]
-            if not wanted:
+            missed = [event for event in page if event.seq <= until]
+            if not missed:
                 return
-            after = wanted[-1].seq
-            yield b"".join(_event(event) for event in wanted)
+            after = missed[-1].seq
+            yield b"".join(_event(event) for event in missed)
 
     # --- writing --------------------------------------------------------------------------------
 
@@ -272,22 +273,22 @@ class Control:
         args = await _body(request)
         if not isinstance(args, Mapping):
             raise _Refused(400, "the arguments of a command are a JSON object")
-        message, result = await self.orders.execute(name, validate(name, args))
+        message, result = await self._commands.execute(name, validate(name, args))
         return _json({"ok": True, "message": message, "result": result})
 
     async def _row(self, request: Request) -> Response:
         try:
             row = msgspec.convert(await _body(request), Row)
         except msgspec.ValidationError as error:
-            raise _Refused(400, f"this is no row: {error}") from error
-        directive = self.orders.directive(row.mock_id)
+            raise _Refused(400, f"this is not a row: {error}") from error
+        directive = self._commands.directive(row.mock_id)
         if directive == "run":
             self.context.rows.register(row)
         return _json({"directive": directive})
 
     async def _row_over(self, request: Request) -> Response:
-        told = await _body(request)
-        row_id = told.get("row_id") if isinstance(told, Mapping) else None
+        body = await _body(request)
+        row_id = body.get("row_id") if isinstance(body, Mapping) else None
         if not isinstance(row_id, str):
             raise _Refused(400, "`row_id` is missing")
         self.context.rows.release(row_id)
@@ -296,28 +297,28 @@ class Control:
     async def _mock(self, request: Request) -> Response:
         mock_id = request.query_params.get("mock_id", "")
         self.context.rows.alive(mock_id)
-        return _json({"directive": self.orders.directive(mock_id)})
+        return _json({"directive": self._commands.directive(mock_id)})
 
     async def _fact(self, request: Request) -> Response:
         try:
             fact = msgspec.convert(await _body(request), _Fact)
         except msgspec.ValidationError as error:
-            raise _Refused(400, f"this is no fact: {error}") from error
+            raise _Refused(400, f"this is not a fact: {error}") from error
         event = fact.event
         if not event.kind.startswith("mock_"):
             raise _Refused(403, f"`{event.kind}` cannot be posted: only the mock user's facts can")
-        if not self._known(fact.id, event):
+        if not self._is_known(fact.id, event):
             self._end_rows(event)
             stamped = msgspec.structs.replace(event, at=self.context.clock())
             self._facts[fact.id] = self.context.bus.publish(stamped)
             while len(self._facts) > REPLAY_CAP:
                 del self._facts[next(iter(self._facts))]
-        # Posted again, it is in the journal or kept for it: there is no other event for it.
+        # A repeated post waits for the event of the first one.
         await self.context.journal.committed(self._facts.get(fact.id, 0))
         return _json({"ok": True})
 
     def _end_rows(self, event: Event) -> None:
-        """Rows that a fact says the end of are not waited for any more."""
+        """Stop waiting for the rows that the fact ends."""
         if isinstance(event, MockRowDone):
             self.context.rows.release(event.row_id)
         elif isinstance(event, MockStarted):
@@ -325,8 +326,8 @@ class Control:
         elif isinstance(event, MockFinished):
             self.context.rows.end_run(event.mock_id)
 
-    def _known(self, fact_id: str, event: Event) -> bool:
-        """Whether the fact is in the journal already; a restart of the proxy does not forget."""
+    def _is_known(self, fact_id: str, event: Event) -> bool:
+        """Return whether the journal has the fact, posted to this proxy or to an earlier one."""
         if fact_id in self._facts:
             return True
         mock = self.context.bus.state.mock
@@ -363,7 +364,7 @@ def _number(text: str, name: str) -> int:
 
 
 def _host(text: str) -> str:
-    """Of `host:port`, which is as good in capitals; an address of IPv6 stands in brackets."""
+    """Return the host of `host:port` in lower case; an IPv6 address keeps its brackets."""
     return _PORT.sub("", text).lower()
 
 

@@ -1,4 +1,4 @@
-"""The typed client of the control API: what consoles, mock users and commands talk through."""
+"""The typed client of the control API, used by consoles, mock users and command lines."""
 
 import contextlib
 from collections.abc import AsyncIterator, Mapping
@@ -24,7 +24,7 @@ PING_LIMIT = 15.0
 
 
 class ControlError(AjetError):
-    """The proxy refused; the message is its own."""
+    """The proxy refused a request; the message is the proxy's own."""
 
     def __init__(self, what: str, where: str = "", todo: str = "", status: int = 0) -> None:
         self.status = status
@@ -32,15 +32,15 @@ class ControlError(AjetError):
 
 
 class ControlLost(AjetError):
-    """The proxy does not answer."""
+    """The proxy does not respond."""
 
 
 class Reset(msgspec.Struct, frozen=True):
-    """The feed cannot go on from where it was: read the snapshot again."""
+    """The feed cannot continue from the client's last event: read the snapshot again."""
 
 
 class CommandReply(msgspec.Struct, frozen=True):
-    """A command was carried out."""
+    """The result of a command that was executed."""
 
     ok: bool
     message: str
@@ -56,14 +56,14 @@ class _Events(msgspec.Struct):
 
 
 class ControlClient:
-    """One proxy's control API.
+    """Client of one proxy's control API.
 
     Args:
-        url: Where the proxy is.
+        url: Base URL of the proxy.
         token: Its control token.
-        transport: How requests travel; the network when left out.
-        cert: File with the certificate the proxy shows, when it is not one that all believe.
-        read_only: Send nothing that changes something, whoever asks for it.
+        transport: Transport of the requests; None for the network.
+        cert: File with the proxy's certificate, if no public authority signed it.
+        read_only: Refuse every request that would change something.
     """
 
     def __init__(
@@ -102,29 +102,29 @@ class ControlClient:
         await self._http.aclose()
 
     async def snapshot(self) -> State:
-        """The state now; `state.seq` is where the feed goes on."""
+        """Return the present state; the feed continues after `state.seq`."""
         data = await self._call("GET", "/control/snapshot")
         return _read(data, _Snapshot).state
 
     async def settings(self) -> EffectiveSettings:
-        """What the proxy was started with, without the value of any key.
+        """Return the settings the proxy was started with, without the values of keys.
 
         Raises:
             ControlError: its version does not report them (status 404).
-            ControlLost: the proxy does not answer.
+            ControlLost: the proxy does not respond.
         """
         return _read(await self._call("GET", "/control/settings"), EffectiveSettings)
 
     async def events(
         self, after: int, console: bool = False, run_id: str = ""
     ) -> AsyncIterator[AnyEvent | Reset]:
-        """Events above `after` as they happen, over one connection.
+        """Yield the events after `after` as they happen, over one connection.
 
         Args:
-            after: Sequence number of the last event that is known.
-            console: Count as an operator who looks on.
-            run_id: The run that `after` was seen in. A proxy that was killed may have taken its
-                last events with it, so another run begins with a reset.
+            after: Sequence number of the last known event.
+            console: Whether this client counts as an attached console.
+            run_id: The run of the proxy that `after` belongs to. A proxy that was killed may have
+                lost its last events, so the feed of another run begins with a reset.
 
         Raises:
             ControlLost: the connection broke or fell silent; call again with the last `seq` seen.
@@ -136,86 +136,86 @@ class ControlClient:
         try:
             async with self._http.stream(
                 "GET", "/control/events", params=parameters, timeout=limits
-            ) as answer:
-                if answer.status_code != 200:
-                    raise _refused(answer.status_code, await answer.aread(), self.url)
-                async for kind, data in _sse(answer):
+            ) as response:
+                if response.status_code != 200:
+                    raise _refused(response.status_code, await response.aread(), self.url)
+                async for kind, data in _sse(response):
                     if kind == b"reset":
                         yield Reset()
                     elif kind != b"ping":
-                        with contextlib.suppress(msgspec.MsgspecError):  # of a newer version
+                        with contextlib.suppress(msgspec.MsgspecError):  # from a newer version
                             yield decode(data)
         except httpx.HTTPError as error:
             raise self._lost(error) from error
         raise ControlLost("the proxy closed the feed", where=self.url)
 
     async def command(self, name: str, args: Mapping[str, Any]) -> CommandReply:
-        """Order something; see `core.commands`.
+        """Execute a command of `core.commands`.
 
         Raises:
-            ControlError: it is not possible; says why.
-            ControlLost: the proxy does not answer.
+            ControlError: the command was refused; gives the reason.
+            ControlLost: the proxy does not respond.
         """
         read = 180.0 if name.startswith("engine.") else 60.0  # a real server stops in 19 s
         data = await self._call("POST", f"/control/commands/{name}", args, read=read)
         return _read(data, CommandReply)
 
     async def group_events(self, group_id: str) -> list[AnyEvent]:
-        """Everything that happened to one group, whole texts included."""
+        """Return all events of one group, with complete texts."""
         data = await self._call("GET", f"/control/groups/{group_id}")
         return _read(data, _Events).events
 
     async def history(self, first: int, limit: int) -> HistoryPage:
-        """Groups of the whole journal from place `first` on, 0 for the oldest."""
+        """Return groups of the whole journal from position `first` on; 0 is the oldest."""
         data = await self._call("GET", f"/control/groups?first={first}&limit={limit}")
         return _read(data, HistoryPage)
 
     async def tokens(self, episode_uuid: str, server: str) -> EpisodeTokens:
-        """The token log of an episode.
+        """Return the token log of an episode.
 
         Raises:
-            ControlError: its server gives none, or does not have the episode any more.
-            ControlLost: the proxy does not answer.
+            ControlError: its server provides none, or no longer has the episode.
+            ControlLost: the proxy does not respond.
         """
         path = f"/control/tokens/{quote(episode_uuid, safe='')}?server={quote(server)}"
         return _read(await self._call("GET", path, read=60.0), EpisodeTokens)
 
     async def look(self, server: str) -> ServerDetails:
-        """Everything a swarm server tells, read now.
+        """Return everything that a swarm server reports, read now.
 
         Raises:
             ControlError: there is no such server.
-            ControlLost: the proxy does not answer.
+            ControlLost: the proxy does not respond.
         """
         return _read(
             await self._call("GET", f"/control/look/{quote(server, safe='')}"), ServerDetails
         )
 
     async def job(self, server: str) -> JobInfo:
-        """The jobs of a server: saved, running, presets.
+        """Return the jobs of a server: saved, running, presets.
 
         Raises:
             ControlError: there is no such server, or the saved job cannot be read.
-            ControlLost: the proxy does not answer.
+            ControlLost: the proxy does not respond.
         """
         return _read(await self._call("GET", f"/control/job/{quote(server, safe='')}"), JobInfo)
 
     async def register_row(self, row: Mapping[str, Any]) -> str:
-        """Announce a dataset row before its request; returns `run`, `pause` or `stop`."""
-        answer = msgspec.json.decode(await self._call("POST", "/control/rows", row))
-        return str(answer["directive"])
+        """Announce a dataset row before its request; return `run`, `pause` or `stop`."""
+        response = msgspec.json.decode(await self._call("POST", "/control/rows", row))
+        return str(response["directive"])
 
     async def release_row(self, row_id: str) -> None:
-        """Say that an announced row is over: no further request is taken for it."""
+        """End an announced row: no further request is taken for it."""
         await self._call("POST", "/control/rows/over", {"row_id": row_id})
 
     async def directive(self, mock_id: str) -> str:
-        """What the mock user should do now: `run`, `pause` or `stop`."""
+        """Return what the mock user should do now: `run`, `pause` or `stop`."""
         data = await self._call("GET", f"/control/mock?mock_id={mock_id}")
         return str(msgspec.json.decode(data)["directive"])
 
     async def post_fact(self, fact_id: str, event: Event) -> None:
-        """Put a fact of the mock user into the journal, once however often it is posted."""
+        """Store a fact of the mock user in the journal; repeated posts store it once."""
         body = b'{"id":' + msgspec.json.encode(fact_id) + b',"event":' + encode(event) + b"}"
         await self._call("POST", "/control/facts", body)
 
@@ -227,12 +227,12 @@ class ControlClient:
         read: float = 30.0,
     ) -> bytes:
         if self.read_only and method != "GET":
-            raise ControlError("this connection is read-only: nothing is ordered over it", path)
+            raise ControlError("this connection is read-only: it sends no commands", path)
         if self._http.is_closed:
             raise self._gone("the connection was closed")
         content = msgspec.json.encode(body) if isinstance(body, Mapping) else body
         try:
-            answer = await self._http.request(
+            response = await self._http.request(
                 method,
                 path,
                 content=content,
@@ -241,15 +241,15 @@ class ControlClient:
             )
         except httpx.HTTPError as error:
             raise self._lost(error) from error
-        if answer.status_code != 200:
-            raise _refused(answer.status_code, answer.content, self.url)
-        return answer.content
+        if response.status_code != 200:
+            raise _refused(response.status_code, response.content, self.url)
+        return response.content
 
     def _lost(self, error: Exception) -> AjetError:
         if isinstance(error, httpx.RemoteProtocolError) and "closed" not in str(error).lower():
             return _no_proxy("it does not speak HTTP", self.url)
         if "SSL" in str(error) or "CERTIFICATE" in str(error):
-            todo = "See that http or https is right; its certificate: proxy.tls_cert of your home"
+            todo = "Check that http or https is right; its certificate: proxy.tls_cert of your home"
             return ControlError(f"no safe connection to the proxy: {error}", self.url, todo)
         return self._gone(f"the proxy does not answer ({type(error).__name__})")
 
@@ -257,13 +257,14 @@ class ControlClient:
         return ControlLost(what, where=self.url, todo="Start it, or name another with --url")
 
 
-async def _sse(answer: httpx.Response) -> AsyncIterator[tuple[bytes, bytes]]:
-    """Kind and data of each frame.
+async def _sse(response: httpx.Response) -> AsyncIterator[tuple[bytes, bytes]]:
+    """Yield kind and data of each frame.
 
-    By bytes: httpx's lines also end at U+2028 and its kin, which JSON leaves in a text as they are.
+    It splits bytes because httpx also ends lines at U+2028 and similar characters, which JSON
+    leaves unescaped.
     """
     rest = b""
-    async for chunk in answer.aiter_bytes():
+    async for chunk in response.aiter_bytes():
         *frames, rest = (rest + chunk).split(b"\n\n")
         for frame in frames:
             kind = data = b""
@@ -299,8 +300,8 @@ def _no_proxy(why: str, where: str = "", status: int = 0) -> ControlError:
 
 def _refused(status: int, body: bytes, where: str) -> ControlError:
     try:
-        found = msgspec.json.decode(body)["error"]
-        return ControlError(found["message"], found["where"], found["todo"], status)
+        fields = msgspec.json.decode(body)["error"]
+        return ControlError(fields["message"], fields["where"], fields["todo"], status)
     except (msgspec.MsgspecError, KeyError, TypeError):
         if status < 500:
             return _no_proxy(f"it answered {status}", where, status)

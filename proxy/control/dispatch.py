@@ -1,4 +1,4 @@
-"""Carries out the commands of the registry that are the proxy's."""
+"""Dispatches the commands that the proxy executes to their handlers."""
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
@@ -23,11 +23,11 @@ from proxy.rewards.model.live import RewardCommands
 log = logging.getLogger(__name__)
 
 NAMES = frozenset({"group_id", "server", "episode_uuid", "key", "mode", "mock_id", "part"})
-"""Arguments that name something and are no text of anybody's."""
+"""Arguments that identify something, and contain no text of a user or an operator."""
 
 
 def without_texts(args: Mapping[str, Any]) -> str:
-    """Arguments for the log: names and numbers as they are, of all else only the size."""
+    """Return arguments for the log: identifiers and numbers in full, the size of all else."""
     return " ".join(f"{name}={_size(name, value)}" for name, value in args.items())
 
 
@@ -41,13 +41,20 @@ def _size(name: str, value: Any) -> str:
     return f"({len(value)} items)" if isinstance(value, list | tuple | dict) else "(set)"
 
 
-CommandReply = tuple[str, dict[str, Any]]
+CommandResult = tuple[str, dict[str, Any]]
+"""Message for the operator, and data for a program."""
 
 _ENDED = frozenset({"finished", "stopped", "failed"})
 
 
 class CommandDispatcher:
-    """One proxy's hands."""
+    """Executes the commands of one proxy.
+
+    Args:
+        context: The proxy's shared parts.
+        groups: The registry of open groups.
+        group_commands: The commands on groups; made here when left out.
+    """
 
     def __init__(
         self, context: ProxyContext, groups: Groups, group_commands: GroupCommands | None = None
@@ -71,11 +78,11 @@ class CommandDispatcher:
             "proxy.drain": self._drain,
         }
 
-    async def execute(self, name: str, args: dict[str, Any]) -> CommandReply:
-        """Do what `name` says with validated arguments.
+    async def execute(self, name: str, args: dict[str, Any]) -> CommandResult:
+        """Execute the command `name` with validated arguments.
 
         Raises:
-            AjetError: it is not possible now; says why.
+            AjetError: it is refused; gives the reason.
         """
         handler = self._table.get(name)
         if handler is None:
@@ -92,7 +99,7 @@ class CommandDispatcher:
     # --- the mock user --------------------------------------------------------------------------
 
     def directive(self, mock_id: str) -> str:
-        """What the mock user of that id should do now: run, pause or stop."""
+        """Return what the mock user of that id should do now: run, pause or stop."""
         mock = self.context.bus.state.mock
         if mock is None or mock.mock_id != mock_id:
             return "run"

@@ -1,4 +1,4 @@
-"""Carries out the commands about engines: start, stop, resume, and what is saved of the policy."""
+"""Commands about engines: start, stop, resume, abort an episode, and their checkpoints."""
 
 import asyncio
 import logging
@@ -28,13 +28,13 @@ from proxy.servers.extensions import (
 log = logging.getLogger(__name__)
 
 STOP_LIMIT = 30.0
-"""Seconds a stopped engine may take to be seen OFFLINE; a real server stands still for 19."""
+"""Seconds until a stopped engine must be OFFLINE; a real server does not respond for 19 of them."""
 BASE = "base"
-"""Names the weights the policy came with; it is always there."""
+"""Name of the weights that the policy came with; it always exists."""
 
 
 class EngineCommands:
-    """Orders for the swarm servers of one proxy."""
+    """Commands for the swarm servers of one proxy."""
 
     def __init__(self, context: ProxyContext) -> None:
         self.context = context
@@ -52,10 +52,10 @@ class EngineCommands:
 
     def server(self, args: Mapping[str, Any]) -> ServerHandle:
         servers = self.context.servers
-        """The server that is named, else the first.
+        """Return the named server, or the first one.
 
         Raises:
-            CommandError: there is none of that name.
+            CommandError: there is no server of that name.
         """
         name = args.get("server") or next(iter(servers), "")
         if name not in servers:
@@ -65,19 +65,19 @@ class EngineCommands:
     # --- start and stop -------------------------------------------------------------------------
 
     async def _start(self, server: ServerHandle, job: str = "", how: str = "") -> None:
-        """Start with `job`, or with the one the server has."""
+        """Start with `job`, or with the job that the server has."""
         self.context.bus.publish(AlertCleared(key=f"start:{server.name}"))
-        work = self.jobs.begin(server, "Resume", (START,))
-        work.job = job
+        operation = self.jobs.begin(server, "Resume", (START,))
+        operation.job = job
         try:
             if job:
                 sent = await server.client.sync_train_config(job)
                 shown = await asyncio.to_thread(self.jobs.store.masked, sent)
                 self.context.bus.publish(JobSent(server=server.name, yaml=shown, how=how))
-            await work.step(START, server.client.start_engine())
+            await operation.step(START, server.client.start_engine())
         except AjetError as refused:
             error = hidden_error(refused, job)
-            work.end("failed", error.what)
+            operation.end("failed", error.what)
             self.context.bus.publish(
                 AlertRaised(
                     key=f"start:{server.name}",
@@ -87,19 +87,19 @@ class EngineCommands:
                 )
             )
             raise error from None
-        work.end("done", f"{server.name} was started with the job it has")
+        operation.end("done", f"{server.name} was started with the job it has")
         server.watcher.nudge()
 
     async def _stop(self, args: dict[str, Any]) -> str:
         server = self.server(args)
-        if (work := self.jobs.busy(server)) is not None:
-            work.cancel()  # the stop is the way out of a start that hangs
+        if (operation := self.jobs.running(server)) is not None:
+            operation.cancel()  # a stop must also end a start that hangs
         await server.client.stop_engine()
         server.watcher.nudge()
         return f"{server.name} is stopped"
 
     async def _resume(self, args: dict[str, Any]) -> str:
-        server = await self._keeping(args)
+        server = await self._with_checkpoints(args)
         self.jobs.must_be_idle(server)
         await must_be_off(server)
         if await has_job(server):
@@ -111,18 +111,22 @@ class EngineCommands:
 
     async def _abort_episode(self, args: dict[str, Any]) -> str:
         server = self.server(args)
-        given = args["episode"].strip()
-        found = [
+        prefix = args["episode"].strip()
+        matches = [
             one
             for one in await server.client.buffer()
-            if one.claimed and given and one.episode_uuid.startswith(given)
+            if one.claimed and prefix and one.episode_uuid.startswith(prefix)
         ]
-        if len(found) != 1:
-            what = f"{len(found)} claimed episodes begin" if found else "no claimed episode begins"
-            raise AjetError(
-                f"{what} with `{given:.60}`", server.name, "It may be finished: read the list again"
+        if len(matches) != 1:
+            what = (
+                f"{len(matches)} claimed episodes begin" if matches else "no claimed episode begins"
             )
-        episode = found[0]
+            raise AjetError(
+                f"{what} with `{prefix:.60}`",
+                server.name,
+                "It may be finished: read the list again",
+            )
+        episode = matches[0]
         rolling = server.watcher.current.state is EngineState.ROLLING
         if not await server.client.abort(episode.episode_uuid, episode.optional_task_id or ""):
             raise AjetError("the server did not take the abort", server.name, "Try again")
@@ -133,13 +137,13 @@ class EngineCommands:
         fate = "it is back in the pool" if rolling else "it is deleted"
         return f"{server.name}: episode {episode.episode_uuid:.8} {whose} aborted; {fate}"
 
-    # --- what is saved --------------------------------------------------------------------------
+    # --- checkpoints ----------------------------------------------------------------------------
 
-    async def _keeping(self, args: Mapping[str, Any]) -> ServerHandle:
-        """The server, when it keeps checkpoints.
+    async def _with_checkpoints(self, args: Mapping[str, Any]) -> ServerHandle:
+        """Return the server if it has checkpoints.
 
         Raises:
-            AjetError: it does not.
+            AjetError: it has none.
         """
         server = self.server(args)
         if not await offers(server, CHECKPOINTS):
@@ -151,52 +155,52 @@ class EngineCommands:
         return server
 
     async def _save(self, args: dict[str, Any]) -> str:
-        server = await self._keeping(args)
+        server = await self._with_checkpoints(args)
         name = args["name"].strip()
-        told = await ask(server, CheckpointResult, CHECKPOINTS, {"name": name})
+        done = await ask(server, CheckpointResult, CHECKPOINTS, {"name": name})
         await refresh_checkpoints(self.context, server)
-        return f"{server.name}: checkpoint {name} saved, step {told.step}"
+        return f"{server.name}: checkpoint {name} saved, step {done.step}"
 
     async def _restore(self, args: dict[str, Any]) -> str:
-        server = await self._keeping(args)
+        server = await self._with_checkpoints(args)
         name = args["name"].strip()
-        found = {one.name: one for one in await refresh_checkpoints(self.context, server)}
-        if name != BASE and name not in found:
+        checkpoints = {one.name: one for one in await refresh_checkpoints(self.context, server)}
+        if name != BASE and name not in checkpoints:
             raise AjetError(
                 f"there is no checkpoint `{name:.80}`",
                 server.name,
-                known_names(name, [*found, BASE]),
+                known_names(name, [*checkpoints, BASE]),
             )
-        if name in found and found[name].damaged:
+        if name in checkpoints and checkpoints[name].damaged:
             raise AjetError(f"the checkpoint {name} is damaged", server.name, "Choose another")
         done, then = await self._while_off(server, RESTORE, {"name": name})
         return f"{server.name} is back at {name}, step {done.step}; {then}"
 
     async def _reset(self, args: dict[str, Any]) -> str:
-        server = await self._keeping(args)
+        server = await self._with_checkpoints(args)
         _, then = await self._while_off(server, RESET, {})
         return f"{server.name} is back at its base weights; {then}"
 
     async def _prune(self, args: dict[str, Any]) -> str:
-        server = await self._keeping(args)
+        server = await self._with_checkpoints(args)
         if args["keep"] < 0:
             raise CommandError("a negative number cannot be kept", todo="Give 0 or more")
-        told = await ask(server, CheckpointResult, PRUNE, {"keep": args["keep"]})
+        done = await ask(server, CheckpointResult, PRUNE, {"keep": args["keep"]})
         await refresh_checkpoints(self.context, server)
-        if not told.deleted:
+        if not done.deleted:
             return f"{server.name}: there is nothing to delete"
-        return f"{server.name}: deleted {', '.join(told.deleted)}"
+        return f"{server.name}: deleted {', '.join(done.deleted)}"
 
     async def _while_off(
         self, server: ServerHandle, path: str, body: Mapping[str, Any]
     ) -> tuple[CheckpointResult, str]:
-        """Ask what wants the policy closed; an engine that ran is stopped first and resumed."""
+        """Send a request that needs an engine OFFLINE; one that runs is stopped, then resumed."""
         self.jobs.must_be_idle(server)
-        ran = await self._halted(server)
+        ran = await self._stop_if_running(server)
         try:
             done = await ask(server, CheckpointResult, path, body)
         except AjetError:
-            if ran:  # nothing has changed, so it goes on as it was
+            if ran:  # nothing has changed: it continues
                 await self._start(server)
             raise
         await refresh_checkpoints(self.context, server)
@@ -205,8 +209,8 @@ class EngineCommands:
         await self._start(server)
         return done, "it continues from there"
 
-    async def _halted(self, server: ServerHandle) -> bool:
-        """Stop the engine when it runs; returns whether it did."""
+    async def _stop_if_running(self, server: ServerHandle) -> bool:
+        """Stop the engine if it runs; return whether it did."""
         try:
             seen = await server.watcher.refresh(STOP_LIMIT)
             if seen.is_in({EngineState.OFFLINE}):

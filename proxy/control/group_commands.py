@@ -1,4 +1,4 @@
-"""The operator's orders on groups: rate, undo, accept, abort, mark, note, switch the mode."""
+"""The operator's commands on groups: rate, undo, accept, abort, mark, note, switch the mode."""
 
 import asyncio
 import contextlib
@@ -22,7 +22,7 @@ from proxy.http.errors import ApiError, NotNow, overloaded
 from proxy.servers.server_facts import ROLLING
 
 ABORT_WAIT = 10.0
-"""Seconds the abort of a rated group waits for the group's end."""
+"""Seconds that the abort of a rated group waits for the group's end."""
 MODES = ("off", "answer_first", "hold")
 
 
@@ -53,7 +53,7 @@ class GroupCommands:
         }
 
     def _require_journal(self) -> None:
-        """Refuse, before anything changes, an order that cannot be committed now.
+        """Refuse a command that cannot be committed now, before anything changes.
 
         Raises:
             NotNow: the journal cannot be written.
@@ -63,7 +63,7 @@ class GroupCommands:
             raise NotNow(f"nothing is changed: the journal cannot be written: {error}", todo=todo)
 
     async def _committed(self) -> None:
-        """Wait until no kill of the proxy loses what was published before.
+        """Wait until a kill of the proxy can no longer lose what was published before.
 
         Raises:
             JournalError: the journal cannot be written.
@@ -80,26 +80,26 @@ class GroupCommands:
         note: str = "",
         holder: str = "",
         override: bool = False,
-        **look: Unpack[VoteDetails],
+        **details: Unpack[VoteDetails],
     ) -> str:
-        """Rate the candidates; replaces the automatic reward when the group is sealed.
+        """Rate the candidates; the rating replaces the automatic reward when the group is sealed.
 
-        The vote is committed before this returns: no kill of the proxy loses it.
+        The vote is committed before this returns, so that no kill of the proxy loses it.
 
         Raises:
-            NotNow: the journal cannot be written, or another has rated the group otherwise or has
-                its lease, and `override` is not set; nothing has changed.
-            JournalError: writing failed just now; the vote counts for as long as the proxy runs.
+            NotNow: the journal cannot be written, or another rater has rated the group differently
+                or holds its lease, and `override` is not set; nothing has changed.
+            JournalError: writing has just failed; the vote counts while the proxy runs.
         """
         run = self._groups.open_run(group_id, "rated")
         self._require_journal()
         voter = Voter(rater, holder, override)
-        rate(run, rating, tuple(order), tuple(scores), voter=voter, note=note, **look)
+        rate(run, rating, tuple(order), tuple(scores), voter=voter, note=note, **details)
         await self._committed()
-        return f"group {run.group_id} is rated: {rating}{self._held(run)}"
+        return f"group {run.group_id} is rated: {rating}{self._held_until(run)}"
 
-    def _held(self, run: GroupRun) -> str:
-        """Until when the vote of a group can be taken back, in words."""
+    def _held_until(self, run: GroupRun) -> str:
+        """Return until when a vote on the group can be taken back, as text."""
         now = self.context.clock()
         due = held_until(
             rated_at=now,
@@ -116,7 +116,7 @@ class GroupCommands:
         return f", held for {math.ceil(due - now)} s until {until}: unrate undoes it"
 
     async def unrate(self, group_id: str, rater: str = "") -> str:
-        """Take a rating back, as long as it is not sealed; committed as in `rate`."""
+        """Take a rating back before the group is sealed; committed as in `rate`."""
         run = self._groups.open_run(group_id, "changed")
         self._require_journal()
         unrate(run, rater)
@@ -124,39 +124,39 @@ class GroupCommands:
         return f"Vote on '{run.group_id}' undone"
 
     async def accept(self, group_id: str) -> str:
-        """Seal now: with the rating if there is one, else with the automatic reward."""
+        """Seal the group now: with its rating, or else with the automatic reward."""
         run = self._groups.open_run(group_id, "accepted")
         accept(run)
         what = "the rating" if run.rating is not None else "the automatic reward"
         return f"group {run.group_id} is finished with {what}"
 
     async def abort(self, group_id: str, reason: str = "") -> str:
-        """Give all episodes of a group back; its user gets what answer there is."""
+        """Return all episodes of a group; its user gets the answer there is, if any."""
         run = self._groups.open_run(group_id, "aborted")
         cause = f"aborted by the operator{': ' + reason if reason else ''}"
         if not self._groups.stop(run, StopReason(cause, "ABORTED", overloaded(2))):
             raise NotNow(f"group {run.group_id} is ending already")
         if run.rating is not None and run.task is not None:
-            # Until its end is committed, a kill would have the next start send the vote.
+            # Until its end is committed, the next start after a kill would send the vote.
             await asyncio.wait([run.task], timeout=ABORT_WAIT)
             await self._committed()
         return f"group {run.group_id} is aborted"
 
     async def rescore(self, group_id: str) -> str:
-        """Score a group again that is not sealed, with the present rewards."""
+        """Score a group that is not sealed again, with the present rewards."""
         run = self._groups.open_run(group_id, "scored again")
         await rescore(run)
         return f"group {run.group_id} is scored again"
 
     async def refill(self, group_id: str) -> str:
-        """Ask for the candidates that a scored group is short of, and score it again with them."""
+        """Request the candidates that a scored group lacks, and score it again with them."""
         return await refill.order(self._groups.open_run(group_id, "refilled"))
 
     async def rerun(self, group_id: str) -> str:
-        """Ask the request of a group again, however old it is; it becomes a new group."""
+        """Put the request of a group, however old, again; it becomes a new group."""
         group = await self._any_group(group_id)
         context = self.context
-        with contextlib.suppress(JournalError):  # then what is on disk must do
+        with contextlib.suppress(JournalError):  # then the journal as it is must do
             await context.journal.committed(context.bus.state.seq)
         opened = await asyncio.to_thread(opened_by, context, group.group_id)
         try:
@@ -167,31 +167,31 @@ class GroupCommands:
         return f"group {group.group_id} is asked again as group {waiter.group_id}"
 
     async def _any_group(self, group_id: str) -> Group:
-        """A group of state, or of the journal by its whole id.
+        """Return a group of the state or, by its full id, of the journal.
 
         Raises:
-            NotNow: there is none.
+            NotNow: there is no such group.
         """
         groups = self.context.bus.state.groups
         try:
             return groups[find_id(group_id, groups)]
         except NotNow:
-            found = await asyncio.to_thread(read_group, self.context.journal, group_id)
-            if found is None:
+            stored = await asyncio.to_thread(read_group, self.context.journal, group_id)
+            if stored is None:
                 raise
-            return found
+            return stored
 
     async def mark(self, group_id: str, marked: bool | None = None) -> str:
-        """Set, clear or (None) toggle the mark of a group, also of one that is over."""
+        """Set, clear or (None) toggle the mark of a group, also of a closed one."""
         group = await self._any_group(group_id)
-        wanted = not group.marked if marked is None else marked
+        marked = not group.marked if marked is None else marked
         self.context.bus.publish(
-            GroupMarked(server=group.server, group_id=group.group_id, marked=wanted)
+            GroupMarked(server=group.server, group_id=group.group_id, marked=marked)
         )
-        return f"group {group.group_id} is {'marked' if wanted else 'no longer marked'}"
+        return f"group {group.group_id} is {'marked' if marked else 'no longer marked'}"
 
     async def note(self, group_id: str, note: str) -> str:
-        """Write a note on a group, also on one that is over; an empty one clears it."""
+        """Set the note of a group, also of a closed one; an empty text clears it."""
         group = await self._any_group(group_id)
         self.context.bus.publish(
             GroupNoted(server=group.server, group_id=group.group_id, note=note)
@@ -199,7 +199,7 @@ class GroupCommands:
         return f"the note of group {group.group_id} is {'written' if note else 'cleared'}"
 
     async def set_mode(self, mode: str) -> str:
-        """Switch how people rate; it holds for open groups too."""
+        """Switch the rating mode, for open groups too."""
         if mode not in MODES:
             raise AjetError(f"there is no rating mode {mode}", todo=f"Known: {', '.join(MODES)}")
         self.context.bus.publish(RatingModeChanged(mode=mode))

@@ -1,4 +1,4 @@
-"""Orders about jobs: save one, start with one, put a changed one into force."""
+"""Commands about jobs: save a job, start with one, replace the running one."""
 
 import asyncio
 import contextlib
@@ -22,13 +22,13 @@ from proxy.control.job_store import JobStore
 from proxy.servers.extensions import INFO, has_job, offers
 
 QUIET = 8.0
-"""Seconds a stopped server must stay OFFLINE: a late word of its trainer would end a new start."""
+"""Seconds a stopped server must stay OFFLINE: a late message of its trainer would end a start."""
 QUIET_EMBEDDED = 0.3
-"""The embedded engine has no trainer of its own that could speak late."""
+"""The same for the embedded engine, which has no separate trainer process."""
 OFF_LIMIT = 60.0
-"""Seconds a stopped server may take to be OFFLINE for good."""
+"""Seconds until a stopped server must be OFFLINE permanently."""
 LOOK_LIMIT = 5.0
-"""Seconds a poll may take that looks before or after an order."""
+"""Time limit in seconds of a status poll before or after a command."""
 BOOT_LIMIT = 1800.0
 """Seconds a boot is followed; a large model takes minutes to load."""
 
@@ -44,7 +44,7 @@ _OFF: Final = frozenset({EngineState.OFFLINE})
 
 
 class JobCommands:
-    """The orders about jobs of one proxy; at most one work a server."""
+    """The job commands of one proxy; at most one operation runs on a server at a time."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class JobCommands:
         self.store = JobStore.beside(context.journal.path)
         self.quiet = QUIET if quiet is None else quiet
         self._find = find
-        self._works: dict[str, JobOperation] = {}
+        self._operations: dict[str, JobOperation] = {}
         self.table: Mapping[str, Callable[[dict[str, Any]], Awaitable[str]]] = {
             "engine.start": self._start,
             "engine.job": self._save,
@@ -67,13 +67,13 @@ class JobCommands:
     # --- which job ------------------------------------------------------------------------------
 
     async def choose(self, server: ServerHandle, args: Mapping[str, Any]) -> tuple[str, str]:
-        """The text of the job that is meant and what to call it.
+        """Return the text of the job to use, and its origin.
 
-        In this order: the one in the arguments, the preset they name, the saved one, the default.
+        In this order: the job in the arguments, the preset they name, the saved job, the default.
 
         Raises:
-            JobError: it cannot be sent; names the line.
-            AjetError: the saved one cannot be read, or the server does not answer.
+            JobError: the job is invalid; names the line.
+            AjetError: the saved job cannot be read, or the server does not respond.
         """
         if (text := args.get("job")) is not None:
             whole = await asyncio.to_thread(self.store.restored, server.name, str(text))
@@ -86,8 +86,8 @@ class JobCommands:
         preset = preset or "default"
         return dump_job(presets(self.context, await server.client.is_embedded())[preset]), preset
 
-    async def _keeps_job(self, server: ServerHandle, args: Mapping[str, Any]) -> bool:
-        """Whether a start is to run the job the server has, which another client sent."""
+    async def _starts_present_job(self, server: ServerHandle, args: Mapping[str, Any]) -> bool:
+        """Return whether a start runs the job that the server has, which another client sent."""
         if args.get("job") is not None or args.get("preset"):
             return False
         saved = await asyncio.to_thread(self.store.load, server.name)
@@ -106,53 +106,55 @@ class JobCommands:
         text, how = await self.choose(server, args)
         notices = self._read(text, "job").notices
         file = await asyncio.to_thread(self.store.save, server.name, text)
-        said = f"{server.name}: the job is saved in {file}; the next start takes it"
+        message = f"{server.name}: the job is saved in {file}; the next start takes it"
         if how != "given":
-            said = f"{server.name}: the {how} job is saved in {file}"
-        told = [f"line {one.line}: {one.text}" if one.line else one.text for one in notices[:5]]
+            message = f"{server.name}: the {how} job is saved in {file}"
+        warnings = [f"line {one.line}: {one.text}" if one.line else one.text for one in notices[:5]]
         more = [f"and {len(notices) - 5} more"] if len(notices) > 5 else []
-        return "; ".join([said, *told, *more])
+        return "; ".join([message, *warnings, *more])
 
-    # --- works ----------------------------------------------------------------------------------
+    # --- operations -----------------------------------------------------------------------------
 
-    def busy(self, server: ServerHandle) -> JobOperation | None:
-        """What is being done to the engine now."""
-        work = self._works.get(server.name)
-        return work if work is not None and not work.over else None
+    def running(self, server: ServerHandle) -> JobOperation | None:
+        """Return the operation that runs on the server's engine, or None."""
+        operation = self._operations.get(server.name)
+        return operation if operation is not None and not operation.ended else None
 
     def must_be_idle(self, server: ServerHandle) -> None:
-        """Refuse a second order while one is carried out.
+        """Refuse a command while another operation runs.
 
         Raises:
-            AjetError: one is.
+            AjetError: an operation runs.
         """
-        if (work := self.busy(server)) is not None:
+        if (operation := self.running(server)) is not None:
             raise AjetError(
-                f"`{work.title}` is being done to {server.name}",
+                f"`{operation.title}` is being done to {server.name}",
                 todo="Wait for it, or cancel it: the `Engine: Cancel` entry, `engine-cancel`",
             )
 
     async def _cancel(self, args: dict[str, Any]) -> str:
         server = self._find(args)
-        work = self.busy(server)
-        if work is None:
-            raise AjetError(f"nothing is being done to {server.name} that could be cancelled")
-        if not work.cancel():
-            raise AjetError(f"`{work.title}` of {server.name} is being cancelled already")
-        return f"{server.name}: `{work.title}` ends at its next safe place"
+        operation = self.running(server)
+        if operation is None:
+            raise AjetError(f"nothing runs on {server.name} that could be cancelled")
+        if not operation.cancel():
+            raise AjetError(f"`{operation.title}` of {server.name} is being cancelled already")
+        return f"{server.name}: `{operation.title}` ends at its next safe place"
 
     async def _start(self, args: dict[str, Any]) -> str:
         server = self._find(args)
         self.must_be_idle(server)
         await must_be_off(server)
-        if await self._keeps_job(server, args):
-            work = self.begin(server, "Start", (START, BOOT))
-            await self._run(server, work, lambda: self._start_as_it_was(server, work))
+        if await self._starts_present_job(server, args):
+            operation = self.begin(server, "Start", (START, BOOT))
+            await self._run(server, operation, lambda: self._start_as_it_was(server, operation))
             return f"{server.name} is starting with the job it had, which another client sent"
-        text, how = await self._chosen(server, args)
-        await server.client.prepared(text)  # nothing begins with a job that cannot start
-        work = self.begin(server, "Start", (SEND, START, BOOT))
-        await self._run(server, work, lambda: self._send_and_start(server, work, text, how))
+        text, how = await self._choose_and_save(server, args)
+        await server.client.prepared(text)  # a job that cannot start is refused before any step
+        operation = self.begin(server, "Start", (SEND, START, BOOT))
+        await self._run(
+            server, operation, lambda: self._send_and_start(server, operation, text, how)
+        )
         return f"{server.name} is starting{_WITH.get(how, '')}"
 
     async def _apply(self, args: dict[str, Any]) -> str:
@@ -160,12 +162,14 @@ class JobCommands:
         self.must_be_idle(server)
         if server.observes:
             raise AjetError("there is no engine: in observe mode nothing is trained", server.name)
-        text, how = await self._chosen(server, args)
-        work = self.begin(server, "Apply a job", (CHECK, STOP, WAIT, SEND, START, BOOT))
-        await self._run(server, work, lambda: self._replace(server, work, text, how))
+        text, how = await self._choose_and_save(server, args)
+        operation = self.begin(server, "Apply a job", (CHECK, STOP, WAIT, SEND, START, BOOT))
+        await self._run(server, operation, lambda: self._replace(server, operation, text, how))
         return f"{server.name} is starting{_WITH.get(how, '')}: its engine was stopped for it"
 
-    async def _chosen(self, server: ServerHandle, args: Mapping[str, Any]) -> tuple[str, str]:
+    async def _choose_and_save(
+        self, server: ServerHandle, args: Mapping[str, Any]
+    ) -> tuple[str, str]:
         text, how = await self.choose(server, args)
         if (model := args.get("model")) and not await server.client.is_embedded():
             text = with_model(text, model)
@@ -174,61 +178,67 @@ class JobCommands:
         return text, how
 
     def begin(self, server: ServerHandle, title: str, steps: tuple[str, ...]) -> JobOperation:
-        """Begin a work on the engine of a server; the caller ends it."""
-        work = self._works[server.name] = JobOperation(self.context, server.name, title, steps)
-        return work
+        """Begin an operation on the engine of a server; the caller ends it."""
+        operation = self._operations[server.name] = JobOperation(
+            self.context, server.name, title, steps
+        )
+        return operation
 
     async def _run(
-        self, server: ServerHandle, work: JobOperation, body: Callable[[], Awaitable[None]]
+        self, server: ServerHandle, operation: JobOperation, body: Callable[[], Awaitable[None]]
     ) -> None:
-        """Do it in a task of its own, so that who ordered it may leave; the boot goes on after.
+        """Run an operation in its own task, which outlives the caller; return before the boot.
 
         Raises:
-            AjetError: a step failed or it was cancelled; says what the server is left in.
+            AjetError: a step failed or was cancelled; says what state the server is in.
         """
         self.context.bus.publish(AlertCleared(key=f"start:{server.name}"))
         begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.context.tasks.spawn(self._work(server, work, body, begun), f"work:{server.name}")
+        self.context.tasks.spawn(
+            self._run_operation(server, operation, body, begun), f"work:{server.name}"
+        )
         await asyncio.shield(begun)
 
-    async def _work(
+    async def _run_operation(
         self,
         server: ServerHandle,
-        work: JobOperation,
+        operation: JobOperation,
         body: Callable[[], Awaitable[None]],
         begun: "asyncio.Future[None]",
     ) -> None:
         try:
             await body()
         except (AjetError, TimeoutError) as error:
-            failure = await self._left(server, work, error)
+            failure = await self._end_failed(server, operation, error)
             if not begun.done():
                 begun.set_exception(failure)
-                begun.exception()  # who ordered it may have left
+                begun.exception()  # mark it as retrieved: the caller may be gone
             return
         except asyncio.CancelledError:
-            work.end("failed", "the proxy ended meanwhile: look at the engine's state")
+            operation.end("failed", "the proxy ended meanwhile: look at the engine's state")
             begun.cancel()
             raise
         if not begun.done():
             begun.set_result(None)
-        await self._boot(server, work)
+        await self._boot(server, operation)
 
     # --- the steps ------------------------------------------------------------------------------
 
-    async def _replace(self, server: ServerHandle, work: JobOperation, text: str, how: str) -> None:
-        work.job = text
-        await work.step(CHECK, self._can_take(server, text))
+    async def _replace(
+        self, server: ServerHandle, operation: JobOperation, text: str, how: str
+    ) -> None:
+        operation.job = text
+        await operation.step(CHECK, self._can_take(server, text))
         if server.watcher.current.is_in(_OFF):
-            work.skip(STOP, "it is OFFLINE")
+            operation.skip(STOP, "it is OFFLINE")
         else:
-            await work.step(STOP, server.client.stop_engine())
+            await operation.step(STOP, server.client.stop_engine())
             server.watcher.nudge()
-        await work.step(WAIT, self._stable(server), breaks=True)
-        await self._send_and_start(server, work, text, how)
+        await operation.step(WAIT, self._stable(server), breaks=True)
+        await self._send_and_start(server, operation, text, how)
 
     async def _can_take(self, server: ServerHandle, text: str) -> None:
-        """Before anything is stopped: a server that does not answer takes no job."""
+        """Refuse a job, before anything is stopped, that the server cannot take."""
         seen = await server.watcher.refresh(LOOK_LIMIT)
         if not seen.reachable:
             raise AjetError(f"{server.name} does not answer: {seen.error}")
@@ -242,18 +252,18 @@ class JobCommands:
         return await server.watcher.wait_stable(_OFF, quiet, OFF_LIMIT + quiet, while_up=True)
 
     async def _send_and_start(
-        self, server: ServerHandle, work: JobOperation, text: str, how: str
+        self, server: ServerHandle, operation: JobOperation, text: str, how: str
     ) -> None:
-        work.job = text
-        sent = await work.step(SEND, server.client.sync_train_config(text))
+        operation.job = text
+        sent = await operation.step(SEND, server.client.sync_train_config(text))
         shown = await asyncio.to_thread(self.store.masked, sent)
         self.context.bus.publish(JobSent(server=server.name, yaml=shown, how=how))
-        await work.step(START, server.client.start_engine())
+        await operation.step(START, server.client.start_engine())
         server.watcher.nudge()
 
-    async def _start_as_it_was(self, server: ServerHandle, work: JobOperation) -> None:
+    async def _start_as_it_was(self, server: ServerHandle, operation: JobOperation) -> None:
         try:
-            await work.step(START, server.client.start_engine())
+            await operation.step(START, server.client.start_engine())
         except SwarmError as error:
             if "No training config" not in error.what:
                 raise
@@ -264,14 +274,14 @@ class JobCommands:
             ) from error
         server.watcher.nudge()
 
-    async def _boot(self, server: ServerHandle, work: JobOperation) -> None:
+    async def _boot(self, server: ServerHandle, operation: JobOperation) -> None:
         try:
-            seen = await work.step(BOOT, self._booted(server), breaks=True)
+            seen = await operation.step(BOOT, self._booted(server), breaks=True)
         except (AjetError, TimeoutError) as error:
-            await self._left(server, work, error)
+            await self._end_failed(server, operation, error)
             return
         step = "" if seen.step is None else f", step {seen.step}"
-        work.end("done", f"{server.name} is {seen.raw.rpartition('.')[2]}{step}")
+        operation.end("done", f"{server.name} is {seen.raw.rpartition('.')[2]}{step}")
 
     async def _booted(self, server: ServerHandle) -> ServerStatus:
         await server.watcher.refresh(LOOK_LIMIT)
@@ -290,21 +300,23 @@ class JobCommands:
 
     # --- how it ended ---------------------------------------------------------------------------
 
-    async def _left(self, server: ServerHandle, work: JobOperation, error: Exception) -> AjetError:
-        """End a work that did not come to its end; the error for who ordered it."""
+    async def _end_failed(
+        self, server: ServerHandle, operation: JobOperation, error: Exception
+    ) -> AjetError:
+        """End an operation that failed or was cancelled; return the error for the caller."""
         with contextlib.suppress(TimeoutError):
             await server.watcher.refresh(LOOK_LIMIT)
-        at = next((one for one in work.steps if one.phase in ("failed", "cancelled")), None)
-        left = left_in(server.watcher.current, work)
+        at = next((one for one in operation.steps if one.phase in ("failed", "cancelled")), None)
+        left = server_state_text(server.watcher.current, operation)
         if isinstance(error, OperationCancelled):
-            last = next((one.title for one in reversed(work.steps) if one.began), "")
-            work.end("cancelled", f"cancelled at `{last}`; {left}")
-            return AjetError(f"`{work.title}` was cancelled at `{last}`; {left}", server.name)
+            last = next((one.title for one in reversed(operation.steps) if one.began), "")
+            operation.end("cancelled", f"cancelled at `{last}`; {left}")
+            return AjetError(f"`{operation.title}` was cancelled at `{last}`; {left}", server.name)
         if isinstance(error, AjetError):
-            error = hidden_error(error, work.job)
+            error = hidden_error(error, operation.job)
         why = (error.what if isinstance(error, AjetError) else "it took too long").rstrip(".")
-        step = at.title if at is not None else work.title
-        work.end("failed", f"`{step}` failed: {why}; {left}")
+        step = at.title if at is not None else operation.title
+        operation.end("failed", f"`{step}` failed: {why}; {left}")
         off = server.watcher.current.is_in(_OFF)
         todo = (error.todo if isinstance(error, AjetError) else "") or (_AGAIN if off else _WAY_OUT)
         self.context.bus.publish(
@@ -318,11 +330,11 @@ class JobCommands:
         return AjetError(f"{server.name}: `{step}` failed: {why}; {left}", todo=todo)
 
 
-def left_in(seen: ServerStatus, work: JobOperation) -> str:
-    """What a server is left in, in words."""
+def server_state_text(seen: ServerStatus, operation: JobOperation) -> str:
+    """Return the state that a server was left in, as text."""
     state = seen.raw.rpartition(".")[2] or str(seen.state)
     where = f"the engine is {state}" if seen.reachable else "the server does not answer now"
-    done = {one.title for one in work.steps if one.phase == "done"}
+    done = {one.title for one in operation.steps if one.phase == "done"}
     if SEND not in done:
         stopped = STOP in done
         return f"{where}, with the job it had" + (" and stopped" if stopped else "")
@@ -339,18 +351,18 @@ _WITH: Final = {
     "saved": " with its saved job",
     "hand": " with the job for rating by hand",
 }
-"""What a start says of its job; nothing of the default."""
+"""Suffix of the message about a start, by the job's origin; none for the default job."""
 
 
 async def must_be_off(server: ServerHandle) -> None:
-    """See that the engine can be started.
+    """Check that the engine can be started.
 
     Raises:
         AjetError: it is not OFFLINE.
     """
     if server.observes:
         raise AjetError("there is no engine: in observe mode nothing is trained", server.name)
-    try:  # it may have gone down, or fallen silent, just now
+    try:  # its state may just have changed
         seen = await server.watcher.refresh(LOOK_LIMIT)
     except TimeoutError:
         seen = server.watcher.current

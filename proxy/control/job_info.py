@@ -1,4 +1,4 @@
-"""What is known of the job a server runs: told by itself where it does, else as it was sent."""
+"""What is known about a server's job: reported by the server, or else as it was last sent."""
 
 import asyncio
 import os
@@ -48,7 +48,7 @@ _EMBEDDED: Final = {
     "hyper.advantage": "ajet.embedded.advantage",
     "hyper.damping": "ajet.embedded.damping",
 }
-"""What `/ajetc/info` calls a value -> where it stands in a job."""
+"""Name of a value in `/ajetc/info` -> its path in a job."""
 
 
 class _Info(msgspec.Struct, frozen=True):
@@ -56,7 +56,7 @@ class _Info(msgspec.Struct, frozen=True):
 
 
 def presets(context: ProxyContext, embedded: bool) -> dict[str, Job]:
-    """The jobs that come with the program, by name: for the embedded engine, or for others."""
+    """Return the jobs that come with the program, by name, for the embedded or another engine."""
     if embedded:
         own = context.settings.engine.model
         return {"default": default_job(own), "hand": hand_job(own)}
@@ -65,22 +65,24 @@ def presets(context: ProxyContext, embedded: bool) -> dict[str, Job]:
 
 
 def remote_model() -> str:
-    """The model that the environment names for AgentJet servers; empty for none."""
+    """Return the model that the environment names for AgentJet servers; empty for none."""
     return os.environ.get(MODEL_VARIABLE, "")
 
 
 def starts_as_it_was(context: ProxyContext, name: str, saved_at: float) -> bool:
-    """Whether a start keeps the job the server has: another client started it since the last save.
+    """Return whether a start keeps the server's job: another client started it after the last save.
 
     Args:
-        saved_at: When the job of the server was last saved here, Unix seconds; 0 for never.
+        context: The proxy's shared parts.
+        name: Name of the server.
+        saved_at: When the server's job was last saved here, in Unix seconds; 0 for never.
     """
     server = context.bus.state.servers.get(name)
     return server is not None and server.foreign_start > saved_at
 
 
 async def sheet(context: ProxyContext, server: ServerHandle, store: JobStore) -> JobInfo:
-    """Everything known about the jobs of one server.
+    """Return everything known about the jobs of one server.
 
     Raises:
         AjetError: the saved job cannot be read.
@@ -89,78 +91,78 @@ async def sheet(context: ProxyContext, server: ServerHandle, store: JobStore) ->
     known = context.bus.state.servers.get(server.name)
     sent = known.job if known is not None else None
     base = _tree(sent.yaml) if sent is not None else None
-    shown = await asyncio.to_thread(store.masked, saved[0]) if saved else ""
-    told, teller = await _told(server)
-    running, differs = _running(base, told)
+    masked = await asyncio.to_thread(store.masked, saved[0]) if saved else ""
+    reported, reporter = await _reported(server)
+    running, differs = _running(base, reported)
     embedded = await _embedded(context, server)
-    made = presets(context, embedded)
+    by_name = presets(context, embedded)
     saved_at = saved[1] if saved else 0.0
     return JobInfo(
         server=server.name,
-        saved=shown,
+        saved=masked,
         saved_at=saved_at,
         embedded=embedded,
         last=starts_as_it_was(context, server.name, saved_at),
         model="" if embedded else remote_model(),
         running=await asyncio.to_thread(store.masked, dump_job(running)) if running else "",
-        source=_source(base is not None, teller),
-        told=tuple(told),
+        source=_source(base is not None, reporter),
+        told=tuple(reported),
         differs=tuple(differs),
         whole=base is not None,
-        default=dump_job(made["default"]),
-        hand=dump_job(made["hand"]),
+        default=dump_job(by_name["default"]),
+        hand=dump_job(by_name["hand"]),
         path=str(store.path(server.name)),
     )
 
 
 async def _embedded(context: ProxyContext, server: ServerHandle) -> bool:
-    """Whether the server is the embedded engine; as the settings name it while it is silent."""
+    """Return whether the server is the embedded engine; by the settings if it does not respond."""
     try:
         return await server.client.is_embedded()
     except SwarmError:
         return context.settings.servers().get(server.name) == "embedded"
 
 
-def _source(sent: bool, teller: str) -> str:
-    if teller and sent:
-        return f"{teller}, the rest as last sent from here"
-    if teller:
-        return teller
+def _source(sent: bool, reporter: str) -> str:
+    if reporter and sent:
+        return f"{reporter}, the rest as last sent from here"
+    if reporter:
+        return reporter
     return "as last sent from here; the server does not report its job" if sent else ""
 
 
 def _tree(text: str) -> Job | None:
     try:
         return load_job(text)
-    except JobError:  # sent by a version that allowed it
+    except JobError:  # sent by a version that accepted it
         return None
 
 
-async def _told(server: ServerHandle) -> tuple[dict[str, Any], str]:
-    """Path -> value as the server tells it itself, and how that is called."""
+async def _reported(server: ServerHandle) -> tuple[dict[str, Any], str]:
+    """Return the values that the server reports, by path, and a description of this source."""
     try:
         if await offers(server, INFO):
-            found = (await ask(server, _Info, INFO)).job
-            return (dict(_read(found)), "as the engine has read it") if found else ({}, "")
+            job = (await ask(server, _Info, INFO)).job
+            return (dict(_values_of(job)), "as the engine has read it") if job else ({}, "")
     except AjetError:
-        return {}, ""  # it does not answer now: what was sent is still known
+        return {}, ""  # it does not respond: the job as it was sent is still known
     pool = server.watcher.pool
     rolls = server.watcher.current.state.rolling
     if pool is None or pool.stale or not rolls:
         return {}, ""
-    told = dict(_of_pool(pool))
-    return told, f"{len(told)} values reported by the server" if told else ""
+    values = dict(_of_pool(pool))
+    return values, f"{len(values)} values reported by the server" if values else ""
 
 
-def _read(found: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def _values_of(info: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     for name, path in _EMBEDDED.items():
-        value = get(found, name)
+        value = get(info, name)
         if value not in (None, ""):
             yield path, value
 
 
 def _of_pool(pool: PoolInfo) -> Iterator[tuple[str, Any]]:
-    """What a pool gives away of the job."""
+    """Return the values of the job that a pool report contains."""
     pairs = (
         (jobs.MODEL, pool.training_model_path),
         (jobs.BATCH, pool.completed_task_target),
@@ -170,19 +172,19 @@ def _of_pool(pool: PoolInfo) -> Iterator[tuple[str, Any]]:
     return ((path, value) for path, value in pairs if value)
 
 
-def _running(base: Job | None, told: Mapping[str, Any]) -> tuple[Job, list[str]]:
-    """The job as it runs, and the keys in which it is not what was sent from here.
+def _running(base: Job | None, reported: Mapping[str, Any]) -> tuple[Job, list[str]]:
+    """Return the job as it runs, and the paths where it differs from the job sent from here.
 
-    A value the server fills in by itself, because the job says nothing, is no part of the job.
+    A value that the server chose because the job does not set it is not part of the job.
     """
     if base is None:
         job: Job = {}
-        for path, value in told.items():
+        for path, value in reported.items():
             put(job, path, value)
         return job, []
     differs = []
     stands = dict(flat(base))
-    for path, value in told.items():
+    for path, value in reported.items():
         if path in stands and stands[path] is not None and not same(stands[path], value):
             differs.append(path)
             put(base, path, value)

@@ -1,4 +1,4 @@
-"""An order in several steps: each is an event, one that waits can be cancelled."""
+"""An operation in several steps: each step is published, and waiting steps can be cancelled."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -15,19 +15,19 @@ T = TypeVar("T")
 
 
 class OperationCancelled(AjetError):
-    """The operator has cancelled it."""
+    """The operator has cancelled the operation."""
 
     def __init__(self) -> None:
         super().__init__("cancelled")
 
 
 class JobOperation:
-    """Tells how far an order is.
+    """Runs the steps of an operation and publishes its progress.
 
     Args:
-        context: Where events go.
-        server: Name of the server it is about.
-        title: What is done.
+        context: The proxy's shared parts.
+        server: Name of the server.
+        title: Title of the operation.
         steps: Titles of the steps, in order.
     """
 
@@ -39,25 +39,25 @@ class JobOperation:
         self.title = title
         self.phase = "doing"
         self.job = ""
-        """YAML of the job that is sent: no text that is published quotes its secrets."""
+        """YAML of the job that is sent; its secrets are removed from every published text."""
         self.steps = [OperationStep(title=one) for one in steps]
         self._began = context.clock()
         self._cancelled = False
         self._breaks = False
         self._task: asyncio.Task[object] | None = None
-        self._tell()
+        self._publish()
 
     @property
-    def over(self) -> bool:
-        """Whether nothing more happens."""
+    def ended(self) -> bool:
+        """Whether the operation has ended."""
         return self.phase != "doing"
 
     def cancel(self) -> bool:
-        """Ask it to end; False when that is asked already.
+        """Request cancellation; return False if that was requested before.
 
-        A step that only waits ends at once, one that was sent to the server is waited for.
+        A step that only waits is interrupted; a request to the server is completed first.
         """
-        if self._cancelled or self.over:
+        if self._cancelled or self.ended:
             return False
         self._cancelled = True
         if self._breaks and self._task is not None:
@@ -65,15 +65,15 @@ class JobOperation:
         return True
 
     async def step(self, title: str, doing: Awaitable[T], *, breaks: bool = False) -> T:
-        """Do one step.
+        """Run one step.
 
         Args:
-            title: Which.
-            doing: What is done.
-            breaks: It only waits: a cancel ends it in the middle.
+            title: Title of the step.
+            doing: The work of the step.
+            breaks: Whether a cancellation may interrupt it: it only waits.
 
         Raises:
-            WorkCancelled: the operator has cancelled the work; the step may be done all the same.
+            OperationCancelled: the operator has cancelled the operation; the step may be complete.
         """
         self._task, self._breaks = asyncio.current_task(), breaks
         self._mark(title, "doing")
@@ -84,7 +84,7 @@ class JobOperation:
             if self._cancelled and self._task is not None and self._task.uncancel() == 0:
                 raise OperationCancelled from None
             raise
-        except Exception as error:  # whatever it is, the step must not go on looking busy
+        except Exception as error:  # any failure must end the step's display as running
             self._mark(title, "failed", str(error) or type(error).__name__)
             raise
         finally:
@@ -95,13 +95,13 @@ class JobOperation:
         return result
 
     def skip(self, title: str, why: str) -> None:
-        """A step that is not needed."""
+        """Mark a step as not needed."""
         self._mark(title, "skipped", why)
 
-    def end(self, phase: str, said: str) -> None:
-        """It is over."""
+    def end(self, phase: str, summary: str) -> None:
+        """End the operation."""
         self.phase = phase
-        self._tell(said)
+        self._publish(summary)
 
     def _mark(self, title: str, phase: str, detail: str = "") -> None:
         now = self._context.clock()
@@ -114,9 +114,9 @@ class JobOperation:
                     ended=0.0 if phase == "doing" else now,
                     detail=hidden(detail, self.job),
                 )
-        self._tell()
+        self._publish()
 
-    def _tell(self, said: str = "") -> None:
+    def _publish(self, summary: str = "") -> None:
         self._context.bus.publish(
             WorkChanged(
                 server=self.server,
@@ -124,6 +124,6 @@ class JobOperation:
                 steps=tuple(self.steps),
                 phase=self.phase,
                 began=self._began,
-                said=hidden(said, self.job),
+                said=hidden(summary, self.job),
             )
         )

@@ -1,4 +1,4 @@
-"""The job that is saved for each server: one file in the home, read at every start."""
+"""The saved job of each server: one file in the home, read at every start."""
 
 import contextlib
 import os
@@ -21,24 +21,24 @@ class JobFileError(AjetError):
 
 @dataclass(frozen=True, slots=True)
 class JobStore:
-    """Files in `folder`, named after the servers. Blocking: call it in a thread."""
+    """Files in `folder`, named after the servers. It blocks: call it in a thread."""
 
     folder: Path
 
     @classmethod
     def beside(cls, journal: Path) -> Self:
-        """The jobs of the home that `journal` is in."""
+        """Return the store in the home that `journal` belongs to."""
         return cls(journal.parent / "jobs")
 
     def path(self, server: str) -> Path:
-        """The file of one server; any name makes a file name."""
+        """Return the file of one server; any server name gives a valid file name."""
         return self.folder / f"{quote(server, safe=' ')[:120]}.yaml"
 
     def load(self, server: str) -> tuple[str, float] | None:
-        """The saved text and when it was saved; None when nothing is.
+        """Return the saved text and when it was saved; None when no job is saved.
 
         Raises:
-            JobFileError: there is a file and it cannot be read.
+            JobFileError: the file exists and cannot be read.
         """
         file = self.path(server)
         try:
@@ -51,10 +51,10 @@ class JobStore:
             ) from error
 
     def save(self, server: str, text: str) -> Path:
-        """Write it whole or not at all; returns the file.
+        """Save a job atomically; return its file.
 
         Raises:
-            JobFileError: it cannot be written.
+            JobFileError: the file cannot be written.
         """
         file = self.path(server)
         temporary = file.with_suffix(f".{os.getpid()}.tmp")
@@ -74,27 +74,27 @@ class JobStore:
     # --- secrets --------------------------------------------------------------------------------
 
     def masked(self, text: str) -> str:
-        """A job without its secrets; equal ones have equal masks, as long as the home lives.
+        """Return a job with its secrets masked; equal secrets have equal masks within one home.
 
         Raises:
-            JobFileError: the key of the masks cannot be read or made.
+            JobFileError: the masks' key cannot be read or created.
         """
         shown = job_secrets.masked(text)
         return text if shown == text else job_secrets.masked(text, self._key())
 
     def restored(self, server: str, text: str) -> str:
-        """A job for `server` with the saved values in place of the masks it came back with.
+        """Return a job for `server` with the saved secrets in place of their masks.
 
         Raises:
-            JobFileError: the key of the masks cannot be read or made.
-            UsageError: nothing saved has the value of a mask; names its path.
+            JobFileError: the masks' key cannot be read or created.
+            UsageError: no saved job has the value of a mask; names its path.
         """
         if job_secrets.MASK not in text:
             return text
         return job_secrets.restored(text, self._texts(server), self._key())
 
     def _texts(self, first: str) -> Iterator[str]:
-        """The saved jobs, that of one server first; none in place of one that cannot be read."""
+        """Yield the saved jobs, the server's own first; an empty text for an unreadable one."""
         file = self.path(first)
         others = [one for one in sorted(self.folder.glob("*.yaml")) if one != file]
         for one in (file, *others):
@@ -104,7 +104,7 @@ class JobStore:
                 yield ""
 
     def _key(self) -> bytes:
-        """What the digests of masks are made with; lies beside the jobs."""
+        """Return the key that mask digests are made with; it is stored beside the jobs."""
         file = self.folder / "mask.key"
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -116,6 +116,6 @@ class JobStore:
 
 
 def _write_new(file: Path, data: bytes) -> None:
-    """Write a file that is not there yet, for the owner alone."""
+    """Create a file that does not exist yet, readable by its owner alone."""
     with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as opened:
         opened.write(data)

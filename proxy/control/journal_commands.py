@@ -1,4 +1,4 @@
-"""Prunes the journal when the operator asks for it."""
+"""The command that prunes the journal."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -9,11 +9,11 @@ from core.journal.prune import PruneResult, Retention
 from proxy.context import ProxyContext
 
 PATIENCE = 40.0
-"""Seconds the order is answered within; the pruning goes on."""
+"""Seconds within which the command returns; the pruning continues."""
 
 
 class JournalCommands:
-    """One proxy's orders about its journal.
+    """The journal commands of one proxy.
 
     Args:
         context: The proxy's shared parts.
@@ -27,10 +27,10 @@ class JournalCommands:
         }
 
     async def prune(self, args: dict[str, Any]) -> str:
-        """Prune now, by the limits given or those of the settings.
+        """Prune now, by the limits in the arguments or else those of the settings.
 
         Raises:
-            AjetError: a limit is below 0, the journal cannot be written, or it is pruned already.
+            AjetError: a limit is below 0, the journal cannot be written, or is being pruned.
         """
         pruner = self._context.pruner
         if pruner is None:

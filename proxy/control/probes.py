@@ -1,8 +1,8 @@
-"""Prompts the operator tries: one eval episode each, answered, trained on never.
+"""Probe prompts: one eval episode each, answered and never trained on.
 
-A try is a request like any other that says `X-Ajet-Train: no`: the group's life cycle claims one
-eval episode for it, ends or aborts it, and shows it among the requests. Kept of it besides are two
-events, so that the answer of today can be laid beside that of an earlier step.
+A probe is a request like any other with `X-Ajet-Train: no`: the group's life cycle claims one eval
+episode for it, ends or aborts it, and shows it among the requests. Two further events keep prompt
+and answer, so that answers of different training steps can be compared.
 """
 
 import logging
@@ -26,17 +26,17 @@ from proxy.http.errors import ApiError, NotNow
 log = logging.getLogger(__name__)
 
 LONGEST = 200_000
-"""Characters of a prompt."""
+"""Maximum length of a prompt in characters."""
 _PATIENCE = 30.0
 
 
 class PromptProbes:
-    """The tries of one proxy.
+    """The probes of one proxy.
 
     Args:
         context: The proxy's shared parts.
-        groups: Where requests go.
-        abort: Abort a group, by its id and a reason.
+        groups: The registry that admits requests.
+        group_commands: Aborts the group of a cancelled probe.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class PromptProbes:
             "engine.try_stop": self._stop,
         }
         self._running: dict[str, AnswerWaiter] = {}
-        """By id of the try, oldest first."""
+        """By probe id, oldest first."""
         self._cancelled: set[str] = set()
 
     async def _try(self, args: dict[str, Any]) -> str:
@@ -92,7 +92,7 @@ class PromptProbes:
         return servers[name]
 
     def _request(self, prompt: str, server: ServerHandle, try_id: str) -> ChatRequest:
-        # By its name another server than the first is asked; the first goes by its model's name.
+        # A request names the server it wants as its model; the first server goes by a model name.
         first = next(iter(self.context.servers))
         model = self.groups.models()[0] if server.name == first else server.name
         messages = [{"role": "user", "content": prompt}]
@@ -102,7 +102,7 @@ class PromptProbes:
             messages=messages,
             query=prompt,
             model=model,
-            stream=True,  # it may wait as long as a stream is kept alive
+            stream=True,  # a stream may wait longer for its episode
             train=False,
             session=f"try-{try_id}",
             key=secrets.token_hex(16),
@@ -110,26 +110,26 @@ class PromptProbes:
         )
 
     async def _wait(self, try_id: str, server: ServerHandle, waiter: AnswerWaiter) -> None:
-        """Be the user of a try; however it ends, that is told."""
+        """Receive the answer of a probe as its user, and publish the result however it ends."""
         began = time.monotonic()
-        told = TryAnswered(try_id=try_id, error="the proxy stopped before the answer came")
+        result = TryAnswered(try_id=try_id, error="the proxy stopped before the answer came")
         try:
             while not isinstance(reply := await waiter.next(_PATIENCE), FinalAnswer):
                 if waiter.left:
                     return
-            told = _told(try_id, reply, cancelled=try_id in self._cancelled)
+            result = _result(try_id, reply, cancelled=try_id in self._cancelled)
             waiter.confirm_delivery()
         finally:
             waiter.leave()
             self._running.pop(try_id, None)
             self._cancelled.discard(try_id)
-            told = msgspec.structs.replace(
-                told,
+            result = msgspec.structs.replace(
+                result,
                 server=server.name,
                 seconds=time.monotonic() - began,
                 step=server.watcher.current.step,
             )
-            self.context.bus.publish(told)
+            self.context.bus.publish(result)
 
     async def _stop(self, args: dict[str, Any]) -> str:
         try_id = args.get("try_id") or next(reversed(self._running), "")
@@ -145,16 +145,16 @@ class PromptProbes:
         return f"try {try_id} is cancelled"
 
 
-def _told(try_id: str, reply: FinalAnswer, *, cancelled: bool) -> TryAnswered:
+def _result(try_id: str, reply: FinalAnswer, *, cancelled: bool) -> TryAnswered:
     if reply.answer is None:
         why = reply.error.message if reply.error is not None else "there was no answer"
         return TryAnswered(try_id=try_id, error="cancelled" if cancelled else why)
-    found = public_answer(reply.answer.parsed)
+    answer = public_answer(reply.answer.parsed)
     return TryAnswered(
         try_id=try_id,
-        text=found.content or "",
-        reasoning=found.reasoning or "",
-        tool_calls=msgspec.json.encode(found.tool_calls).decode() if found.tool_calls else "",
-        finish_reason=found.finish_reason,
-        tokens=found.usage["completion_tokens"],
+        text=answer.content or "",
+        reasoning=answer.reasoning or "",
+        tool_calls=msgspec.json.encode(answer.tool_calls).decode() if answer.tool_calls else "",
+        finish_reason=answer.finish_reason,
+        tokens=answer.usage["completion_tokens"],
     )

@@ -1,4 +1,4 @@
-"""Orders of raters beside their votes: leases, second votes, corrections, all at once."""
+"""Commands of raters besides their votes: leases, second votes, corrections, all groups at once."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
@@ -13,12 +13,12 @@ from proxy.control.rating import edit, repeat
 from proxy.http.errors import NotNow
 
 LEASE = 20.0
-"""Seconds a lease holds unless told otherwise; a console renews it while it shows the group."""
+"""Default duration of a lease in seconds; a console renews it while it shows the group."""
 LEASE_CAP = 120.0
 
 
 class RaterCommands:
-    """What raters order beside their votes.
+    """Commands of raters besides their votes.
 
     Args:
         context: The proxy's shared parts.
@@ -48,17 +48,17 @@ class RaterCommands:
         seconds: float = LEASE,
         take: bool = False,
     ) -> str:
-        """Take, renew or (0 seconds) give back the lease of a group that waits.
+        """Take, renew or (0 seconds) return the lease of a group that waits for a rating.
 
         Args:
-            group_id: The group.
-            holder: Names the console.
-            rater: Who rates there.
-            seconds: For how long.
-            take: Also when another console has it.
+            group_id: Id of the group.
+            holder: Id of the console.
+            rater: Name of the rater there.
+            seconds: Duration of the lease.
+            take: Whether to take it from another console.
 
         Raises:
-            NotNow: another console has it and `take` is not set, or the group does not wait.
+            NotNow: another console holds it and `take` is not set, or the group does not wait.
         """
         group, now = self._group(group_id), self.context.clock()
         if not take and group.lease is not None and group.lease.of_another(holder, now):
@@ -85,27 +85,27 @@ class RaterCommands:
         return f"group {group.group_id} is {'yours to rate' if until else 'free again'}"
 
     async def repeat(self, group_id: str, rating: str, **more: Any) -> str:
-        """Note a second vote."""
+        """Store a second vote."""
         group = self._group(group_id)
         order, scores = more.pop("order", ()), more.pop("scores", ())
         agrees = repeat(self.context, group, rating, tuple(order), tuple(scores), **more)
         return "the same as before" if agrees else "not the same as before"
 
     async def edit(self, group_id: str, index: int, edited: str, rater: str = "") -> str:
-        """Keep a correction."""
+        """Store a correction."""
         group = self._group(group_id)
         edit(self.context, group, index, edited, rater)
         what = "kept, not sent" if edited else "removed"
         return f"the correction of answer {index + 1} is {what}"
 
     async def accept_all(self, server: str = "") -> str:
-        """Seal all that wait; those with neither rating nor automatic reward stay open."""
+        """Seal all waiting groups; those with neither rating nor automatic reward stay open."""
         done, left = await self._each(server, self.commands.accept)
         stay = f"; {left} without an automatic reward still {_wait(left)}" if left else ""
         return f"{_groups(done)} finished{stay}"
 
     async def abort_all(self, server: str = "", reason: str = "") -> str:
-        """Abort all that wait and have no rating."""
+        """Abort all waiting groups that have no rating."""
         done, left = await self._each(
             server, lambda one: self.commands.abort(one, reason), unrated=True
         )
@@ -113,9 +113,9 @@ class RaterCommands:
         return f"{_groups(done)} aborted{stay}"
 
     async def _each(
-        self, server: str, order: Callable[[str], Awaitable[str]], unrated: bool = False
+        self, server: str, command: Callable[[str], Awaitable[str]], unrated: bool = False
     ) -> tuple[int, int]:
-        """How many groups an order was carried out on, and how many it was not."""
+        """Return the number of groups a command was executed on, and the number it failed on."""
         if server and server not in self.context.servers:
             known = ", ".join(self.context.servers)
             raise NotNow(f"there is no swarm server {server}", todo=f"Known: {known}")
@@ -124,9 +124,9 @@ class RaterCommands:
             if (server and group.server != server) or (unrated and group.rating is not None):
                 continue
             try:
-                await order(group.group_id)
+                await command(group.group_id)
                 done += 1
-            except AjetError:  # it has just ended, or has no automatic reward: it is counted
+            except AjetError:  # it has just ended, or has no automatic reward: it counts as failed
                 left += 1
         return done, left
 

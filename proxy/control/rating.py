@@ -1,6 +1,6 @@
-"""The operator's word on one group: rate, undo, accept.
+"""Votes on one group: rate, undo, accept, second votes, corrections.
 
-Indices are those of the candidates. Those without an answer are not rated; the rewards of a rating
+Indices are candidate indices. Candidates without an answer are not rated; the rewards of a rating
 are one for each candidate that has an answer, by index.
 """
 
@@ -10,8 +10,7 @@ from typing import TypedDict, Unpack, get_args
 from core.commands.rating import OVERRIDE_HINT
 from core.events import GroupEdited, GroupRated, RatingRepeated, RatingUndone
 from core.scoring.agreement import agree
-from core.scoring.rating import Kind, rating_rewards
-from core.scoring.rating import RatingInput as Said
+from core.scoring.rating import Kind, RatingInput, rating_rewards
 from core.settings import RatingSettings
 from core.state import Group, Rating
 from proxy.context import ProxyContext
@@ -20,13 +19,13 @@ from proxy.groups.run import GroupRun
 from proxy.http.errors import NotNow
 
 MOST_VOTES = 20
-"""Votes one group takes, those that are replaced or undone counted: each is an event."""
+"""Maximum number of votes on one group, replaced and undone ones included: each is an event."""
 
 KINDS: dict[str, Kind] = {kind: kind for kind in get_args(Kind)}
 
 
 class VoteDetails(TypedDict, total=False):
-    """How a vote came about; see `core.events.GroupRated`."""
+    """Circumstances of a vote; see `core.events.GroupRated`."""
 
     tags: tuple[str, ...]
     blind: bool
@@ -39,13 +38,13 @@ class VoteDetails(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Voter:
-    """Who votes."""
+    """The rater who votes."""
 
     rater: str = ""
     holder: str = ""
-    """Names the console, as in a lease."""
+    """Id of the console, as in a lease."""
     override: bool = False
-    """Replaces another rater's vote, and votes despite another's lease."""
+    """Whether to replace another rater's vote, and to vote despite another's lease."""
 
 
 def rate(
@@ -56,22 +55,22 @@ def rate(
     *,
     voter: Voter,
     note: str = "",
-    **look: Unpack[VoteDetails],
+    **details: Unpack[VoteDetails],
 ) -> None:
-    """Note a rating; it holds until the group is sealed. Another rater's equal vote stands.
+    """Set the rating; it may change until the group is sealed. Another rater's equal vote stays.
 
     Args:
         run: The group.
         rating: best, ranking, scores, tie, bad or skip.
         order: Candidate indices, best first.
         scores: One for each candidate, or one for each that has an answer, by index.
-        voter: Who.
-        note: Why.
-        **look: What the rater saw.
+        voter: The rater.
+        note: Reason, as free text.
+        **details: Circumstances of the vote.
 
     Raises:
         NotNow: not all candidates are there yet, the group is not trained on, it had `MOST_VOTES`
-            votes, or another has rated it otherwise or has its lease.
+            votes, or another rater has rated it differently or holds its lease.
         RatingError: the rating does not fit the group.
     """
     _check(run)
@@ -81,9 +80,9 @@ def rate(
             todo="Accept or abort it",
         )
     indices = [one.index for one in run.usable]
-    said = Said(_kind(rating), _places(order, indices), _used(scores, indices, run.n))
+    vote = RatingInput(_kind(rating), _places(order, indices), _of_answered(scores, indices, run.n))
     bounds = _bounds(run.context.settings.rating)
-    rewards = [one for one in rating_rewards(said, len(indices), bounds) if one is not None]
+    rewards = [one for one in rating_rewards(vote, len(indices), bounds) if one is not None]
     if not voter.override and _given_by_another(run, voter, rating, tuple(rewards)):
         return
     run.rated = dict(zip(indices, rewards, strict=True)) if rewards else {}
@@ -110,7 +109,7 @@ def rate(
             rewards=tuple(rewards),
             rater=voter.rater,
             note=note,
-            **look,
+            **details,
         )
     )
     run.wake.set()
@@ -120,7 +119,7 @@ def unrate(run: GroupRun, rater: str) -> None:
     """Take the rating back.
 
     Raises:
-        NotNow: there is none.
+        NotNow: the group has no rating.
     """
     if run.rating is None:
         raise NotNow(f"group {run.group_id} has no rating")
@@ -157,10 +156,10 @@ def repeat(
     seed: str = "",
     looked: float = 0.0,
 ) -> bool:
-    """Note a second vote on a group whose first one was sent; returns whether they agree.
+    """Record a second vote on a group whose first vote was sent; return whether they agree.
 
     Raises:
-        NotNow: the group was not rated and sent, or the vote judges nothing.
+        NotNow: the group has no rating that was sent, or the vote is a skip.
         RatingError: the rating does not fit the group.
     """
     sent = {one.index: one.reward for one in group.candidates if one.reward is not None}
@@ -169,9 +168,11 @@ def repeat(
     if rating == "skip":
         raise NotNow("a skip judges nothing", todo="Leave the second vote out")
     indices = sorted(sent)
-    said = Said(_kind(rating), _places(order, indices), _used(scores, indices, group.n))
-    found = rating_rewards(said, len(indices), _bounds(context.settings.rating))
-    rewards = {index: one for index, one in zip(indices, found, strict=True) if one is not None}
+    vote = RatingInput(
+        _kind(rating), _places(order, indices), _of_answered(scores, indices, group.n)
+    )
+    values = rating_rewards(vote, len(indices), _bounds(context.settings.rating))
+    rewards = {index: one for index, one in zip(indices, values, strict=True) if one is not None}
     agrees = agree(sent, rewards)
     context.bus.publish(
         RatingRepeated(
@@ -192,7 +193,7 @@ def repeat(
 
 
 def edit(context: ProxyContext, group: Group, index: int, edited: str, rater: str) -> None:
-    """Keep a better text for one answer; also on a group that is over. It is never sent.
+    """Store a better text for one answer, also of a closed group. It is never sent.
 
     Raises:
         NotNow: the group has no such candidate.
@@ -223,10 +224,10 @@ def _check(run: GroupRun) -> None:
 
 
 def _given_by_another(run: GroupRun, voter: Voter, rating: str, rewards: tuple[float, ...]) -> bool:
-    """Whether another rater has given the same vote, which stands.
+    """Return whether another rater has cast the same vote, which stays.
 
     Raises:
-        NotNow: another has given a different one, or has the lease; names who, when and what.
+        NotNow: another rater has voted differently or holds the lease; names rater, time and vote.
     """
     now, name = run.context.clock(), f"group {run.group_id}"
     old = run.rating
@@ -259,7 +260,7 @@ def _kind(rating: str) -> Kind:
 
 
 def _places(order: tuple[int, ...], indices: list[int]) -> tuple[int, ...]:
-    """Candidate indices as places among those that have an answer."""
+    """Return candidate indices as positions among the candidates that have an answer."""
     for index in order:
         if index not in indices:
             raise NotNow(
@@ -270,7 +271,7 @@ def _places(order: tuple[int, ...], indices: list[int]) -> tuple[int, ...]:
     return tuple(indices.index(index) for index in order)
 
 
-def _used(scores: tuple[float, ...], indices: list[int], n: int) -> tuple[float, ...]:
+def _of_answered(scores: tuple[float, ...], indices: list[int], n: int) -> tuple[float, ...]:
     if scores and len(scores) == n:
         return tuple(scores[index] for index in indices)
     return scores

@@ -1,4 +1,4 @@
-"""Looking on alone: what a proxy is made of that claims nothing, starts nothing, serves nobody.
+"""The parts of a watch-only proxy, which claims nothing, starts nothing and serves no requests.
 
 Every request to a server goes through `ReadOnlyTransport`, which permits only reads.
 """
@@ -21,7 +21,7 @@ from core.settings import ProxySettings
 from core.version import version
 from proxy.alerts import dismiss_alert
 from proxy.context import ProxyContext, ServerHandle
-from proxy.control.dispatch import CommandReply
+from proxy.control.dispatch import CommandResult
 from proxy.control.journal_commands import JournalCommands
 from proxy.http.asgi import App, Receive, Scope, Send, refuse_unread, send_json
 from proxy.http.errors import ApiError, NotNow
@@ -32,7 +32,7 @@ from proxy.servers.watch import ServerWatch
 log = logging.getLogger(__name__)
 
 READING = frozenset({"/get_episode_buffer", "/replay_latest_llm_call"})
-"""What is asked by POST and changes nothing: a server's other routes of that method do."""
+"""Routes that are read by POST; a server's other POST routes change something."""
 WHY = (
     "This proxy only watches (--watch-only): it claims no episodes and answers no requests. "
     "Start one without that flag to serve them."
@@ -41,15 +41,15 @@ _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS")
 _TODO = "It is watch-only: start one without --watch-only to do that"
 
 
-class OnlyLooking(AjetError):
-    """Something was about to be changed on a server that is only watched."""
+class WatchOnlyRefused(AjetError):
+    """A request would change something on a server that is only watched."""
 
 
 class ReadOnlyTransport:
-    """A transport for requests that change nothing.
+    """A transport that permits only requests that change nothing.
 
     Args:
-        transport: Carries them.
+        transport: The transport that sends them.
     """
 
     def __init__(self, transport: Transport) -> None:
@@ -68,7 +68,7 @@ class ReadOnlyTransport:
         """See `Transport.request`.
 
         Raises:
-            OnlyLooking: it could change something.
+            WatchOnlyRefused: the request could change something.
         """
         if method != "GET" and urlsplit(url).path.rpartition("/")[2] not in _NAMES:
             _refuse(url)
@@ -85,7 +85,7 @@ class ReadOnlyTransport:
         headers: Mapping[str, str] | None = None,
         timeout: float,
     ) -> AbstractAsyncContextManager[Streamed]:
-        """Never: only answers of models are streamed."""
+        """Refuse: only answers of models are streamed."""
         _refuse(url)
 
 
@@ -93,21 +93,21 @@ _NAMES = frozenset(path.lstrip("/") for path in READING)
 
 
 def _refuse(url: str) -> NoReturn:
-    raise OnlyLooking("nothing is changed here", urlsplit(url).path, _TODO)
+    raise WatchOnlyRefused("nothing is changed here", urlsplit(url).path, _TODO)
 
 
 class WatchOnlyCommands:
-    """What can be ordered of a proxy that only looks on: it changes nothing on a server."""
+    """The commands of a watch-only proxy: none of them changes anything on a server."""
 
     def __init__(self, context: ProxyContext) -> None:
         self.context = context
         self._journal = JournalCommands(context)
 
-    async def execute(self, name: str, args: dict[str, Any]) -> CommandReply:
-        """Do what `name` says with validated arguments.
+    async def execute(self, name: str, args: dict[str, Any]) -> CommandResult:
+        """Execute the command `name` with validated arguments.
 
         Raises:
-            AjetError: it would change something; says so.
+            AjetError: the command would change something.
         """
         if name == "alert.dismiss":
             dismiss_alert(self.context.bus, args["key"])
@@ -119,12 +119,12 @@ class WatchOnlyCommands:
         raise NotNow(f"{COMMANDS[name].title}: this proxy only watches", todo=_TODO)
 
     def directive(self, mock_id: str) -> str:
-        """A mock user has nothing to do here."""
+        """Tell every mock user to stop: no request is served here."""
         return "stop"
 
 
-class OnlyWatch(ServerWatch):
-    """Watches one server for itself alone: nobody waits for it here, and nothing can be started."""
+class WatchOnlyServerWatch(ServerWatch):
+    """Watches one server without requests that wait for it and without commands to start it."""
 
     def __init__(
         self, context: ProxyContext, server: ServerHandle, home: Home | None = None
@@ -133,7 +133,7 @@ class OnlyWatch(ServerWatch):
         self._slots = SlotsReader(context, server)
 
     async def run(self) -> None:
-        """Watch until cancelled."""
+        """Run until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(super().run())
             group.create_task(self._slots.run())
@@ -149,7 +149,7 @@ class OnlyWatch(ServerWatch):
 
 
 def watch_app(settings: ProxySettings, control: App) -> Router:
-    """The application: the control API, and a plain no to everything a client might ask."""
+    """Return the application: the control API, and a refusal for every other request."""
     refused: Mapping[str, App] = dict.fromkeys(_METHODS, _no_service)
     table: dict[str, Mapping[str, App]] = {
         path: refused
@@ -169,12 +169,12 @@ async def _version(scope: Scope, receive: Receive, send: Send) -> None:
 
 @contextlib.asynccontextmanager
 async def watching(context: ProxyContext, home: Home) -> AsyncIterator[None]:
-    """Watch all servers of a context for as long as the context is open."""
+    """Watch all servers of a proxy while the context is open."""
     left_open = len(context.bus.state.open_groups())
     if left_open:
         log.warning("%d groups of an earlier proxy are open: they stay as they are", left_open)
     targets = context.settings.servers()
     for name, server in context.servers.items():
-        watch = OnlyWatch(context, server, home if targets[name] == "embedded" else None)
+        watch = WatchOnlyServerWatch(context, server, home if targets[name] == "embedded" else None)
         context.tasks.spawn(watch.run(), f"watch:{name}")
     yield

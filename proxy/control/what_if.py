@@ -1,4 +1,4 @@
-"""What-if: other rewards on the groups of the journal, in the background, changing nothing."""
+"""What-if: scores journalled groups with other rewards, in the background, changing nothing."""
 
 import asyncio
 import logging
@@ -13,29 +13,29 @@ from core.events import WhatIfChanged
 from core.runtime.home import Home
 from proxy.context import ProxyContext
 from proxy.rewards.model.live import RewardCommands
-from proxy.rewards.trial.cases import cases_of, newest, pages
-from proxy.rewards.trial.replay import Tried, summary_of, trial
-from proxy.rewards.trial.source import Choice, bench, model_of
+from proxy.rewards.trial.cases import cases_of, newest_ids, pages
+from proxy.rewards.trial.replay import TrialResult, rescore_all, summary_of
+from proxy.rewards.trial.source import TrialChoice, model_of, trial_source
 
 log = logging.getLogger(__name__)
 
 LAST = 100
 MOST = 500
-TELL = 0.5
-"""Seconds between two tellings of how far it is."""
+PUBLISH_EVERY = 0.5
+"""Seconds between two reports of progress."""
 
 
 class WhatIfCommands:
-    """One proxy's what-ifs; one at a time, a new one ends the one before.
+    """The what-if commands of one proxy. One runs at a time; a new one cancels the previous.
 
     Args:
         context: The proxy's shared parts.
-        orders: Writes what is applied.
+        reward_commands: Writes the weights that are applied.
     """
 
-    def __init__(self, context: ProxyContext, orders: RewardCommands) -> None:
+    def __init__(self, context: ProxyContext, reward_commands: RewardCommands) -> None:
         self._context = context
-        self._orders = orders
+        self._reward_commands = reward_commands
         self._home = Home(context.journal.path.parent)
         self._task: asyncio.Task[None] | None = None
         self._now: WhatIfChanged | None = None
@@ -46,13 +46,13 @@ class WhatIfCommands:
         }
 
     async def start(self, args: dict[str, Any]) -> str:
-        """Begin to score the newest groups anew.
+        """Begin to score the newest groups again.
 
         Raises:
-            AjetError: the weights or the file name nothing that can be tried.
+            AjetError: the weights or the file cannot be tried.
         """
         weights = weights_of(args.get("weights") or ())
-        choice = Choice(args.get("file") or "", args.get("hooks") or "", weights)
+        choice = TrialChoice(args.get("file") or "", args.get("hooks") or "", weights)
         if choice.file and choice.hooks:
             raise UsageError("a file and a hook folder are given", todo="Give one of them")
         last = args.get("last") or LAST
@@ -60,31 +60,31 @@ class WhatIfCommands:
             raise UsageError(f"{last} groups cannot be tried", todo=f"From 1 to {MOST}")
         if weights:
             await asyncio.to_thread(model_of, self._home, self._context.settings, choice)
-        await self._end()
+        await self._cancel()
         self._now = WhatIfChanged(
             what=_what(choice),
             weights=tuple(weights.items()) if not (choice.file or choice.hooks) else (),
             total=last,
             began=self._context.clock(),
         )
-        self._tell()
+        self._publish()
         self._task = self._context.tasks.spawn(self._run(choice, last), "what-if")
         return f"the newest {last} groups are re-scored; nothing is sent"
 
     async def stop(self, args: dict[str, Any]) -> str:
-        """End the one that runs."""
-        if not await self._end():
+        """Cancel the running what-if."""
+        if not await self._cancel():
             raise AjetError("no what-if runs")
         return "the what-if is ended; nothing was changed"
 
     async def apply(self, args: dict[str, Any]) -> str:
-        """Write weights, those of the last what-if unless others are given, to the file.
+        """Write weights to the file: those given, else those of the last what-if.
 
         Raises:
-            AjetError: there is none, it is not done, or it tried no weights.
+            AjetError: there is no what-if, it is not done, or it tried no weights.
         """
-        if given := weights_of(args.get("weights") or ()):
-            return await self._orders.weights(given)
+        if weights := weights_of(args.get("weights") or ()):
+            return await self._reward_commands.weights(weights)
         known = self._context.bus.state.what_if
         if known is None or known.phase != "done":
             raise AjetError(
@@ -95,7 +95,7 @@ class WhatIfCommands:
                 f"the what-if tried {known.what}, not weights",
                 todo="Put that file in place of the rewards file: it is loaded when it is saved",
             )
-        told = await self._orders.weights(dict(known.weights))
+        summary = await self._reward_commands.weights(dict(known.weights))
         self._context.bus.publish(
             WhatIfChanged(
                 what=known.what,
@@ -107,78 +107,80 @@ class WhatIfCommands:
                 summary=known.summary,
             )
         )
-        return f"applied {known.what}: {told}"
+        return f"applied {known.what}: {summary}"
 
-    # --- at work --------------------------------------------------------------------------------
+    # --- the running what-if --------------------------------------------------------------------
 
-    async def _end(self) -> bool:
-        """Cancel the one that runs; whether one did."""
+    async def _cancel(self) -> bool:
+        """Cancel the running what-if; return whether one was running."""
         task = self._task
         if task is None or task.done():
             return False
         await cancel(task)
-        self._tell(phase="cancelled")
+        self._publish(phase="cancelled")
         return True
 
-    async def _run(self, choice: Choice, last: int) -> None:
+    async def _run(self, choice: TrialChoice, last: int) -> None:
         try:
             await self._score(choice, last)
         except AjetError as error:
-            self._tell(phase="failed", cause=str(error))
+            self._publish(phase="failed", cause=str(error))
         except Exception as error:  # a defect of a part must not look like a result
             log.exception("the what-if failed")
-            self._tell(phase="failed", cause=f"{type(error).__name__}: {error}")
+            self._publish(phase="failed", cause=f"{type(error).__name__}: {error}")
 
-    async def _score(self, choice: Choice, last: int) -> None:
+    async def _score(self, choice: TrialChoice, last: int) -> None:
         journal, loop = self._context.journal, asyncio.get_running_loop()
         await journal.committed(self._context.bus.state.seq)
-        async with bench(self._home, self._context.settings, choice) as one:
-            ids = await asyncio.to_thread(newest, journal, last)
+        async with trial_source(self._home, self._context.settings, choice) as one:
+            ids = await asyncio.to_thread(newest_ids, journal, last)
             if not ids:
                 raise AjetError("there are no groups to re-score", todo="Ask something first")
-            results: list[Tried] = []
-            self._tell(total=len(ids))
-            done, told = 0, loop.time()
+            results: list[TrialResult] = []
+            self._publish(total=len(ids))
+            done, published_at = 0, loop.time()
 
-            def counted() -> None:
-                nonlocal done, told
+            def count_result() -> None:
+                nonlocal done, published_at
                 done += 1
-                if loop.time() - told >= TELL:
-                    told = loop.time()
-                    self._tell(done=done)
+                if loop.time() - published_at >= PUBLISH_EVERY:
+                    published_at = loop.time()
+                    self._publish(done=done)
 
             limit = self._context.settings.reward_limit
             for page in pages(ids):
                 cases = await asyncio.to_thread(cases_of, journal, page)
-                results += await trial(one.source, cases, limit, at_once=one.at_once, tell=counted)
-            found = summary_of(results, one.version)
-        self._tell(phase="done", done=len(results), total=len(results), summary=found)
+                results += await rescore_all(
+                    one.source, cases, limit, concurrency=one.concurrency, on_result=count_result
+                )
+            summary = summary_of(results, one.version)
+        self._publish(phase="done", done=len(results), total=len(results), summary=summary)
 
-    def _tell(self, **changed: Any) -> None:
+    def _publish(self, **changed: Any) -> None:
         assert self._now is not None
         self._now = msgspec.structs.replace(self._now, seq=0, at=0.0, **changed)
         self._context.bus.publish(self._now)
 
 
-def weights_of(given: Any) -> dict[str, float]:
-    """`PART=NUMBER` by part.
+def weights_of(assignments: Any) -> dict[str, float]:
+    """Return the weights of `PART=NUMBER` texts, by part.
 
     Raises:
-        UsageError: it is something else.
+        UsageError: a text has another form.
     """
-    found: dict[str, float] = {}
-    for one in given:
+    weights: dict[str, float] = {}
+    for one in assignments:
         name, sign, text = one.partition("=")
         try:
             value = float(text)
         except ValueError:
             value = float("nan")
         if not sign or not name.strip() or not abs(value) <= 1e6:
-            raise UsageError(f"`{one:.40}` is no weight", todo="A weight is PART=NUMBER")
-        found[name.strip()] = value
-    return found
+            raise UsageError(f"`{one:.40}` is not a weight", todo="A weight is PART=NUMBER")
+        weights[name.strip()] = value
+    return weights
 
 
-def _what(choice: Choice) -> str:
+def _what(choice: TrialChoice) -> str:
     named = [choice.file or choice.hooks] if choice.file or choice.hooks else []
     return ", ".join([*named, *(f"{part} {weight:g}" for part, weight in choice.weights.items())])

@@ -24,7 +24,7 @@ from proxy.rewards.text import Reading
 log = logging.getLogger(__name__)
 
 ENTRY_POINTS = "ajet_console.reward_parts"
-"""Entry point group of other packages' kinds: name of the kind -> its `PartKind`."""
+"""Entry point group for kinds in other packages: name of the kind -> its `PartKind`."""
 
 _OWN = (
     "length",
@@ -44,27 +44,27 @@ _OWN = (
     "hook",
     "judge",
 )
-"""Each is a module of `proxy.rewards.parts` with a `KIND`."""
+"""Names of the built-in kinds; each is a module of `proxy.rewards.parts` with a `KIND`."""
 
 
 class PartValue(msgspec.Struct, frozen=True, gc=False):
-    """What a part says of one answer."""
+    """The value that a part gives one answer."""
 
     value: float
     """Finite; by convention in [0, 1], higher is better."""
     reason: str = ""
-    """One line for a person."""
+    """One line for the operator."""
     notes: tuple[Part, ...] = ()
-    """Further numbers that are shown with it, at weight 0."""
+    """Further numbers to show with it, at weight 0."""
 
 
 PartValues = Sequence[PartValue | None] | None
-"""One value an answer, in their order; None for an answer the part does not apply to, or in place
-of all when it does not apply to the group. The other weights share its weight there."""
+"""One value for each answer, in their order. None for an answer, or in place of all values, means
+that the part does not apply to it; the other parts share its weight there."""
 
 
 class PartInput(msgspec.Struct, frozen=True, gc=False):
-    """What a part may look at."""
+    """The input of a part: one group with its texts prepared."""
 
     context: GroupContext
     readings: Sequence[Reading]
@@ -72,12 +72,12 @@ class PartInput(msgspec.Struct, frozen=True, gc=False):
     stems: tuple[str, ...]
     """Stems of the query's words that carry meaning."""
     recent: Sequence[frozenset[int]] = ()
-    """Word trigrams of the winners of the newest groups, newest last, without this group's own.
-    Empty unless a part has the attribute `looks_back = True`."""
+    """Word trigrams of the winners of the newest other groups, newest last. Empty unless a part of
+    the model has the attribute `looks_back = True`."""
 
 
 class PartAbstained(Exception):
-    """The part cannot score this group, and so nobody can."""
+    """The part cannot score this group, so the group gets no reward."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class PartAbstained(Exception):
         late: bool = False,
     ) -> None:
         self.late = late
-        """It took longer than its limit."""
+        """The part exceeded the time limit."""
         self.cause = cause
         self.traceback = traceback
         self.file = file
@@ -97,73 +97,76 @@ class PartAbstained(Exception):
 
 
 class SettingError(UsageError):
-    """A setting of a part is wrong."""
+    """A setting of a part is invalid."""
 
     def __init__(
         self, field: str, what: str, todo: str = "", more: Sequence["SettingError"] = ()
     ) -> None:
         self.field = field
         self.more = tuple(more)
-        """Further settings of the part that are wrong."""
+        """Further invalid settings of the same part."""
         super().__init__(what, field, todo)
 
 
 class GroupPart(Protocol):
-    """A part that answers at once, on the loop: < 0.05 ms for four short answers.
+    """A part that scores on the event loop without waiting: < 0.05 ms for four short answers.
 
-    It may have the attribute `files`, the paths it has read: when one changes the part is made
-    anew; and `looks_back`, true when it wants `PartInput.recent`.
+    Optional attributes: `files`, the paths the part has read (it is rebuilt when one changes), and
+    `looks_back`, True when the part uses `PartInput.recent`.
     """
 
     def score(self, group: PartInput) -> PartValues:
-        """One value an answer.
+        """Return one value for each answer.
 
         Raises:
-            PartAbstained: it cannot say.
+            PartAbstained: the part cannot score the group.
         """
         ...
 
 
 class SlowPart(Protocol):
-    """A part that waits for something: a process, a server. It may have these attributes too.
+    """A part that waits for a process or a server.
 
-    With `learns_version = True` its version may become known by being asked, as that of a model
-    the server names; a group then carries the one known after it. Else the one before it.
+    Optional attributes, besides those of `GroupPart`:
 
-    While it has `proven = False` it replaces nothing that serves; a change of it is a change of
-    health, and is told so. `faulty_setting` is the name of the setting that makes it unwell; its
-    place in the file is told then. `spare` are the seconds that a group may need beyond the time
-    limit, where it had to begin anew by no fault of its own.
+    - `learns_version = True`: the version may become known only by a request, as that of a model
+      the server names. A group then carries the version known after it was scored, else the one
+      known before.
+    - `proven = False`: the part replaces no part that scores until it is True. A change of it is
+      published as a change of health.
+    - `faulty_setting`: name of the setting that causes the fault, so that its line can be shown.
+    - `extra_seconds`: seconds beyond the time limit that a group may need when it has to be
+      scored again for no fault of its own.
     """
 
     async def score(self, group: PartInput) -> PartValues:
-        """One value an answer; within the time limit of the rewards, after which it is cancelled.
+        """Return one value for each answer; cancelled when the time limit of the rewards is over.
 
         Raises:
-            PartAbstained: it cannot say.
+            PartAbstained: the part cannot score the group.
         """
         ...
 
     async def start(self) -> None:
-        """Make ready; returns soon even when getting ready takes longer."""
+        """Start; return soon even if it takes longer until the part can score."""
         ...
 
     async def close(self) -> None:
-        """Give back every process, connection and file."""
+        """Release every process, connection and file."""
         ...
 
     def health(self) -> SourceHealth:
-        """The state now; its `version` names what it scores with besides settings and code."""
+        """Return the present health; its `version` covers all but settings and code."""
         ...
 
     def add_listener(self, listener: Listener) -> Callable[[], None]:
-        """Call `listener` on the loop at every change of health; returns what takes it away."""
+        """Call `listener` on the loop at every change of health; return a function to remove it."""
         ...
 
 
 @runtime_checkable
 class ObservesRequests(Protocol):
-    """A slow part that wants to know of requests before any episode is claimed."""
+    """A slow part that is notified of requests before any episode is claimed."""
 
     async def request(
         self, request_id: str, task_id: str, query: str, metadata: Mapping[str, Any]
@@ -173,24 +176,24 @@ class ObservesRequests(Protocol):
 
 
 class PartEnvironment(msgspec.Struct, frozen=True):
-    """What the program lends to the parts that need more than their settings."""
+    """What the program provides to parts that need more than their settings."""
 
     home: Path | None = None
-    """Folder for what a part keeps: logs, caches; None keeps nothing."""
+    """Folder for logs and caches of parts; None: nothing is stored."""
     seconds: float = 30.0
-    """Time limit of one group."""
+    """Time limit of one group in seconds."""
     memory_mb: int = 2048
-    """Memory that a process of a part may use."""
+    """Memory limit of a part's process in MiB."""
     publish: Callable[[Event], object] | None = None
-    """Tells the journal and the screens; None where nobody listens."""
+    """Publishes an event to the journal and the screens; None: there is no bus."""
 
 
 @runtime_checkable
 class NeedsEnvironment(Protocol):
-    """A part that wants to know its surroundings; told once, before `start`."""
+    """A part that needs its environment; it gets it once, before `start`."""
 
     def place(self, around: PartEnvironment) -> None:
-        """Take note of them."""
+        """Store the environment."""
         ...
 
 
@@ -198,9 +201,9 @@ class Setting(msgspec.Struct, frozen=True):
     """One setting of a kind."""
 
     type: Literal["number", "int", "flag", "text", "texts", "file", "mapping"]
-    """`texts` takes one text too; `file` becomes a Path, relative to the file of the model."""
+    """`texts` also accepts a single text; `file` becomes a Path, relative to the model's file."""
     default: Any
-    """None: it may be left out, and is None then. `...`: it must be given."""
+    """None: the setting is optional and None by default. `...`: it is required."""
     help: str
     least: float = -math.inf
     most: float = math.inf
@@ -213,22 +216,27 @@ PartFactory = Callable[[str, Mapping[str, Any], Path], AnyPart]
 
 
 class PartKind(msgspec.Struct, frozen=True):
-    """A kind of part: how one is made and what can be set."""
+    """A kind of part: its factory and its settings."""
 
     make: PartFactory
     help: str
     """One line."""
     settings: Mapping[str, Setting] = {}
     gate: bool = False
-    """Whether it is a gate unless the file says otherwise."""
+    """Whether its parts are gates by default."""
     slow: bool = False
-    """Whether it makes a `SlowPart`."""
+    """Whether it makes parts that wait (`SlowPart`)."""
 
     def build(self, name: str, given: Mapping[str, Any], where: Path) -> AnyPart:
-        """A part of this kind, its settings checked and those left out filled in.
+        """Return a part of this kind, with checked settings and defaults for the others.
+
+        Args:
+            name: Name of the part.
+            given: Its settings as the file has them.
+            where: Folder that relative paths start from.
 
         Raises:
-            SettingError: settings are unknown, missing or wrong; names them all.
+            SettingError: settings are unknown, missing or invalid; reports all of them.
         """
         known = ", ".join(self.settings) or "no settings of its own"
         faults = [
@@ -311,21 +319,23 @@ _WORDS = {
 
 
 class _Kinds(Mapping[str, PartKind]):
-    """All kinds by name, each imported when it is first asked for; our own names win."""
+    """All kinds by name, each imported on first use; built-in names take precedence."""
 
     def __init__(self) -> None:
         self._known: dict[str, PartKind] = {}
         self._others: dict[str, EntryPoint] | None = None
 
     def __getitem__(self, name: str) -> PartKind:
-        """Raises:
-        KeyError: there is none of that name.
-        UsageError: another package's kind does not load; says why.
+        """Return a kind.
+
+        Raises:
+            KeyError: there is no kind of that name.
+            UsageError: the kind of another package does not load; gives the reason.
         """
-        found = self._known.get(name)
-        if found is None:
-            self._known[name] = found = self._load(name)
-        return found
+        kind = self._known.get(name)
+        if kind is None:
+            self._known[name] = kind = self._load(name)
+        return kind
 
     def __iter__(self) -> Iterator[str]:
         yield from _OWN

@@ -19,47 +19,52 @@ from proxy.rewards.source import RewardSource
 def select_source(
     home: Home, settings: Settings, publish: Callable[[Event], object] | None = None
 ) -> RewardSource:
-    """The source of rewards, not started yet.
+    """Return the source of rewards that the settings name, not started yet.
 
-    A folder of hooks given alone makes the reward alone. Else the file of the settings, which must
-    be there, else that of the home; without any it is the built-in model.
+    A hook folder alone makes the reward alone. Otherwise it is the file named in the settings,
+    which must exist, or else the file in the home; without any, the built-in model.
+
+    Args:
+        home: The console's home folder.
+        settings: All settings.
+        publish: Publishes events of the parts; None where there is no bus.
 
     Raises:
-        AjetError: what the settings name is not there, or they name two things.
+        AjetError: the file or folder does not exist, or the settings name both.
     """
-    wanted = settings.rewards
+    rewards = settings.rewards
     if settings.proxy.watch_only:
         return ComposedSource()
     JUDGE_BUDGETS.own = own_server(settings.upstream)
-    around = PartEnvironment(home.root, settings.reward_limit, wanted.memory_mb, publish)
-    if wanted.hooks and wanted.file:
+    environment = PartEnvironment(home.root, settings.reward_limit, rewards.memory_mb, publish)
+    if rewards.hooks and rewards.file:
         raise UsageError(
             "a hook folder and a file of rewards are given",
-            f"rewards.hooks {wanted.hooks}, rewards.file {wanted.file}",
+            f"rewards.hooks {rewards.hooks}, rewards.file {rewards.file}",
             "Name the folder in the file, `mine: {kind: hook, folder: DIR}`, and leave --hooks out",
         )
-    if wanted.hooks:
-        folder = Path(wanted.hooks).expanduser()
+    if rewards.hooks:
+        folder = Path(rewards.hooks).expanduser()
         if not folder.is_dir():
             raise AjetError(
                 "the hook folder does not exist",
                 str(folder),
                 "Give the folder that holds the hooks",
             )
-        limits = HookLimits(settings.reward_limit, memory_bytes=wanted.memory_mb << 20)
+        limits = HookLimits(settings.reward_limit, memory_bytes=rewards.memory_mb << 20)
         return HookSource(folder, limits, home.logs / "hooks.log")
-    if wanted.file:
-        file = Path(wanted.file).expanduser().absolute()
+    if rewards.file:
+        file = Path(rewards.file).expanduser().absolute()
         if not file.is_file():
             raise AjetError(
                 "the file of the rewards does not exist",
                 str(file),
                 "Give the file, or leave --rewards out for the built-in rewards",
             )
-        return ComposedSource(file, around, required=True)
-    return ComposedSource(home.root / NAME, around)
+        return ComposedSource(file, environment, required=True)
+    return ComposedSource(home.root / NAME, environment)
 
 
 def display_name(settings: Settings, source: RewardSource) -> str:
-    """What it is called on screen: `builtin`, or a path."""
+    """Return the name of a source for screens: `builtin`, or a path."""
     return settings.rewards.hooks or source.name

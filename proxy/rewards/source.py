@@ -1,7 +1,7 @@
-"""What every source of rewards takes and gives back.
+"""The interface of reward sources: their input, their result, their health.
 
-A sheet is whole or nothing: scores for all answers of a group, or one abstention that says why
-there are none. A reward is never made up to fill a gap.
+A score sheet is complete or empty: it has a score for every answer of a group, or one abstention
+that gives the reason why there are none. A missing reward is never made up.
 """
 
 import logging
@@ -31,15 +31,19 @@ __all__ = [
 ]
 
 Listener = Callable[["SourceHealth"], None]
+log = logging.getLogger(__name__)
+
+SLACK = 2.0
+"""Seconds that a source gets beyond the time limit, which it enforces itself."""
 
 
 class Answer(msgspec.Struct, frozen=True, gc=False):
-    """One candidate's answer, as the upstream gave it."""
+    """One candidate's answer as the upstream returned it."""
 
     index: int
     """Position of the candidate in its group, from 0."""
     message: Mapping[str, Any]
-    """The assistant message: `role`, `content` (may be None), perhaps `tool_calls`."""
+    """The assistant message: `role`, `content` (may be None), optionally `tool_calls`."""
     finish_reason: str
     episode_uuid: str
     seconds: float
@@ -48,7 +52,7 @@ class Answer(msgspec.Struct, frozen=True, gc=False):
 
 
 class GroupContext(msgspec.Struct, frozen=True):
-    """All that a source may look at to score one group."""
+    """Everything a source may use to score one group."""
 
     group_id: str
     request_id: str
@@ -58,149 +62,147 @@ class GroupContext(msgspec.Struct, frozen=True):
     messages: Sequence[Mapping[str, Any]]
     metadata: Mapping[str, Any]
     reference: str | None
-    """The dataset's own answer, where there is one. It never enters a prompt."""
+    """The dataset's own answer, if it has one. It never enters a prompt."""
     answers: tuple[Answer, ...]
     tools: Sequence[Any] = ()
-    """The tools that the request offers, as it names them."""
+    """The tools that the request offers, in the form the request has them."""
 
 
 Score = CandidateScore
-"""The reward of one answer and what it is made of: as it is told, so as it is computed."""
+"""The reward of one answer with its parts: computed in the form in which it is published."""
 
 
 @dataclass(frozen=True, slots=True)
 class Abstention:
-    """Why there is no reward."""
+    """The reason why a group has no reward."""
 
     part: str
-    """Which source or part abstained: `hook`, `builtin`, `judge`."""
+    """Name of the source or part that abstained: `hook`, `builtin`, `judge`."""
     cause: str
-    """One line for a person."""
+    """One line for the operator."""
     traceback: str = ""
-    """Cut to the frames of the code the operator wrote; empty when no exception was involved."""
+    """Cut to the frames of the operator's code; empty when no exception was involved."""
     file: str = ""
     line: int = 0
-    """1-based; 0 when there is no such place."""
-    fell: bool = False
-    """What had loaded ended since: a process fell."""
+    """1-based; 0 when no place in a file is known."""
+    crashed: bool = False
+    """The source had loaded and its process has ended since."""
     late: bool = False
-    """The rewards took longer than their limit."""
+    """The source exceeded the time limit."""
 
 
 class ScoreSheet(msgspec.Struct, frozen=True):
-    """Scores for all answers, or an abstention and no scores at all."""
+    """Scores for all answers, or an abstention and no scores."""
 
     scores: tuple[Score, ...]
     abstention: Abstention | None
     version: str
-    """Version of the source that did the work."""
+    """Version of the source that scored the group."""
     seconds: float
 
 
 class RequestReport(msgspec.Struct, frozen=True):
-    """What came of telling a source about a new request."""
+    """Result of notifying a source of a new request."""
 
     metadata: Mapping[str, Any] = msgspec.field(default_factory=dict)
-    """The task's metadata, with what the hook changed in it."""
+    """The task's metadata, with the changes that the hook made."""
     repeat: int | None = None
-    """Candidates the hook asks for (it returned a positive integer); None when it does not say."""
+    """Number of candidates the hook requests (a positive integer); None when it requests none."""
     error: Abstention | None = None
-    """Why the hook failed; the request goes on without it."""
+    """Why the hook failed; the request proceeds without it."""
 
 
 @dataclass(frozen=True, slots=True)
 class SourceHealth:
-    """Whether the newest code of a source is the one that scores."""
+    """Whether the newest code of a source is the code that scores."""
 
     ok: bool
     error: Abstention | None
-    """Why not; None while the newest is only getting ready."""
+    """Why it is not; None while the newest code is still starting."""
     version: str
-    """The version that serves. Not empty while `ok` is False: an older version still scores after
-    a broken save. Empty: nothing serves, every group abstains."""
+    """The version that scores. It may be set while `ok` is False: after a save that does not load,
+    the previous version keeps scoring. Empty: no version scores, and every group abstains."""
     level: str = "error"
-    """How bad it is: a warning where it may well pass by itself."""
-    waits: str = ""
-    """Name of the part that the newest code waits for, while it does."""
+    """Level of the alert: `warning` for a fault that may pass by itself."""
+    waiting_for: str = ""
+    """Name of the part that the newest code is waiting for; empty when it waits for none."""
 
 
 class RewardSource(Protocol):
-    """Gives rewards to whole groups."""
+    """A source of rewards for whole groups."""
 
     @property
     def name(self) -> str:
-        """`builtin`, `hook`, or the file of the model."""
+        """`builtin`, `hook`, or the path of the model file."""
         ...
 
     @property
     def version(self) -> str:
-        """Hash of the content that makes the reward; empty while nothing serves."""
+        """Hash of everything that determines the rewards; empty while no version scores."""
         ...
 
     async def start(self) -> None:
-        """Make ready; returns soon even when getting ready takes longer."""
+        """Start; return soon even if loading takes longer."""
         ...
 
     async def close(self) -> None:
-        """Give back every process and file."""
+        """Release every process and file."""
         ...
 
     async def request(
         self, request_id: str, task_id: str, query: str, metadata: Mapping[str, Any]
     ) -> RequestReport:
-        """Tell of a new request, before any episode is claimed; never raises."""
+        """Notify the source of a new request before any episode is claimed; never raises."""
         ...
 
     async def score(self, ctx: GroupContext) -> ScoreSheet:
-        """Score one group; never raises except `CancelledError`, failures are abstentions."""
+        """Score one group. A failure is an abstention; only `CancelledError` is raised."""
         ...
 
     def health(self) -> SourceHealth:
-        """The state now."""
+        """Return the present health."""
         ...
 
     def add_listener(self, listener: Listener) -> Callable[[], None]:
         """Call `listener` on the loop at every change of health or version.
 
         Returns:
-            A function that takes the listener away again.
+            A function that removes the listener.
         """
         ...
 
 
 def observes_requests(source: object) -> bool:
-    """Whether a source wants to know of new requests; all do that do not say."""
-    return bool(getattr(source, "told", True))
+    """Return whether a source must be notified of new requests; True unless it declares False."""
+    return bool(getattr(source, "observes_requests", True))
 
 
 def score_at_once(source: object, context: GroupContext) -> ScoreSheet | None:
-    """What a source says of a group without waiting for anything; None where it has to."""
+    """Return the score sheet of a source that never waits; None when the source has to wait."""
     score = getattr(source, "score_at_once", None)
-    found: ScoreSheet | None = score(context) if score is not None else None
-    return found
+    sheet: ScoreSheet | None = score(context) if score is not None else None
+    return sheet
 
 
 def extra_seconds_of(source: object) -> float:
-    """Seconds that a source, or a part, may need for a group beyond the time limit."""
-    return float(getattr(source, "spare", 0.0))
-
-
-log = logging.getLogger(__name__)
+    """Return the seconds beyond the time limit that a source or part may need for a group."""
+    return float(getattr(source, "extra_seconds", 0.0))
 
 
 class HealthNotifier:
-    """The newest health of one source and its listeners."""
+    """Holds the current health of one source and notifies listeners of changes."""
 
     def __init__(self, health: SourceHealth) -> None:
         self._health = health
         self._listeners: list[Listener] = []
 
     @property
-    def now(self) -> SourceHealth:
+    def current(self) -> SourceHealth:
+        """The health last set."""
         return self._health
 
     def add(self, listener: Listener) -> Callable[[], None]:
-        """Add a listener; the function returned takes it away."""
+        """Add a listener; return a function that removes it."""
         self._listeners.append(listener)
 
         def remove() -> None:
@@ -209,38 +211,33 @@ class HealthNotifier:
 
         return remove
 
-    def post(self, health: SourceHealth) -> None:
-        """Take over `health` and tell everyone, when it is different from the last."""
+    def update(self, health: SourceHealth) -> None:
+        """Set the health and notify the listeners if it differs from the last one."""
         if health == self._health:
             return
         self._health = health
-        self.tell()
+        self.notify()
 
-    def tell(self) -> None:
-        """Tell everyone: what a listener looks at besides health has changed."""
+    def notify(self) -> None:
+        """Notify the listeners, also when something besides the health has changed."""
         health = self._health
         for listener in tuple(self._listeners):
             try:
                 listener(health)
-            except Exception:  # a listener's defect must not stop the reload that told it
+            except Exception:  # a listener's defect must not stop the reload that caused the call
                 log.exception("a listener of reward health failed")
-
-
-log = logging.getLogger(__name__)
-
-SLACK = 2.0
-"""Seconds a source gets beyond the limit that it keeps itself."""
 
 
 async def request_scores(
     source: RewardSource, context: GroupContext, limit: float
 ) -> ScoreSheet | Abstention:
-    """What the source says of a group; never raises for what it does.
+    """Return the scores of a group, or an abstention; no failure of the source raises.
 
     Args:
-        source: Who scores.
+        source: The source that scores.
         context: The group.
-        limit: Seconds that the source keeps itself; it gets some slack, and what it needs to spare.
+        limit: Time limit in seconds that the source enforces itself. Here the source is cancelled
+            after that limit plus `SLACK` plus its own extra seconds.
     """
     limit += SLACK + extra_seconds_of(source)
     try:
@@ -249,7 +246,7 @@ async def request_scores(
             sheet = await with_timeout(limit, source.score(context))
     except TimeoutError:
         return Abstention(source.name, f"no rewards within {limit:g} s", late=True)
-    except Exception as error:  # a source is the operator's code: its fault is an abstention
+    except Exception as error:  # a source runs the operator's code: its fault is an abstention
         log.exception("the reward source failed on group %s", context.group_id)
         cause = f"{type(error).__name__}: {error}"
         return Abstention(source.name, cause, traceback.format_exc())
@@ -257,10 +254,10 @@ async def request_scores(
 
 
 def _fault(sheet: ScoreSheet, context: GroupContext) -> Abstention | None:
-    """A sheet must hold one finite reward for each answer."""
-    wanted = [answer.index for answer in context.answers]
-    if sorted([score.index for score in sheet.scores]) != wanted:
-        return Abstention("source", f"{len(sheet.scores)} rewards for {len(wanted)} answers")
+    """Return an abstention unless the sheet has one finite reward for each answer."""
+    expected = [answer.index for answer in context.answers]
+    if sorted([score.index for score in sheet.scores]) != expected:
+        return Abstention("source", f"{len(sheet.scores)} rewards for {len(expected)} answers")
     for one in sheet.scores:
         if not usable(one.reward):
             return Abstention("source", f"reward {one.index} is {one.reward}")

@@ -1,4 +1,4 @@
-"""Reading an answer once for all the parts that look at its text."""
+"""Answers split into text, words and tool calls, once for all parts that use their text."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -10,14 +10,14 @@ import msgspec
 from proxy.rewards.source import Answer
 
 READ_LIMIT = 8_000
-"""Characters whose words are looked at: the first and the last half of it. Bounds the work on very
-long answers; a loop shows in either end."""
+"""Characters whose words are read: the first and the last half of them. This bounds the work on
+very long answers; repetition shows at either end."""
 
 _CJK = "぀-ヿ㐀-䶿一-鿿가-힯"
 _WORD = re.compile(rf"[{_CJK}]|[^\W_{_CJK}]+(?:['’][^\W_]+)?")
 
 _APART = bytes(ord(chr(code).lower()) if chr(code).isalnum() else 32 for code in range(128)) * 2
-"""Makes ASCII lower case, and space of everything that is in no word."""
+"""Translation of bytes: ASCII letters to lower case, everything outside a word to a space."""
 
 _STOPWORDS = """
 a about all also am an and any are as at be been but by can could did do does for from give had
@@ -29,18 +29,18 @@ STOPWORDS = frozenset(_STOPWORDS.split())
 
 
 class Reading(msgspec.Struct, frozen=True, gc=False):
-    """An answer, cut into what the parts need."""
+    """An answer, split into what the parts need."""
 
     text: str
     """Content as one string; empty for a message of tool calls alone."""
     ends: str
-    """The first and the last part of the text or, without any, of the tool calls."""
+    """The beginning and the end of the text or, if it is empty, of the tool calls."""
     words: list[str]
-    """Lower case; a character of a script without spaces is a word of its own."""
+    """In lower case; each character of a script without spaces is a word."""
     line: str
-    """The words with white space between them and before the first."""
+    """The words, separated and preceded by white space."""
     count: int
-    """Words of the whole text, also beyond the read limit."""
+    """Number of words in the whole text, beyond the read limit too."""
     grams: frozenset[int]
     """Hashes of the word trigrams; of shorter runs when there are fewer than three words."""
     finish_reason: str
@@ -48,7 +48,7 @@ class Reading(msgspec.Struct, frozen=True, gc=False):
 
 
 def read(answer: Answer) -> Reading:
-    """Cut one answer into text, words and tool calls."""
+    """Split one answer into text, words and tool calls."""
     message = answer.message
     content, calls = message.get("content"), message.get("tool_calls")
     text = content if isinstance(content, str) else content_text(message)
@@ -63,7 +63,7 @@ def read(answer: Answer) -> Reading:
 
 
 def content_text(message: Mapping[str, Any]) -> str:
-    """Text of a message whose content is a string, a list of text parts, or None."""
+    """Return the text of a message whose content is a string, a list of text parts, or None."""
     content = message.get("content")
     if isinstance(content, str):
         return content
@@ -74,7 +74,7 @@ def content_text(message: Mapping[str, Any]) -> str:
 
 
 def call_text(call: Any) -> str:
-    """Name and arguments of a tool call, as text to compare."""
+    """Return name and arguments of a tool call as text to compare."""
     function = call.get("function") if isinstance(call, Mapping) else None
     if not isinstance(function, Mapping):
         return ""
@@ -82,25 +82,25 @@ def call_text(call: Any) -> str:
 
 
 def ends_of(text: str) -> str:
-    """`text`, or its two ends when it is longer than `READ_LIMIT` characters."""
+    """Return `text`, or its two ends joined when it is longer than `READ_LIMIT` characters."""
     half = READ_LIMIT // 2
     return text if len(text) <= READ_LIMIT else f"{text[:half]} {text[-half:]}"
 
 
 def line_of(text: str) -> str:
-    """The lower-case words of `text`, with white space between them and before the first."""
-    if text.isascii() and "'" not in text:  # what `_WORD` finds then, at a tenth of the cost
+    """Return the lower-case words of `text`, separated and preceded by white space."""
+    if text.isascii() and "'" not in text:  # the words that `_WORD` matches, at a tenth of the cost
         return " " + text.encode("ascii").translate(_APART).decode("ascii")
     return " " + " ".join(_WORD.findall(text.lower()))
 
 
 def words_of(text: str) -> list[str]:
-    """Lower-case words of `text`."""
+    """Return the lower-case words of `text`."""
     return line_of(text).split()
 
 
 def grams_of(words: list[str], size: int) -> Iterable[int]:
-    """Hashes of all runs of `size` words, in order: they compare as the words do, and faster."""
+    """Return the hashes of all runs of `size` words, in order; they compare faster than words."""
     if size < 1:
         return ()
     if size == 3:
@@ -110,7 +110,7 @@ def grams_of(words: list[str], size: int) -> Iterable[int]:
 
 @lru_cache(maxsize=4096)
 def stem(word: str) -> str:
-    """A word without its commonest English endings; at least three letters stay."""
+    """Return a word without its most common English endings; at least three letters remain."""
     for ending in ("'s", "ing", "ed", "es", "ly", "s", "e"):
         if word.endswith(ending) and len(word) - len(ending) >= 3:
             word = word[: -len(ending)]
@@ -120,6 +120,6 @@ def stem(word: str) -> str:
 
 
 def content_stems(query: str) -> tuple[str, ...]:
-    """Stems of the words of a query that carry meaning, each once, in order."""
+    """Return the stems of the meaningful words of a query, each once, in order."""
     words = [word for word in words_of(query) if word not in STOPWORDS]
     return tuple(dict.fromkeys(map(stem, words)))

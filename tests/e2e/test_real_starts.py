@@ -21,13 +21,13 @@ from console.screens.dialogs.confirm import ConfirmScreen
 from console.screens.job import JobScreen
 from core.runtime.home import Home, Role
 from proxy.control import job_commands as jobs
-from proxy.control.api import Control
+from proxy.control.api import ControlApi
 from proxy.control.client import ControlClient
 from proxy.control.dispatch import CommandDispatcher
 from tests.support.console import FakeLink, seat
+from tests.support.context import world
 from tests.support.scripted_swarm import ScriptedSwarm
 from tests.support.served import served
-from tests.support.world import world
 
 ROOT = Path(__file__).parents[2]
 OF_THE_ENVIRONMENT = "the/model"
@@ -67,7 +67,7 @@ async def place(home: Home, folder: Path) -> AsyncIterator[Place]:
         ScriptedSwarm(state="OFFLINE") as swarm,
         world(home.root, swarm, watched=True) as made,
     ):
-        control = Control(
+        control = ControlApi(
             made.context, CommandDispatcher(made.context, made.groups), home.token(), frozenset()
         )
         async with served(control.app()) as url:

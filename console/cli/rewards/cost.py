@@ -8,7 +8,7 @@ import msgspec
 from ajet_swarm.common.text import one_line
 from console.cli.common import count
 from proxy.rewards.part import KINDS
-from proxy.rewards.trial.source import Choice, hooks_of, model_of
+from proxy.rewards.trial.source import TrialChoice, hooks_of, model_of
 
 if TYPE_CHECKING:
     from core.runtime.home import Home
@@ -42,7 +42,7 @@ class JudgeCost(msgspec.Struct, frozen=True):
         return f"judge {one_line(self.name, 40)}: {calls}, {price}"
 
 
-def has_judges(home: "Home", settings: "Settings", choice: Choice) -> bool:
+def has_judges(home: "Home", settings: "Settings", choice: TrialChoice) -> bool:
     """Whether the rewards to try have a judge.
 
     Raises:
@@ -52,13 +52,13 @@ def has_judges(home: "Home", settings: "Settings", choice: Choice) -> bool:
 
 
 def costs_of(
-    home: "Home", settings: "Settings", choice: Choice, cases: "Sequence[Case]"
+    home: "Home", settings: "Settings", choice: TrialChoice, cases: "Sequence[Case]"
 ) -> list[JudgeCost]:
     """What each judge would be asked for these cases."""
     return [_cost(spec, cases) for spec in _judges(home, settings, choice)]
 
 
-def _judges(home: "Home", settings: "Settings", choice: Choice) -> "Iterator[PartSpec]":
+def _judges(home: "Home", settings: "Settings", choice: TrialChoice) -> "Iterator[PartSpec]":
     if hooks_of(settings, choice) is None:
         model, _ = model_of(home, settings, choice)
         yield from (spec for spec in model.active if spec.kind == "judge")

@@ -31,7 +31,7 @@ from proxy.rewards.part import (
 from proxy.rewards.source import GroupContext
 from proxy.rewards.text import content_stems, read
 from proxy.rewards.trial.replay import Case
-from proxy.rewards.trial.source import Choice, hooks_of, model_of
+from proxy.rewards.trial.source import TrialChoice, hooks_of, model_of
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +61,7 @@ class Debugger(pdb.Pdb):
         return found[0]
 
 
-def debug(home: Home, settings: Settings, choice: Choice, case: Case) -> int:
+def debug(home: Home, settings: Settings, choice: TrialChoice, case: Case) -> int:
     """Run what makes the reward of one group; 0 when there is one, 1 when not.
 
     Hooks are imported here. A failure ends in the frame where it happened.
@@ -118,7 +118,7 @@ async def _rewards(hooks: Hooks, context: GroupContext) -> list[float]:
 
 
 def _model(
-    debugger: Debugger, home: Home, settings: Settings, choice: Choice, context: GroupContext
+    debugger: Debugger, home: Home, settings: Settings, choice: TrialChoice, context: GroupContext
 ) -> str:
     """All parts one after the other; it stops in those that are not built in, else in each."""
     model, folder = model_of(home, settings, choice)

@@ -20,8 +20,8 @@ from core.events import TrialGroup, TrialSummary
 if TYPE_CHECKING:
     from core.runtime.home import Home
     from core.settings import Settings
-    from proxy.rewards.trial.replay import Case, Tried
-    from proxy.rewards.trial.source import Bench, Choice
+    from proxy.rewards.trial.replay import Case, TrialResult
+    from proxy.rewards.trial.source import TrialChoice, TrialSource
 
 LAST = 100
 SHOWN = 40
@@ -35,12 +35,12 @@ def reward_test(given: argparse.Namespace) -> int:
     Raises:
         AjetError: the rewards do not load, or there is nothing to score.
     """
-    from proxy.rewards.trial.source import Choice
+    from proxy.rewards.trial.source import TrialChoice
 
     if given.pdb and not given.one:
         raise UsageError("--pdb needs one group", todo="Give it with --one GROUP")
     home = open_home(given)
-    choice = Choice(
+    choice = TrialChoice(
         file=str(given.rewards or ""),
         hooks=str(given.hooks or ""),
         weights=weights_of(given.weight or ()),
@@ -58,15 +58,15 @@ def reward_test(given: argparse.Namespace) -> int:
         from console.cli.rewards.debug import debug
 
         return debug(home, settings, choice, next(cases))
-    results, bench = asyncio.run(_run(home, settings, choice, cases))
-    code = _tell(given, results, bench)
+    results, used = asyncio.run(_run(home, settings, choice, cases))
+    code = _tell(given, results, used)
     for error in bad[:SHOWN]:
         sys.stderr.write(f"left out: {error}\n")
     return 1 if bad else code
 
 
 def _asked_about(
-    home: "Home", settings: "Settings", choice: "Choice", cases: "Iterator[Case]"
+    home: "Home", settings: "Settings", choice: "TrialChoice", cases: "Iterator[Case]"
 ) -> "Iterator[Case] | None":
     """The cases, after a yes to what the judges would be asked; None after a no.
 
@@ -107,7 +107,7 @@ def weights_of(given: Sequence[str]) -> dict[str, float]:
 
 
 def _cases(given: argparse.Namespace, home: "Home", bad: list[UsageError]) -> "Iterator[Case]":
-    from proxy.rewards.trial.cases import cases_in, cases_of, found_id, newest, pages
+    from proxy.rewards.trial.cases import cases_in, cases_of, full_id, newest_ids, pages
 
     if given.file:
         yield from cases_in(Path(given.file).expanduser(), bad)
@@ -124,12 +124,12 @@ def _cases(given: argparse.Namespace, home: "Home", bad: list[UsageError]) -> "I
     journal = JournalFile(home.journal)
     try:
         if given.one:
-            found = cases_of(journal, [found_id(journal, given.one)], every=True)
+            found = cases_of(journal, [full_id(journal, given.one)], every=True)
             if not found:
                 raise UsageError("no candidate of this group answered", f"--one {given.one}")
             yield from found
             return
-        ids = newest(journal, given.last if given.last is not None else LAST)
+        ids = newest_ids(journal, given.last if given.last is not None else LAST)
         if not ids:
             raise nothing
         for page in pages(ids):
@@ -139,28 +139,28 @@ def _cases(given: argparse.Namespace, home: "Home", bad: list[UsageError]) -> "I
 
 
 async def _run(
-    home: "Home", settings: "Settings", choice: "Choice", cases: "Iterator[Case]"
-) -> "tuple[list[Tried], Bench]":
-    from proxy.rewards.trial.replay import trial
-    from proxy.rewards.trial.source import bench
+    home: "Home", settings: "Settings", choice: "TrialChoice", cases: "Iterator[Case]"
+) -> "tuple[list[TrialResult], TrialSource]":
+    from proxy.rewards.trial.replay import rescore_all
+    from proxy.rewards.trial.source import trial_source
 
-    async with bench(home, settings, choice) as one:
+    async with trial_source(home, settings, choice) as one:
         limit = settings.reward_limit
-        return await trial(one.source, cases, limit, at_once=one.at_once), one
+        return await rescore_all(one.source, cases, limit, concurrency=one.concurrency), one
 
 
 # --- telling ------------------------------------------------------------------------------------
 
 
-def _tell(given: argparse.Namespace, results: "list[Tried]", bench: "Bench") -> int:
+def _tell(given: argparse.Namespace, results: "list[TrialResult]", used: "TrialSource") -> int:
     from proxy.rewards.trial.replay import summary_of
 
-    found = summary_of(results, bench.version)
+    found = summary_of(results, used.version)
     if given.json:
         data = {
             "summary": found,
             "groups": [_data(one) for one in results],
-            "judges": list(bench.spent.values()),
+            "judges": list(used.spent.values()),
         }
         say_json(data)
         return 1 if found.abstained else 0
@@ -173,7 +173,7 @@ def _tell(given: argparse.Namespace, results: "list[Tried]", bench: "Bench") -> 
             say(line)
     for line in summary_lines(found):
         say(line)
-    for judge in bench.spent.values():
+    for judge in used.spent.values():
         cost = f", cost {judge.cost:.4f}" if judge.priced else ""
         said = f"{count(judge.calls, 'call')}, {judge.hits} from the cache{cost}"
         say(f"judge {one_line(judge.judge, 40)}: {said}")
@@ -182,7 +182,7 @@ def _tell(given: argparse.Namespace, results: "list[Tried]", bench: "Bench") -> 
     return 1 if found.abstained else 0
 
 
-def _data(one: "Tried") -> dict[str, Any]:
+def _data(one: "TrialResult") -> dict[str, Any]:
     before, after = one.dead
     return {
         **msgspec.structs.asdict(one),
@@ -195,7 +195,7 @@ def _data(one: "Tried") -> dict[str, Any]:
     }
 
 
-def _table(results: "list[Tried]", every: bool) -> Iterator[str]:
+def _table(results: "list[TrialResult]", every: bool) -> Iterator[str]:
     """A line for each group that comes out otherwise; or for all of them."""
     shown = [one for one in results if every or not one.compared or sign(one)]
     head = f"{'group':<20}  {'query':<{_QUERY}}  {'as sent':<24}  {'now':<24}     s"
@@ -218,7 +218,7 @@ def _table(results: "list[Tried]", every: bool) -> Iterator[str]:
         yield ""
 
 
-def sign(one: "Tried") -> str:
+def sign(one: "TrialResult") -> str:
     """What is otherwise than it was; empty for nothing."""
     if one.abstained:
         return f"abstains: {one_line(one.abstained, 70)}"
@@ -241,7 +241,7 @@ def _numbers(rewards: Mapping[int, float]) -> str:
     return one_line(" ".join(f"{rewards[index]:.3g}" for index in sorted(rewards)), 24) or "-"
 
 
-def parts_table(one: "Tried") -> Iterator[str]:
+def parts_table(one: "TrialResult") -> Iterator[str]:
     """One group in full: each answer with its parts, before and now."""
     yield f"group {one_line(one.group_id, 60)}: {one_line(one.query, 100)}"
     if one.note:
@@ -304,7 +304,7 @@ def change_text(one: TrialGroup) -> str:
     return f"{one_line(one.group_id, 24)}  {before} to {after}  {one_line(one.query, 60)}"
 
 
-def _traces(results: "list[Tried]") -> Iterator[str]:
+def _traces(results: "list[TrialResult]") -> Iterator[str]:
     """Each traceback once."""
     seen = dict.fromkeys(one.traceback.rstrip() for one in results if one.traceback)
     yield from (f"\n{one}" for one in list(seen)[:3])

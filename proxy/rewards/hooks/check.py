@@ -1,4 +1,4 @@
-"""Strict reading of what a hook gives back."""
+"""Validation of what a hook returns."""
 
 import inspect
 from collections.abc import Mapping, Sequence
@@ -13,13 +13,13 @@ NOTES_LIMIT = 64
 
 
 class BadResultError(Exception):
-    """A hook's return value cannot be used; the text says what came and what was expected."""
+    """A hook's return value is unusable; the text gives the value and what was expected."""
 
 
 def checked_rewards(result: object, n: int) -> list[float]:
-    """The `n` rewards a hook returned, as floats.
+    """Return the `n` rewards that a hook returned, as floats.
 
-    Arrays and tensors (what has `.tolist()`) count as the lists and numbers they hold.
+    Arrays and tensors (objects with `.tolist()`) count as the lists and numbers they hold.
 
     Raises:
         BadResultError: it is not a list or tuple of `n` finite numbers within `REWARD_LIMIT`.
@@ -44,12 +44,12 @@ def _reward(value: object, index: int, expected: str) -> float:
 
 
 def _plain(value: object) -> object:
-    """What an array or tensor of another library holds; anything else as it is."""
+    """Return the list or number that an array or tensor holds; any other value unchanged."""
     if isinstance(value, Real | str) or not callable(listed := getattr(value, "tolist", None)):
         return value
     try:
         return listed()
-    except (TypeError, ValueError, RuntimeError, AttributeError):  # it is shown as what it is
+    except (TypeError, ValueError, RuntimeError, AttributeError):  # the message shows it as it is
         return value
 
 
@@ -66,11 +66,11 @@ def _number(value: object) -> float | None:
 
 
 def _hint(value: object) -> str:
-    """What a beginner forgot."""
+    """Return a hint at a common mistake; empty if there is none."""
     if not inspect.isawaitable(value):
         return "; write float(...)" if hasattr(type(value), "__float__") else ""
     if inspect.iscoroutine(value):
-        value.close()  # else Python warns, later and elsewhere, that nobody awaited it
+        value.close()  # otherwise Python warns later, elsewhere, that it was never awaited
     return "; it was never awaited"
 
 
@@ -82,7 +82,7 @@ def _shown(value: object) -> str:
 
 
 def notes_of(before: Sequence[Mapping[str, Any]], after: Sequence[dict[str, Any]]) -> list[Note]:
-    """What a hook added to the answers: finite numbers are values, texts are reasons."""
+    """Return what a hook added to each answer: finite numbers as values, texts as reasons."""
     return [_note(old, new) for old, new in zip(before, after, strict=True)]
 
 

@@ -1,4 +1,4 @@
-"""One process that runs hooks, seen from the proxy."""
+"""One process that runs hooks, as the proxy sees it."""
 
 import asyncio
 import contextlib
@@ -16,63 +16,63 @@ from typing import TypeVar
 import msgspec
 
 from ajet_swarm.common.tasks import Tasks
-from proxy.rewards.hooks.errors import FallenError, Fell, HookError, how
+from proxy.rewards.hooks.errors import Crashed, CrashError, HookError, describe_exit
 from proxy.rewards.hooks.protocol import (
     CancelCall,
     Failed,
     FrameError,
+    FromChild,
+    HookFault,
+    HookRefused,
     Loaded,
     Noted,
-    Refused,
     RequestCall,
     ScoreCall,
     Scored,
     Stack,
-    Trouble,
-    Up,
     pack,
-    read_up,
+    read_from_child,
 )
-from proxy.rewards.hooks.thread_owner import Mark, shared
+from proxy.rewards.hooks.thread_owner import ThreadOwner, shared_page
 
 ROOT = Path(__file__).resolve().parents[3]
 BOOT = (
     "import sys; sys.path.insert(0, sys.argv.pop(1)); "
     "from proxy.rewards.hooks.host import main; del sys.path[0]; sys.exit(main())"
 )
-"""Imports our side of the child from wherever we are, and leaves no trace on the hooks' path."""
+"""Imports our side of the child from any directory, and leaves no trace on the hooks' path."""
 
 
 @dataclass(frozen=True, slots=True)
 class HookLimits:
-    """What hooks may use."""
+    """Time and memory limits of hooks."""
 
     call_seconds: float = 30.0
-    """Time for one call; past it the call is cancelled, and the process killed if that fails."""
+    """Limit of one call; then it is cancelled, and the process is killed if that fails."""
     load_seconds: float = 60.0
-    """Time to import the modules."""
+    """Limit for importing the modules."""
     grace_seconds: float = 1.0
-    """Time a cancelled call has to end by itself."""
+    """Time that a cancelled call has to end by itself."""
     memory_bytes: int = 2 << 30
-    """Memory the process may allocate; 0 for no bound."""
+    """Memory that the process may allocate; 0 for no limit."""
     poll_seconds: float = 0.15
-    """How often the folder is looked at."""
+    """Seconds between two checks of the folder."""
     retry_seconds: float = 10.0
-    """How often loading is tried again while it fails and the files stay the same."""
+    """Seconds between two attempts to load files that fail to load and do not change."""
     log_bytes: int = 16 << 20
-    """Size at which the log of what hooks print is cut back."""
+    """Size at which the log of the hooks' output is truncated."""
 
 
 Reply = Scored | Noted
-Answered = Up | Fell
+Answered = FromChild | Crashed
 T = TypeVar("T")
 
 
 class HookChild:
-    """Starts a process for one version of a folder, calls it, ends it.
+    """Starts a process for one version of a folder, sends calls to it, and ends it.
 
-    Its reading task, which `readers` owns, also reaps: it must not be cancelled before `close`.
-    `on_end` is called when the child takes no more calls, perhaps twice.
+    The task that reads from it belongs to `readers` and also reaps the process, so it must not be
+    cancelled before `close`. `on_end` is called when the child takes no more calls, possibly twice.
     """
 
     def __init__(
@@ -96,18 +96,18 @@ class HookChild:
         self._ids = itertools.count(1)
         self._pending: dict[int, asyncio.Future[Answered]] = {}
         self._stacks: dict[int, Stack] = {}
-        self._looks: dict[int, asyncio.Future[Stack]] = {}
-        self._minded: set[int] = set()
+        self._stack_requests: dict[int, asyncio.Future[Stack]] = {}
+        self._supervised: set[int] = set()
         self._process: asyncio.subprocess.Process | None = None
         self._writer: asyncio.StreamWriter | None = None
-        self._greeting: asyncio.Future[Up] = asyncio.get_running_loop().create_future()
-        self._over = asyncio.Event()
+        self._greeting: asyncio.Future[FromChild] = asyncio.get_running_loop().create_future()
+        self._ended = asyncio.Event()
         self._closing = False
-        self._killer: Trouble | None = None
-        """Where the hook stood for which the process was killed."""
+        self._kill_fault: HookFault | None = None
+        """Where in the hook the process was killed."""
         self._guilty = 0
-        """The call that ended the process; 0 while none is known to."""
-        self._mark: Mark | None = None
+        """Id of the call that ended the process; 0 while it is unknown."""
+        self._thread_owner: ThreadOwner | None = None
 
     @property
     def pid(self) -> int:
@@ -115,30 +115,30 @@ class HookChild:
         return self._process.pid if self._process else 0
 
     @property
-    def over(self) -> bool:
-        """Whether the process has ended and is reaped, or never began."""
-        return self._over.is_set() or self._process is None
+    def ended(self) -> bool:
+        """Whether the process has ended and is reaped, or was never started."""
+        return self._ended.is_set() or self._process is None
 
     @property
     def calls(self) -> int:
-        """Calls under way."""
+        """Number of calls in progress."""
         return len(self._pending)
 
     async def start(self) -> None:
         """Start the process and wait until the hooks are imported.
 
         Raises:
-            HookError: they cannot be imported, or not in time; the process is gone by then.
+            HookError: they cannot be imported, or not in time; the process has ended by then.
         """
         try:
             await self._launch()
             greeting = await self._wait(self._greeting, self._limits.load_seconds)
             if greeting is None:
                 raise HookError(
-                    Trouble(f"the hooks were not loaded within {self._limits.load_seconds:g} s")
+                    HookFault(f"the hooks were not loaded within {self._limits.load_seconds:g} s")
                 )
-            if isinstance(greeting, Refused):
-                raise HookError(greeting.trouble)
+            if isinstance(greeting, HookRefused):
+                raise HookError(greeting.fault)
             self.has_submit = isinstance(greeting, Loaded) and greeting.submit
         except BaseException:
             await self.kill()
@@ -148,17 +148,17 @@ class HookChild:
         try:
             reader = await self._connected()
         except OSError as error:
-            raise HookError(Trouble(f"the hooks' process cannot be started: {error}")) from error
+            raise HookError(HookFault(f"the hooks' process cannot be started: {error}")) from error
         self._readers.spawn(self._read(reader), f"hooks {self.version}")
 
     async def _connected(self) -> asyncio.StreamReader:
-        """Start the process; what it says can be read."""
+        """Start the process and return the stream of its messages."""
         ours, theirs = socket.socketpair()
         command = [sys.executable, "-P", "-c", BOOT, str(ROOT), str(self._folder)]
         command += ["--channel", str(theirs.fileno()), "--memory", str(self._limits.memory_bytes)]
         try:
-            with theirs, _output(self._log) as output, shared() as page:
-                self._mark = Mark(page)
+            with theirs, _output(self._log) as output, shared_page() as page:
+                self._thread_owner = ThreadOwner(page)
                 command += ["--mark", str(page)]
                 self._process = await asyncio.create_subprocess_exec(
                     *command,
@@ -175,14 +175,15 @@ class HookChild:
         return reader
 
     async def call(self, call: ScoreCall | RequestCall) -> Reply:
-        """Run one call in the child; its `id` is set here.
+        """Run one call in the child; its `id` is assigned here.
 
         Raises:
-            FallenError: the process ended, and perhaps by the doing of another call.
-            HookError: it raised, gave back nonsense, took too long, or ended the process.
+            FallenError: the process ended, possibly because of another call.
+            HookError: the call raised, returned an unusable value, took too long, or ended the
+                process.
         """
         if self.end:
-            raise FallenError(Trouble(self.end), victim=True)
+            raise CrashError(HookFault(self.end), victim=True)
         call = msgspec.structs.replace(call, id=next(self._ids))
         future: asyncio.Future[Answered] = asyncio.get_running_loop().create_future()
         self._pending[call.id] = future
@@ -197,61 +198,61 @@ class HookChild:
         finally:
             self._pending.pop(call.id, None)
             self._stacks.pop(call.id, None)
-        if isinstance(reply, Fell):
-            raise FallenError(reply.trouble, reply.victim)
+        if isinstance(reply, Crashed):
+            raise CrashError(reply.fault, reply.victim)
         if isinstance(reply, Failed):
-            raise HookError(reply.trouble)
+            raise HookError(reply.fault)
         assert isinstance(reply, Scored | Noted)
         return reply
 
     async def _overdue(self, id_: int, future: asyncio.Future[Answered]) -> Answered:
-        """Ask the child to give the call up; kill it when it cannot.
+        """Cancel a call in the child; kill the process if it cannot be cancelled.
 
-        Where calls block the thread one after the other, this one is given up alone: the one that
-        has the thread is within its time, and minded until that ends.
+        When calls block the hooks' thread one after another, this call alone is given up: the
+        one that has the thread is within its limit, and is watched until that is over.
         """
         limit = f"{self._limits.call_seconds:g} s"
         late = f"the hook did not answer within {limit}"
         self._post(CancelCall(id_))
         reply = await self._wait(future, self._limits.grace_seconds)
         if isinstance(reply, Failed):
-            return Failed(id_, msgspec.structs.replace(reply.trouble, cause=late, late=True))
+            return Failed(id_, msgspec.structs.replace(reply.fault, cause=late, late=True))
         if reply is not None:
             return reply
-        stack = self._stacks.get(id_, Stack(id_, Trouble("")))
+        stack = self._stacks.get(id_, Stack(id_, HookFault("")))
         if stack.running and stack.seconds < 0.9 * self._limits.call_seconds:
-            if stack.running not in self._minded:
-                self._minded.add(stack.running)
-                self._readers.spawn(self._mind(stack), f"mind {self.version}")
+            if stack.running not in self._supervised:
+                self._supervised.add(stack.running)
+                self._readers.spawn(self._supervise(stack), f"supervise {self.version}")
             cause = f"{late}: calls block its thread, one after the other"
-            return Failed(id_, msgspec.structs.replace(stack.trouble, cause=cause, late=True))
-        await self._kill_blocked(stack.trouble, stack.running or id_)
-        place = stack.trouble if stack.trouble.line else self._killer or stack.trouble
-        if stack.running not in (0, id_):  # another one took this one's time as well
-            return Fell(msgspec.structs.replace(place, cause=self.end), victim=True)
+            return Failed(id_, msgspec.structs.replace(stack.fault, cause=cause, late=True))
+        await self._kill_blocked(stack.fault, stack.running or id_)
+        place = stack.fault if stack.fault.line else self._kill_fault or stack.fault
+        if stack.running not in (0, id_):  # another call used up this one's time
+            return Crashed(msgspec.structs.replace(place, cause=self.end), victim=True)
         return Failed(
             id_, msgspec.structs.replace(place, cause=f"{late}; it was killed", late=True)
         )
 
-    async def _mind(self, before: Stack) -> None:
-        """Kill the process if the call that has the thread still has it when its time is over."""
+    async def _supervise(self, before: Stack) -> None:
+        """Kill the process if the call that has the thread still has it when its time is up."""
         await asyncio.sleep(self._limits.call_seconds - before.seconds)
         id_ = next(self._ids)
-        self._looks[id_] = look = asyncio.get_running_loop().create_future()
+        self._stack_requests[id_] = response = asyncio.get_running_loop().create_future()
         try:
-            self._post(CancelCall(id_))  # no call has this id: it only says where the thread is
-            await asyncio.wait([look], timeout=self._limits.grace_seconds)
+            self._post(CancelCall(id_))  # no call has this id: it only requests the thread's place
+            await asyncio.wait([response], timeout=self._limits.grace_seconds)
         finally:
-            self._minded.discard(before.running)
-            del self._looks[id_]
-        if not look.done() or look.result().running == before.running:
-            trouble = (look.result() if look.done() else before).trouble
-            await self._kill_blocked(trouble, before.running)
+            self._supervised.discard(before.running)
+            del self._stack_requests[id_]
+        if not response.done() or response.result().running == before.running:
+            fault = (response.result() if response.done() else before).fault
+            await self._kill_blocked(fault, before.running)
 
-    async def _kill_blocked(self, trouble: Trouble, guilty: int) -> None:
-        """Kill the process for a call; all that fall with it are told where the hook stood."""
-        if self._killer is None or not self._killer.line:
-            self._killer = trouble
+    async def _kill_blocked(self, fault: HookFault, guilty: int) -> None:
+        """Kill the process because of a call; the place in the hook goes to all calls it ends."""
+        if self._kill_fault is None or not self._kill_fault.line:
+            self._kill_fault = fault
         self._guilty = self._guilty or guilty
         limit = f"{self._limits.call_seconds:g} s"
         await self.kill(f"the hooks' process was killed: a hook blocked it for over {limit}")
@@ -264,14 +265,16 @@ class HookChild:
         try:
             frame = pack(message)
         except FrameError as error:
-            raise HookError(Trouble(f"the group cannot be handed to the hook: {error}")) from error
+            raise HookError(
+                HookFault(f"the group cannot be handed to the hook: {error}")
+            ) from error
         if self._writer is not None and not self._writer.is_closing():
             self._writer.write(frame)
 
     async def _read(self, reader: asyncio.StreamReader) -> None:
         try:
             while True:
-                self._take(await read_up(reader))
+                self._take(await read_from_child(reader))
         except (EOFError, OSError):
             pass
         except FrameError as error:
@@ -279,52 +282,55 @@ class HookChild:
         finally:
             await self._finish()
 
-    def _take(self, message: Up) -> None:
-        if isinstance(message, Loaded | Refused):
+    def _take(self, message: FromChild) -> None:
+        if isinstance(message, Loaded | HookRefused):
             if not self._greeting.done():
                 self._greeting.set_result(message)
         elif isinstance(message, Stack):
             if message.id in self._pending:
                 self._stacks[message.id] = message
-            elif (look := self._looks.get(message.id)) is not None and not look.done():
-                look.set_result(message)
+            elif (
+                response := self._stack_requests.get(message.id)
+            ) is not None and not response.done():
+                response.set_result(message)
         elif (future := self._pending.get(message.id)) is not None and not future.done():
             future.set_result(message)
         if isinstance(message, Failed) and message.last:
-            self.end = self.end or f"the hooks' process gave up: {message.trouble.cause}"
+            self.end = self.end or f"the hooks' process gave up: {message.fault.cause}"
             self._guilty = self._guilty or message.id
             self._on_end(self)
 
     async def _finish(self) -> None:
-        """The channel is closed: see the process end, tell all who wait."""
+        """The channel is closed: wait for the process to end and fail the pending calls."""
         assert self._process is not None
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(0.5 if not self._closing else 2.0):
                 await self._process.wait()
         self._signal()
         code = await self._process.wait()
-        self.end = self.end or f"the hooks' process ended ({how(code)})"
+        self.end = self.end or f"the hooks' process ended ({describe_exit(code)})"
         if self._writer is not None:
             self._writer.close()
             with contextlib.suppress(OSError):
                 await self._writer.wait_closed()
-        place = self._killer or Trouble("")
+        place = self._kill_fault or HookFault("")
         failure = msgspec.structs.replace(place, cause=self.end)
         if not self._greeting.done():
-            self._greeting.set_result(Refused(failure))
-        self._tell_pending(failure, code)
-        self._over.set()
+            self._greeting.set_result(HookRefused(failure))
+        self._fail_pending(failure, code)
+        self._ended.set()
         self._on_end(self)
 
-    def _tell_pending(self, failure: Trouble, code: int) -> None:
-        """Tell the calls that were in the process; a call alone in it is what ended it.
+    def _fail_pending(self, failure: HookFault, code: int) -> None:
+        """Fail the pending calls; a single pending call is what ended the process.
 
-        One that had the thread did it, unless the system killed the process: then any may have.
+        Otherwise it is the call that had the thread, unless the system killed the process: then
+        any of them may have caused it.
         """
         guilty = self._guilty
-        if self._mark is not None:
-            guilty = guilty or (0 if code == -signal.SIGKILL else self._mark.get())
-            self._mark.close()
+        if self._thread_owner is not None:
+            guilty = guilty or (0 if code == -signal.SIGKILL else self._thread_owner.get())
+            self._thread_owner.close()
         if not guilty and len(self._pending) == 1:
             guilty = next(iter(self._pending))
         for id_, future in self._pending.items():
@@ -333,38 +339,38 @@ class HookChild:
             if self._closing or id_ == guilty:
                 future.set_result(Failed(id_, failure))
             else:
-                future.set_result(Fell(failure, victim=guilty != 0))
+                future.set_result(Crashed(failure, victim=guilty != 0))
 
     def _signal(self) -> None:
-        """Kill the process and whatever it started: they are a group of their own."""
+        """Kill the process and everything it started, which is one process group."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
 
     async def kill(self, end: str = "") -> None:
         """End the process at once and wait until it is reaped."""
-        if self._process is None or self._over.is_set():
+        if self._process is None or self._ended.is_set():
             return
         self.end = self.end or end
         self._signal()
-        if self._writer is None:  # the start was cut short: nobody reads, nobody else reaps
+        if self._writer is None:  # the start was interrupted: no reader task reaps the process
             await self._process.wait()
-            self._over.set()
+            self._ended.set()
         else:
-            await self._over.wait()
+            await self._ended.wait()
 
     async def close(self) -> None:
-        """Let the process end by itself, with its clean-up; kill it when it does not."""
+        """Let the process clean up and end by itself; kill it if it does not."""
         self._closing = True
         self.end = self.end or "the hooks' process was closed"
-        if self._writer is not None and not self._over.is_set():
+        if self._writer is not None and not self._ended.is_set():
             self._writer.close()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(3):
-                    await self._over.wait()
+                    await self._ended.wait()
         await self.kill()
 
     async def retire(self) -> None:
-        """Let the calls under way end, within their limits, then close."""
+        """Let the calls in progress end within their limits, then close."""
         try:
             if waiting := list(self._pending.values()):
                 limit = self._limits.call_seconds + self._limits.grace_seconds
@@ -375,7 +381,7 @@ class HookChild:
 
 @contextlib.contextmanager
 def _output(log: Path | None) -> Iterator[int]:
-    """Where the child's prints go: appended to `log`, or our own error stream."""
+    """Open the destination of the child's output: `log` for appending, or our error stream."""
     if log is None:
         yield 2
         return

@@ -1,49 +1,49 @@
-"""What goes wrong with a call of a hook, and whose doing it is."""
+"""Errors of a hook call, and whether the call itself is their cause."""
 
 import signal
 from dataclasses import dataclass
 
 from ajet_swarm.common.errors import AjetError
-from proxy.rewards.hooks.protocol import Trouble
+from proxy.rewards.hooks.protocol import HookFault
 from proxy.rewards.source import Abstention
 
 
 class HookError(AjetError):
     """A hook could not be loaded or called."""
 
-    def __init__(self, trouble: Trouble) -> None:
-        self.trouble = trouble
-        where = f"{trouble.file}:{trouble.line}" if trouble.file and trouble.line else trouble.file
-        super().__init__(trouble.cause, where=where)
+    def __init__(self, fault: HookFault) -> None:
+        self.fault = fault
+        where = f"{fault.file}:{fault.line}" if fault.file and fault.line else fault.file
+        super().__init__(fault.cause, where=where)
 
     @property
     def abstention(self) -> Abstention:
-        """The same, as the answer of a reward source."""
-        trouble = self.trouble
+        """The same fault as an abstention of the reward source."""
+        fault = self.fault
         return Abstention(
-            "hook", trouble.cause, trouble.traceback, trouble.file, trouble.line, late=trouble.late
+            "hook", fault.cause, fault.traceback, fault.file, fault.line, late=fault.late
         )
 
 
-class FallenError(HookError):
-    """The process ended with the call in it, or before the call, and not surely by its doing."""
+class CrashError(HookError):
+    """The process ended during the call or before it, not certainly because of it."""
 
-    def __init__(self, trouble: Trouble, victim: bool) -> None:
+    def __init__(self, fault: HookFault, victim: bool) -> None:
         self.victim = victim
-        """Whether another call is known to have ended it."""
-        super().__init__(trouble)
+        """Whether another call is known to have ended the process."""
+        super().__init__(fault)
 
 
 @dataclass(frozen=True, slots=True)
-class Fell:
-    """In place of an answer: the process ended, perhaps by this call."""
+class Crashed:
+    """Result of a call whose process ended, possibly because of this call."""
 
-    trouble: Trouble
+    fault: HookFault
     victim: bool
 
 
-def how(code: int) -> str:
-    """How a process ended, by its return code."""
+def describe_exit(code: int) -> str:
+    """Return how a process ended, from its return code."""
     if code >= 0:
         return f"exit code {code}"
     try:

@@ -1,4 +1,4 @@
-"""Looking at a folder of hooks from outside: what is in it, and whether it changed."""
+"""A folder of hooks as files: what it contains, and whether that has changed."""
 
 import contextlib
 import hashlib
@@ -15,16 +15,16 @@ Stamp = tuple[tuple[str, int, int], ...]
 
 
 def stamp(folder: Path) -> Stamp:
-    """A cheap fingerprint; empty when the folder is missing or holds no Python."""
+    """Return a cheap fingerprint; empty when the folder is missing or contains no Python."""
     return tuple(sorted(_files(folder)))
 
 
 def digest(folder: Path, files: Stamp) -> str:
-    """Hash of names and contents, 12 hexadecimal digits."""
+    """Return the hash of names and contents, as 12 hexadecimal digits."""
     total = hashlib.sha256()
     for name, _, _ in files:
         total.update(name.encode() + b"\0")
-        with contextlib.suppress(OSError):  # gone since the look: the next look will see it
+        with contextlib.suppress(OSError):  # deleted meanwhile: the next check will notice
             total.update((folder / name).read_bytes())
         total.update(b"\0")
     return total.hexdigest()[:12]
@@ -54,9 +54,9 @@ def _wanted(folder: Path) -> bool:
 
 
 def trim_log(file: Path, largest: int) -> None:
-    """Keep the last quarter of `largest` bytes when a log has outgrown them.
+    """Keep the last quarter of `largest` bytes of a log that has grown beyond that size.
 
-    Writers have the file open for appending, so they go on at its new end.
+    Writers have the file open for appending, so they continue at its new end.
     """
     with contextlib.suppress(OSError):
         if file.stat().st_size <= largest:

@@ -1,8 +1,8 @@
 """The process that runs an operator's hooks: `python -m proxy.rewards.hooks.host FOLDER`.
 
-With `--channel FD` it serves a proxy; without, it only loads the folder and says whether that
-worked, which is a quick check while writing hooks. Nothing a hook does here (a loop, a crash,
-`sys.exit`, too much memory, any output) reaches the proxy.
+With `--channel FD` it serves a proxy. Without, it loads the folder and reports whether that worked,
+which is a quick check while writing hooks. Nothing a hook does here (a loop, a crash, `sys.exit`,
+too much memory, any output) affects the proxy.
 """
 
 import argparse
@@ -29,39 +29,39 @@ from ajet_swarm.common.tasks import Tasks
 from proxy.rewards.hooks.check import BadResultError, checked_rewards, notes_of
 from proxy.rewards.hooks.protocol import (
     CancelCall,
-    Down,
     Failed,
     FrameError,
+    FromChild,
+    HookFault,
+    HookRefused,
     Loaded,
     Noted,
-    Refused,
     RequestCall,
     ScoreCall,
     Scored,
     Stack,
-    Trouble,
-    Up,
+    ToChild,
+    decode_for_child,
     pack,
     receive,
-    unpack_down,
 )
-from proxy.rewards.hooks.thread_owner import Mark
-from proxy.rewards.hooks.traceback import keep_sources, trouble_at, trouble_of
+from proxy.rewards.hooks.thread_owner import ThreadOwner
+from proxy.rewards.hooks.traceback import fault_at, fault_of_error, keep_sources
 from proxy.rewards.hooks.tutorial_api import EpisodeResult, Task, install_shim, reward_caller
 from proxy.rewards.hooks.tutorial_loggers import install_logs
 
 REWARD = "on_compute_relative_reward"
 SUBMIT = "on_user_submit_new_requests"
 OURS = ("console", "proxy", "engine", "mock", "core", "ajet_swarm", "swarm")
-"""Our own packages; a hook's helper module of such a name must win over them."""
+"""Our own packages; a hook's module of the same name takes precedence."""
 GRACE = 1.0
-"""Seconds hooks have to clean up once the proxy is gone."""
+"""Seconds that hooks have to clean up after the proxy is gone."""
 CANCELLED = "the call was cancelled by a hook (asyncio.CancelledError)"
-"""Also said where the proxy cancelled it, who knows better."""
+"""Also sent when the proxy itself cancelled the call; the proxy then replaces it."""
 
 
 class Hooks:
-    """The functions found in the folder."""
+    """The hook functions of a folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -70,20 +70,20 @@ class Hooks:
         self.written_at = (str(folder / f"{REWARD}.py"), 0)
         """File and line of the reward function."""
 
-    def load(self) -> Trouble | None:
-        """Import the modules; what went wrong, or None."""
+    def load(self) -> HookFault | None:
+        """Import the modules; return the fault, or None."""
         file = self.folder / f"{REWARD}.py"
         if not file.is_file():
-            return Trouble(f"there is no {REWARD}.py in {self.folder}", file=str(file))
+            return HookFault(f"there is no {REWARD}.py in {self.folder}", file=str(file))
         try:
             if (self.folder / f"{SUBMIT}.py").is_file():
                 self.submit = self._function(SUBMIT)
             function = self._function(REWARD)
             self.reward = reward_caller(function)
             keep_sources(self.folder)
-        except BaseException as error:  # noqa: BLE001 - worker's boundary: also SystemExit
-            trouble = trouble_of(error, self.folder)
-            return trouble if trouble.file else Trouble(trouble.cause, file=str(file))
+        except BaseException as error:  # noqa: BLE001 - worker's boundary: includes SystemExit
+            fault = fault_of_error(error, self.folder)
+            return fault if fault.file else HookFault(fault.cause, file=str(file))
         if code := getattr(inspect.unwrap(function), "__code__", None):
             self.written_at = (code.co_filename, code.co_firstlineno)
         return None
@@ -94,45 +94,45 @@ class Hooks:
             raise AttributeError(f"{name}.py has no function {name}")
         return function  # type: ignore[no-any-return]  # callable() tells mypy no signature
 
-    def bad_result(self, cause: str) -> Trouble:
-        """A trouble at the place where the reward function is written."""
+    def bad_result(self, cause: str) -> HookFault:
+        """Return a fault at the line where the reward function is defined."""
         file, line = self.written_at
-        return Trouble(f"{REWARD} {cause}", file=file, line=line)
+        return HookFault(f"{REWARD} {cause}", file=file, line=line)
 
 
-class Marked:
-    """A call that says when it has the thread: a blocking hook holds up the others."""
+class TrackedCall:
+    """A call that records when it has the thread, because a blocking hook delays the others."""
 
-    def __init__(self, host: "Host", id_: int, work: Coroutine[Any, Any, Up]) -> None:
+    def __init__(self, host: "Host", id_: int, work: Coroutine[Any, Any, FromChild]) -> None:
         self._host = host
         self._id = id_
         self._work = work
 
-    def __await__(self) -> Generator[Any, Any, Up]:
+    def __await__(self) -> Generator[Any, Any, FromChild]:
         value: Any = None
         error: BaseException | None = None
         while True:
-            self._host.mark(self._id)
+            self._host.set_thread_owner(self._id)
             try:
                 asked = self._work.send(value) if error is None else self._work.throw(error)
             except StopIteration as end:
-                answer: Up = end.value
+                answer: FromChild = end.value
                 return answer
             finally:
-                self._host.mark(0)
+                self._host.set_thread_owner(0)
             value = error = None
             try:
                 value = yield asked
-            except BaseException as thrown:  # noqa: BLE001 - handed on: also a cancellation
+            except BaseException as thrown:  # noqa: BLE001 - passed on, cancellations included
                 error = thrown
 
 
 class Host:
-    """Reads calls on a thread, runs them on the loop, writes what came of them."""
+    """Reads calls on a thread, runs them on the event loop, and sends their results."""
 
     def __init__(self, hooks: Hooks, channel: socket.socket, page: int) -> None:
         self._hooks = hooks
-        self._mark = Mark(page)
+        self._owner = ThreadOwner(page)
         os.close(page)
         self._channel = channel
         self._writing = threading.Lock()
@@ -142,21 +142,21 @@ class Host:
         self._loop = asyncio.new_event_loop()
         asyncio.set_event_loop(self._loop)
         self.running = (0, 0.0)
-        """The call that has the thread, and since when (monotonic); 0 for none."""
+        """The call that has the thread and since when (monotonic); 0 for none."""
         self._ending = False
-        atexit.register(self._last)  # registered before the hooks' own: runs after them
+        atexit.register(self._at_exit)  # registered before the hooks' own: runs after them
 
-    def mark(self, id_: int) -> None:
-        """This call has the thread now; 0 for none."""
+    def set_thread_owner(self, id_: int) -> None:
+        """Record the call that has the thread now; 0 for none."""
         self.running = (id_, time.monotonic() if id_ else 0.0)
-        self._mark.put(id_)
+        self._owner.put(id_)
 
     def run(self) -> int:
-        """Load, serve until the proxy closes the channel; the exit code."""
+        """Load, then serve until the proxy closes the channel; return the exit code."""
         threading.Thread(target=self._read, name="channel", daemon=True).start()
-        trouble = self._hooks.load()  # outside the running loop, where a hook may use its own
-        if trouble is not None:
-            self._send(Refused(trouble))
+        fault = self._hooks.load()  # outside the running loop: a hook may run its own
+        if fault is not None:
+            self._send(HookRefused(fault))
             return 1
         self._send(Loaded(self._hooks.submit is not None))
         self._loop.run_forever()
@@ -165,67 +165,67 @@ class Host:
         self._loop.close()
         return 0
 
-    def _last(self) -> None:
+    def _at_exit(self) -> None:
         if self._ending:
             end_group()
 
     def _read(self) -> None:
-        """The reading thread: it also hears of the proxy's end while a hook blocks the loop."""
+        """Read calls, on a thread: it notices the end of the proxy while a hook blocks the loop."""
         while (body := receive(self._channel)) is not None:
-            message = unpack_down(body)
+            message = decode_for_child(body)
             with contextlib.suppress(RuntimeError):  # the loop is closed: the process is ending
                 self._loop.call_soon_threadsafe(self._take, message)
             if isinstance(message, CancelCall):
                 running, since = self.running
                 seconds = time.monotonic() - since if running else 0.0
-                self._send(Stack(message.id, self._whereabouts(), running, seconds))
+                self._send(Stack(message.id, self._thread_place(), running, seconds))
         self._ending = True
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._loop.stop)
         threading.Event().wait(GRACE)
         end_group()
 
-    def _whereabouts(self) -> Trouble:
+    def _thread_place(self) -> HookFault:
         frames: list[FrameType] = []
         frame = sys._current_frames().get(self._main)
         while frame is not None:
             frames.append(frame)
             frame = frame.f_back
-        return trouble_at("", frames[::-1], self._hooks.folder)
+        return fault_at("", frames[::-1], self._hooks.folder)
 
-    def _take(self, message: Down) -> None:
+    def _take(self, message: ToChild) -> None:
         if isinstance(message, CancelCall):
             if (task := self._calls.pop(message.id, None)) is not None:
-                task.cancel()  # one that has not begun says nothing: the proxy knows why
+                task.cancel()  # a call that has not begun sends nothing: the proxy has cancelled it
             return
         work = self._score(message) if isinstance(message, ScoreCall) else self._request(message)
         task = self._tasks.spawn(self._guard(message.id, work), f"call {message.id}")
         self._calls[message.id] = task
-        task.add_done_callback(lambda _: self._over(message.id, work))
+        task.add_done_callback(lambda _: self._on_done(message.id, work))
 
-    def _over(self, id_: int, work: Coroutine[Any, Any, Up]) -> None:
-        """A call whose task another hook cancelled before it began has said nothing yet."""
+    def _on_done(self, id_: int, work: Coroutine[Any, Any, FromChild]) -> None:
+        """Report a call that another hook cancelled before it began."""
         work.close()
         if self._calls.pop(id_, None) is not None:
-            self._send(Failed(id_, Trouble(CANCELLED)))
+            self._send(Failed(id_, HookFault(CANCELLED)))
 
-    async def _guard(self, id_: int, work: Coroutine[Any, Any, Up]) -> None:
+    async def _guard(self, id_: int, work: Coroutine[Any, Any, FromChild]) -> None:
         try:
-            answer = await Marked(self, id_, work)
+            answer = await TrackedCall(self, id_, work)
         except BadResultError as error:
             answer = Failed(id_, self._hooks.bad_result(str(error)))
         except asyncio.CancelledError as error:
-            trouble = trouble_of(error, self._hooks.folder)
-            answer = Failed(id_, msgspec.structs.replace(trouble, cause=CANCELLED))
-        except BaseException as error:  # noqa: BLE001 - worker's boundary: also SystemExit
-            full = isinstance(error, MemoryError)  # and stays so: a new process is better
-            answer = Failed(id_, trouble_of(error, self._hooks.folder), last=full)
+            fault = fault_of_error(error, self._hooks.folder)
+            answer = Failed(id_, msgspec.structs.replace(fault, cause=CANCELLED))
+        except BaseException as error:  # noqa: BLE001 - worker's boundary: includes SystemExit
+            full = isinstance(error, MemoryError)  # memory stays full: a new process is better
+            answer = Failed(id_, fault_of_error(error, self._hooks.folder), last=full)
         self._send(answer)
         self._calls.pop(id_, None)
         if isinstance(answer, Failed) and answer.last:
             end_group()
 
-    async def _score(self, call: ScoreCall) -> Up:
+    async def _score(self, call: ScoreCall) -> FromChild:
         assert self._hooks.reward is not None
         results = [
             EpisodeResult(answer.episode_uuid, answer.completion, call.query)
@@ -238,7 +238,7 @@ class Host:
         rewards = checked_rewards(value, len(answers))
         return Scored(call.id, rewards, notes_of([a.message for a in call.answers], answers))
 
-    async def _request(self, call: RequestCall) -> Up:
+    async def _request(self, call: RequestCall) -> FromChild:
         assert self._hooks.submit is not None
         task_class: Any = sys.modules["ajet.schema.task"].Task if _has_task() else Task
         task = task_class(task_id=call.task_id, main_query=call.query, metadata=dict(call.metadata))
@@ -249,14 +249,14 @@ class Host:
         metadata = task.metadata if isinstance(task.metadata, dict) else {}
         return Noted(call.id, metadata, value if wanted else None)
 
-    def _send(self, message: Up) -> None:
+    def _send(self, message: FromChild) -> None:
         try:
             frame = pack(message)
         except FrameError as error:
             if not isinstance(message, Scored | Noted):
                 raise
-            frame = pack(Failed(message.id, Trouble(f"what the hook left behind {error}")))
-        with self._writing, contextlib.suppress(OSError):  # the proxy is gone: the reader ends us
+            frame = pack(Failed(message.id, HookFault(f"what the hook left behind {error}")))
+        with self._writing, contextlib.suppress(OSError):  # the proxy is gone: the reader exits
             self._channel.sendall(frame)
 
 
@@ -265,7 +265,7 @@ def _has_task() -> bool:
 
 
 def end_group() -> None:
-    """End this process with all that hooks started, when it leads a group of its own."""
+    """End this process and all that hooks started, if it leads a process group."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):
             stream.flush()
@@ -275,23 +275,23 @@ def end_group() -> None:
 
 
 def limit_memory(size: int) -> None:
-    """Bound what hooks may allocate, in bytes, where the system can; 0 means no bound."""
+    """Limit the memory that hooks may allocate, in bytes, where the system can; 0: no limit."""
     if size <= 0 or sys.platform == "win32":
         return
     import resource
 
     kind = resource.RLIMIT_DATA if sys.platform == "linux" else resource.RLIMIT_AS
-    with contextlib.suppress(ValueError, OSError):  # a lower hard limit, or a system that refuses
+    with contextlib.suppress(ValueError, OSError):  # a lower hard limit, or a system without it
         hard = resource.getrlimit(kind)[1]
         bound = size if hard == resource.RLIM_INFINITY else min(size, hard)
         resource.setrlimit(kind, (bound, hard))
 
 
 def prepare(folder: Path) -> None:
-    """Make this process look as if the hooks were started from their own folder."""
+    """Set up this process as if the hooks had been started from their own folder."""
     faulthandler.enable()
     for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(line_buffering=True, errors="backslashreplace")  # type: ignore[union-attr]  # both are real files here
+        stream.reconfigure(line_buffering=True, errors="backslashreplace")  # type: ignore[union-attr]  # both are files here
     sys.dont_write_bytecode = True
     for name in list(sys.modules):
         if name.partition(".")[0] in OURS:
@@ -303,7 +303,7 @@ def prepare(folder: Path) -> None:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Entry of the process."""
+    """Run the process."""
     parser = argparse.ArgumentParser(prog="hookhost", description="Load and run a folder of hooks.")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--channel", type=int, default=-1, help=argparse.SUPPRESS)
@@ -319,11 +319,11 @@ def main(argv: list[str] | None = None) -> int:
     hooks = Hooks(folder)
     if options.channel >= 0:
         return Host(hooks, socket.socket(fileno=options.channel), options.mark).run()
-    trouble = hooks.load()
-    if trouble is None:
-        print(f"{folder}: loads")  # noqa: T201 - the answer of the check
+    fault = hooks.load()
+    if fault is None:
+        print(f"{folder}: loads")  # noqa: T201 - the result
         return 0
-    print(trouble.traceback or trouble.cause, file=sys.stderr)  # noqa: T201 - the answer as well
+    print(fault.traceback or fault.cause, file=sys.stderr)  # noqa: T201 - the result
     return 1
 
 

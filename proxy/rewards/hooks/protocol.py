@@ -1,7 +1,7 @@
-"""What the proxy and the hooks' process say to each other, over a socket pair of their own.
+"""Messages between the proxy and the hooks' process, over a socket pair.
 
-A frame is a 4-byte big-endian length and a JSON document. The standard streams of the child are not
-used: whatever a hook prints cannot disturb the talk.
+A frame is a 4-byte big-endian length and a JSON document. The child's standard streams carry no
+messages, so nothing that a hook prints can disturb the protocol.
 """
 
 import asyncio
@@ -12,22 +12,22 @@ import msgspec
 
 HEADER = 4
 LARGEST = 64 << 20
-"""Longest frame either side accepts, in bytes."""
+"""Longest frame that either side accepts, in bytes."""
 
 
-class Trouble(msgspec.Struct, frozen=True):
-    """What went wrong in the hooks' process, and where in the operator's code."""
+class HookFault(msgspec.Struct, frozen=True):
+    """A fault in the hooks' process, and its place in the operator's code."""
 
     cause: str
     traceback: str = ""
     file: str = ""
     line: int = 0
     late: bool = False
-    """The call took longer than its limit."""
+    """The call exceeded its time limit."""
 
 
-class WireAnswer(msgspec.Struct, frozen=True):
-    """One answer as the hook needs it."""
+class HookAnswer(msgspec.Struct, frozen=True):
+    """One answer, reduced to what hooks get."""
 
     episode_uuid: str
     message: dict[str, Any]
@@ -39,7 +39,7 @@ class ScoreCall(msgspec.Struct, frozen=True, tag="score"):
 
     id: int
     query: str
-    answers: list[WireAnswer]
+    answers: list[HookAnswer]
 
 
 class RequestCall(msgspec.Struct, frozen=True, tag="request"):
@@ -53,7 +53,7 @@ class RequestCall(msgspec.Struct, frozen=True, tag="request"):
 
 
 class CancelCall(msgspec.Struct, frozen=True, tag="cancel"):
-    """To the child: stop the call `id`."""
+    """To the child: cancel the call `id`."""
 
     id: int
 
@@ -62,17 +62,17 @@ class Loaded(msgspec.Struct, frozen=True, tag="loaded"):
     """From the child: the hooks are imported and ready."""
 
     submit: bool
-    """Whether there is an `on_user_submit_new_requests`."""
+    """Whether the folder has an `on_user_submit_new_requests`."""
 
 
-class Refused(msgspec.Struct, frozen=True, tag="refused"):
+class HookRefused(msgspec.Struct, frozen=True, tag="refused"):
     """From the child: the hooks cannot be loaded."""
 
-    trouble: Trouble
+    fault: HookFault
 
 
 class Note(msgspec.Struct, frozen=True):
-    """What a hook wrote into one answer beside its reward."""
+    """What a hook added to one answer besides its reward."""
 
     values: dict[str, float]
     texts: dict[str, str]
@@ -95,39 +95,39 @@ class Noted(msgspec.Struct, frozen=True, tag="noted"):
 
 
 class Failed(msgspec.Struct, frozen=True, tag="failed"):
-    """From the child: the call raised, was cancelled or gave back nonsense."""
+    """From the child: the call raised, was cancelled, or returned an unusable value."""
 
     id: int
-    trouble: Trouble
+    fault: HookFault
     last: bool = False
-    """The child ends itself now and takes no more calls."""
+    """The child ends now and takes no more calls."""
 
 
 class Stack(msgspec.Struct, frozen=True, tag="stack"):
-    """From the child's reading thread, on a cancel: where the hooks' thread is just then."""
+    """From the child's reading thread, in response to a cancel: where the hooks' thread is."""
 
     id: int
-    trouble: Trouble
+    fault: HookFault
     running: int = 0
-    """The call that has the thread just then; 0 when none has, or it cannot be said."""
+    """The call that has the thread; 0 when none has, or it is unknown."""
     seconds: float = 0.0
-    """How long it has had the thread."""
+    """Seconds that the call has had the thread."""
 
 
-Down = ScoreCall | RequestCall | CancelCall
-Up = Loaded | Refused | Scored | Noted | Failed | Stack
+ToChild = ScoreCall | RequestCall | CancelCall
+FromChild = Loaded | HookRefused | Scored | Noted | Failed | Stack
 
 _ENCODER = msgspec.json.Encoder(enc_hook=str)
-_DOWN: msgspec.json.Decoder[Down] = msgspec.json.Decoder(Down)
-_UP: msgspec.json.Decoder[Up] = msgspec.json.Decoder(Up)
+_DOWN: msgspec.json.Decoder[ToChild] = msgspec.json.Decoder(ToChild)
+_UP: msgspec.json.Decoder[FromChild] = msgspec.json.Decoder(FromChild)
 
 
 class FrameError(Exception):
-    """The other side does not speak this protocol."""
+    """The other side sent something that is not of this protocol."""
 
 
-def pack(message: Down | Up) -> bytes:
-    """One frame; values JSON does not know become their text.
+def pack(message: ToChild | FromChild) -> bytes:
+    """Return one frame; values that JSON cannot represent become their text.
 
     Raises:
         FrameError: the message cannot be encoded or is too long.
@@ -141,17 +141,17 @@ def pack(message: Down | Up) -> bytes:
     return len(body).to_bytes(HEADER, "big") + body
 
 
-def unpack_down(body: bytes) -> Down:
-    """A message for the child."""
+def decode_for_child(body: bytes) -> ToChild:
+    """Decode a message to the child."""
     return _DOWN.decode(body)
 
 
-async def read_up(reader: asyncio.StreamReader) -> Up:
-    """The next message from the child.
+async def read_from_child(reader: asyncio.StreamReader) -> FromChild:
+    """Return the next message from the child.
 
     Raises:
-        EOFError: the child is gone (`IncompleteReadError` is one).
-        FrameError: nonsense came.
+        EOFError: the child has ended (`IncompleteReadError` is one).
+        FrameError: the bytes are not a valid message.
     """
     size = int.from_bytes(await reader.readexactly(HEADER), "big")
     if size > LARGEST:
@@ -163,7 +163,7 @@ async def read_up(reader: asyncio.StreamReader) -> Up:
 
 
 def receive(channel: socket.socket) -> bytes | None:
-    """The body of the next frame, waiting for it; None when the other side is gone."""
+    """Wait for the next frame and return its body; None when the other side has ended."""
     head = _exactly(channel, HEADER)
     return None if head is None else _exactly(channel, int.from_bytes(head, "big"))
 

@@ -1,4 +1,4 @@
-"""A folder of hooks as a source of rewards: kept running, reloaded when its files change."""
+"""A folder of hooks as a source of rewards: run in a process, loaded again when a file changes."""
 
 import asyncio
 import contextlib
@@ -11,16 +11,16 @@ import msgspec
 
 from ajet_swarm.common.tasks import Tasks, cancel
 from proxy.rewards.hooks.child import HookChild, HookLimits, Reply
-from proxy.rewards.hooks.errors import FallenError, HookError
+from proxy.rewards.hooks.errors import CrashError, HookError
 from proxy.rewards.hooks.folder import Stamp, digest, stamp, trim_log
 from proxy.rewards.hooks.protocol import (
+    HookAnswer,
+    HookFault,
     Note,
     Noted,
     RequestCall,
     ScoreCall,
     Scored,
-    Trouble,
-    WireAnswer,
 )
 from proxy.rewards.source import (
     Abstention,
@@ -36,23 +36,23 @@ from proxy.rewards.source import (
 )
 
 PATIENCE = 3.0
-"""Seconds `start` and a request's note wait for hooks that are still loading."""
+"""Seconds that `start` and `request` wait for hooks that are still loading."""
 RESTART = 10.0
-"""Seconds a group at least waits for a process that is coming."""
+"""Seconds, at least, that a group waits for a process to start."""
 LIVED = 10.0
-"""Seconds a process must have served for its end to count as the first."""
+"""Seconds after which the end of a process counts as the first crash again."""
 DEATHS = 3
-"""Ends in a row after which the next start waits."""
+"""Crashes in a row after which the next start is delayed."""
 SETTLE = 0.04
-"""Seconds between two looks that must agree, so that a half-written save is not loaded."""
+"""Seconds between two checks that must agree, so that a half-written save is not loaded."""
 
 
 class HookSource:
     """Runs `on_compute_relative_reward` and `on_user_submit_new_requests` of one folder.
 
-    The newest version that loads is the one that serves. A save that does not load leaves the old
-    version at work and shows in `health`; should the old process die meanwhile, groups abstain,
-    for its code is nowhere any more.
+    The newest version that loads is the one that scores. After a save that does not load, the
+    previous version keeps scoring and `health` reports the fault. If the old process ends then,
+    groups abstain, because its code exists no longer.
     """
 
     name = "hook"
@@ -61,9 +61,9 @@ class HookSource:
         self, folder: Path, limits: HookLimits | None = None, log: Path | None = None
     ) -> None:
         """Args:
-        folder: Where the modules are; it may appear later.
-        limits: What the hooks may use.
-        log: File that gets what the hooks print; our own error stream when None.
+        folder: Folder of the hook modules; it may be created later.
+        limits: Time and memory limits of the hooks.
+        log: File for what the hooks print; None for the error stream of this process.
         """
         self.folder = folder.absolute().resolve()
         self._limits = limits or HookLimits()
@@ -72,22 +72,25 @@ class HookSource:
         self._readers = Tasks("hook readers")
         self._children: list[HookChild] = []
         self._child: HookChild | None = None
-        self._tried: Stamp | None = None
+        self._loaded_stamp: Stamp | None = None
+        """Of the files last loaded, or last failed to load."""
         self._retry_at = 0.0
         self._loaded_at = 0.0
         self._failures = 0
         self._deaths = 0
         self._loading: asyncio.Task[None] | None = None
-        self._kick = asyncio.Event()
+        self._check_now = asyncio.Event()
         self._settled = asyncio.Event()
+        """Set while no load is in progress."""
         self._suspects = asyncio.Lock()
+        """Held by a call that may have ended a process, while it is retried."""
         loading = Abstention("hook", "the hooks are still loading", file=str(self.folder))
-        self._board = HealthNotifier(SourceHealth(False, None, ""))
+        self._notifier = HealthNotifier(SourceHealth(False, None, ""))
         self._error = loading
 
     @property
     def version(self) -> str:
-        """Hash of the folder's Python files as they were loaded; empty while nothing serves."""
+        """Hash of the folder's Python files as they were loaded; empty while no child serves."""
         return self._child.version if self._child else ""
 
     @property
@@ -96,12 +99,12 @@ class HookSource:
         return self._child.pid if self._child else 0
 
     async def start(self) -> None:
-        """Begin to load and to watch; waits a moment for the first load to end."""
+        """Begin to load and to watch; wait briefly for the first load to end."""
         self._tasks.spawn(self._watch(), "watch")
         await self._wait_settled(PATIENCE)
 
     async def close(self) -> None:
-        """End the child and wait until it is reaped; calls under way abstain."""
+        """End the child process and reap it; calls in progress abstain."""
         self._child = None
         await self._tasks.close()
         async with asyncio.TaskGroup() as closing:
@@ -110,24 +113,24 @@ class HookSource:
         await self._readers.close()
 
     async def reload(self) -> None:
-        """Load the folder anew, changed or not, and wait until that has ended."""
-        self._tried = None
+        """Load the folder again, changed or not, and wait until that has ended."""
+        self._loaded_stamp = None
         self._settled.clear()
-        self._kick.set()
+        self._check_now.set()
         await self._wait_settled(self._limits.load_seconds + PATIENCE)
 
     def health(self) -> SourceHealth:
-        """Whether the newest save serves; see `SourceHealth`."""
-        return self._board.now
+        """Whether the newest save is the one that scores; see `SourceHealth`."""
+        return self._notifier.current
 
     def add_listener(self, listener: Listener) -> Callable[[], None]:
-        """Tell `listener` of every change; returns what takes it away."""
-        return self._board.add(listener)
+        """Call `listener` at every change; return a function that removes it."""
+        return self._notifier.add(listener)
 
     async def request(
         self, request_id: str, task_id: str, query: str, metadata: Mapping[str, Any]
     ) -> RequestReport:
-        """Run `on_user_submit_new_requests`, where there is one."""
+        """Run `on_user_submit_new_requests`, if there is one."""
         if self._child is None:
             await self._wait_settled(PATIENCE)
         child = self._child
@@ -144,14 +147,14 @@ class HookSource:
         return RequestReport(reply.metadata, reply.repeat)
 
     async def score(self, ctx: GroupContext) -> ScoreSheet:
-        """Run `on_compute_relative_reward` on one group; failures are abstentions."""
+        """Run `on_compute_relative_reward` on one group; a failure is an abstention."""
         started = time.perf_counter()
         version = self.version
         try:
             child = await self._serving()
             version = child.version
             if not ctx.answers:
-                raise HookError(Trouble("the group has no answers to score"))
+                raise HookError(HookFault("the group has no answers to score"))
             answers = [_wire(answer) for answer in ctx.answers]
             child, reply = await self._call(child, ScoreCall(0, ctx.query, answers))
             version = child.version
@@ -166,26 +169,26 @@ class HookSource:
     async def _call(
         self, child: HookChild, call: ScoreCall | RequestCall
     ) -> tuple[HookChild, Reply]:
-        """Run a call; once more on the next process when it fell with one, not by its doing.
+        """Run a call; if its process crashes through no known fault of the call, run it once more.
 
-        Where it is not known which call ended the process, they go one after the other: then the
-        one that does it again falls alone.
+        When it is unknown which call ended the process, the retries take turns, so that a call
+        that crashes the process again does so alone.
         """
         try:
             return child, await child.call(call)
-        except FallenError as fallen:
-            turn = contextlib.nullcontext() if fallen.victim else self._suspects
+        except CrashError as crash:
+            turn = contextlib.nullcontext() if crash.victim else self._suspects
         async with turn:
             child = await self._serving()
             try:
                 return child, await child.call(call)
-            except FallenError as fallen:
-                cause = f"{fallen.trouble.cause}; asked once more, the group fell again"
-                raise HookError(msgspec.structs.replace(fallen.trouble, cause=cause)) from fallen
+            except CrashError as crash:
+                cause = f"{crash.fault.cause}; retried once, with the same result"
+                raise HookError(msgspec.structs.replace(crash.fault, cause=cause)) from crash
 
     @property
-    def spare(self) -> float:
-        """Seconds beyond its limit that a group may need which fell with a process."""
+    def extra_seconds(self) -> float:
+        """Seconds beyond the time limit that a group may need whose process crashed."""
         return self._limits.call_seconds + self._limits.grace_seconds + RESTART
 
     async def _serving(self) -> HookChild:
@@ -193,7 +196,7 @@ class HookSource:
             await self._wait_settled(max(self._limits.call_seconds, RESTART))
         if self._child is None:
             error = self._error
-            raise HookError(Trouble(error.cause, error.traceback, error.file, error.line))
+            raise HookError(HookFault(error.cause, error.traceback, error.file, error.line))
         return self._child
 
     async def _wait_settled(self, seconds: float) -> None:
@@ -202,43 +205,44 @@ class HookSource:
                 await self._settled.wait()
 
     async def _watch(self) -> None:
-        """Load at every change of the files, when asked to, and now and then while it fails."""
+        """Load when the files change, on request, and at intervals while loading fails."""
         while True:
-            self._kick.clear()
-            seen = await asyncio.to_thread(self._look)
-            if seen != self._tried or (self._child is None and time.monotonic() >= self._retry_at):
-                await self._begin(seen)
+            self._check_now.clear()
+            current = await asyncio.to_thread(self._stamp)
+            retry = self._child is None and time.monotonic() >= self._retry_at
+            if current != self._loaded_stamp or retry:
+                await self._begin_load(current)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._limits.poll_seconds):
-                    await self._kick.wait()
+                    await self._check_now.wait()
 
-    def _look(self) -> Stamp:
+    def _stamp(self) -> Stamp:
         if self._log is not None:
             trim_log(self._log, self._limits.log_bytes)
         return stamp(self.folder)
 
-    async def _begin(self, seen: Stamp) -> None:
+    async def _begin_load(self, current: Stamp) -> None:
         if self._loading is not None and not self._loading.done():
-            if seen == self._tried:
+            if current == self._loaded_stamp:
                 return
             await cancel(self._loading)
         for _ in range(20):  # an editor may be in the middle of its save
             await asyncio.sleep(SETTLE)
-            again = await asyncio.to_thread(stamp, self.folder)
-            if again == seen:
+            later = await asyncio.to_thread(stamp, self.folder)
+            if later == current:
                 break
-            seen = again
-        if seen != self._tried:
+            current = later
+        if current != self._loaded_stamp:
             self._failures = self._deaths = 0
-        self._tried = seen
-        self._loading = self._tasks.spawn(self._load(seen), "load")
+        self._loaded_stamp = current
+        self._loading = self._tasks.spawn(self._load(current), "load")
 
     async def _load(self, files: Stamp) -> None:
         version = await asyncio.to_thread(digest, self.folder, files)
         child = HookChild(
             self.folder, version, self._limits, self._readers, self._log, self._child_ended
         )
-        self._children = [other for other in self._children if not other.over]
+        self._children = [other for other in self._children if not other.ended]
         self._children.append(child)
         try:
             await child.start()
@@ -249,20 +253,20 @@ class HookSource:
         else:
             self._loaded_at = time.monotonic()
             old, self._child = self._child, child
-            self._board.post(SourceHealth(True, None, version))
+            self._notifier.update(SourceHealth(True, None, version))
             if old is not None:
                 self._tasks.spawn(old.retire(), f"retire {old.version}")
         self._settled.set()
 
     def _fail(self, error: Abstention) -> None:
         self._error = error
-        self._board.post(SourceHealth(False, error, self.version))
+        self._notifier.update(SourceHealth(False, error, self.version))
 
     def _pause(self) -> float:
         return self._limits.retry_seconds * float(2 ** min(self._failures - 1, 5))
 
     def _child_ended(self, child: HookChild) -> None:
-        """The serving process died: load the folder again, at once unless it dies and dies."""
+        """The serving process ended: load the folder again; after several crashes, with a delay."""
         if child is not self._child:
             return
         self._child = None
@@ -271,7 +275,7 @@ class HookSource:
         if self._deaths <= DEATHS:
             self._settled.clear()
             self._retry_at = 0.0
-            self._kick.set()
+            self._check_now.set()
             next_ = "it is started again, and groups wait for it"
         else:
             self._retry_at = now + self._limits.retry_seconds
@@ -279,16 +283,16 @@ class HookSource:
                 f"for the {self._deaths}th time; the next start waits a while, "
                 "and groups go to the operator"
             )
-        fell = Abstention("hook", f"{child.end}; {next_}", file=str(self.folder), fell=True)
-        self._fail(fell)
+        cause = f"{child.end}; {next_}"
+        self._fail(Abstention("hook", cause, file=str(self.folder), crashed=True))
 
 
-def _wire(answer: Answer) -> WireAnswer:
-    return WireAnswer(answer.episode_uuid, dict(answer.message), dict(answer.completion))
+def _wire(answer: Answer) -> HookAnswer:
+    return HookAnswer(answer.episode_uuid, dict(answer.message), dict(answer.completion))
 
 
 def _score(answer: Answer, reward: float, note: Note) -> Score:
-    """The hook's reward is the whole reward; the numbers it noted are shown at weight 0."""
+    """Return the hook's reward as the whole reward, and the numbers it noted at weight 0."""
     texts = dict(note.texts)
     named = []
     for name, value in note.values.items():

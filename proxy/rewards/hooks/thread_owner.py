@@ -1,7 +1,7 @@
-"""Who has the hooks' thread, in memory that outlives their process.
+"""The call that has the hooks' thread, recorded in memory that outlives their process.
 
-A process that dies at once, by a bad pointer or for want of memory, can say nothing any more. The
-call it was at stands here, so that its neighbours are known to be none of the cause.
+A process that ends at once, through a bad pointer or lack of memory, cannot report anything. The
+call it was running is recorded here, so that the other calls are known not to be the cause.
 """
 
 import contextlib
@@ -16,8 +16,8 @@ _FORM = struct.Struct("=q")
 
 
 @contextlib.contextmanager
-def shared() -> Iterator[int]:
-    """The descriptor of a fresh page, to be handed to a process meanwhile."""
+def shared_page() -> Iterator[int]:
+    """Yield the descriptor of a new shared page, to pass to a process that starts meanwhile."""
     if sys.platform == "linux":
         page = os.memfd_create("hooks")
     else:
@@ -30,20 +30,20 @@ def shared() -> Iterator[int]:
         os.close(page)
 
 
-class Mark:
-    """One side of the page; it is this side's own until `close`."""
+class ThreadOwner:
+    """One process's mapping of the shared page, until `close`."""
 
     def __init__(self, page: int) -> None:
         self._page = mmap.mmap(page, mmap.PAGESIZE)
 
     def put(self, call: int) -> None:
-        """This call has the thread now; 0 for none."""
+        """Record the call that has the thread; 0 for none."""
         _FORM.pack_into(self._page, 0, call)
 
     def get(self) -> int:
-        """The call that has the thread; 0 when none has."""
+        """Return the call that has the thread; 0 for none."""
         return int(_FORM.unpack_from(self._page, 0)[0])
 
     def close(self) -> None:
-        """Give the memory back."""
+        """Unmap the page."""
         self._page.close()

@@ -1,4 +1,4 @@
-"""Tracebacks cut to the code the operator wrote."""
+"""Tracebacks cut to the operator's code."""
 
 import linecache
 import sys
@@ -6,7 +6,7 @@ import traceback
 from pathlib import Path
 from types import FrameType
 
-from proxy.rewards.hooks.protocol import Trouble
+from proxy.rewards.hooks.protocol import HookFault
 
 CAUSE_LIMIT = 400
 TRACE_LIMIT = 16_000
@@ -14,20 +14,20 @@ SHIMMED = "ajet.schema.task and ajet.utils.compute_madness"
 
 
 def keep_sources(folder: Path) -> None:
-    """Keep the source of the modules loaded from `folder` for tracebacks.
+    """Cache the source of the modules loaded from `folder`, for tracebacks.
 
-    Without it a traceback shows the lines of the file as it is saved by then, not as they ran.
+    Otherwise a traceback would show the lines of the file as saved since, not as they ran.
     """
     for module in tuple(sys.modules.values()):
         name = getattr(module, "__file__", None)
         if isinstance(name, str) and name.endswith(".py") and _own(name, folder):
             lines = linecache.getlines(name)
-            # Without a time of modification `linecache.checkcache` leaves the entry as it is.
+            # `linecache.checkcache` leaves an entry without a modification time as it is.
             linecache.cache[name] = (sum(map(len, lines)), None, lines, name)
 
 
-def trouble_of(error: BaseException, folder: Path) -> Trouble:
-    """What `error` says, with the frames inside `folder` alone."""
+def fault_of_error(error: BaseException, folder: Path) -> HookFault:
+    """Return the fault that `error` is, with only the frames inside `folder`."""
     trace = traceback.TracebackException.from_exception(error, compact=True)
     _cut(trace, folder, set())
     file, line = _place(trace, folder)
@@ -35,17 +35,17 @@ def trouble_of(error: BaseException, folder: Path) -> Trouble:
     if len(text) > TRACE_LIMIT:
         half = TRACE_LIMIT // 2
         text = f"{text[:half]}\n  ...\n{text[-half:]}"
-    return Trouble(_cause(error, trace, file, line), text, file, line)
+    return HookFault(_cause(error, trace, file, line), text, file, line)
 
 
-def trouble_at(cause: str, frames: list[FrameType], folder: Path) -> Trouble:
-    """`cause`, with the place of the innermost of `frames` (outermost first) inside `folder`."""
+def fault_at(cause: str, frames: list[FrameType], folder: Path) -> HookFault:
+    """Return a fault at the innermost of `frames` (outermost first) that is inside `folder`."""
     summary = traceback.StackSummary.extract((frame, frame.f_lineno) for frame in frames)
     summary = _inside(summary, folder)
     if not summary:
-        return Trouble(cause)
+        return HookFault(cause)
     text = "Stack (most recent call last):\n" + "".join(summary.format())
-    return Trouble(cause, text, summary[-1].filename, summary[-1].lineno or 0)
+    return HookFault(cause, text, summary[-1].filename, summary[-1].lineno or 0)
 
 
 def _cut(trace: traceback.TracebackException, folder: Path, seen: set[int]) -> None:
@@ -71,7 +71,7 @@ def _own(name: str, folder: Path) -> bool:
 
 
 def _place(trace: traceback.TracebackException, folder: Path) -> tuple[str, int]:
-    name = getattr(trace, "filename", None)  # of a syntax error
+    name = getattr(trace, "filename", None)  # set for a syntax error
     if isinstance(name, str) and _own(name, folder):
         return name, int(getattr(trace, "lineno", 0) or 0)
     if trace.stack:
@@ -85,12 +85,12 @@ def _place(trace: traceback.TracebackException, folder: Path) -> tuple[str, int]
 def _cause(error: BaseException, trace: traceback.TracebackException, file: str, line: int) -> str:
     lines = list(trace.format_exception_only())
     first = lines[-1] if isinstance(error, SyntaxError) else lines[0]
-    said = " ".join(first.split())
+    cause = " ".join(first.split())
     if isinstance(error, ModuleNotFoundError) and error.name:
-        wanted = f", wanted at {Path(file).name}:{line}" if file else ""
+        place = f", imported at {Path(file).name}:{line}" if file else ""
         package = error.name.partition(".")[0]
         if package == "ajet":
-            said += f"{wanted}: without AgentJet only {SHIMMED} are answered; install AgentJet"
+            cause += f"{place}: without AgentJet only {SHIMMED} are provided; install AgentJet"
         else:
-            said += f"{wanted}: install the package {package} where ajet-console is installed"
-    return said if len(said) <= CAUSE_LIMIT else said[:CAUSE_LIMIT] + "..."
+            cause += f"{place}: install the package {package} where ajet-console is installed"
+    return cause if len(cause) <= CAUSE_LIMIT else cause[:CAUSE_LIMIT] + "..."

@@ -1,4 +1,4 @@
-"""What a hook sees: the objects it is handed, and a stand-in for AgentJet's names."""
+"""What hooks see of AgentJet: the objects passed to them, and a stand-in for the package."""
 
 import importlib.util
 import inspect
@@ -14,7 +14,7 @@ from ajet_swarm.compat_paths import home_of
 
 @dataclass
 class Task:
-    """AgentJet's task, as far as the hooks of its tutorials use it."""
+    """AgentJet's task, with the fields that its tutorials' hooks use."""
 
     main_query: str = ""
     init_messages: list[dict[str, Any]] = field(default_factory=list)
@@ -23,7 +23,7 @@ class Task:
     metadata: dict[str, Any] = field(default_factory=dict)
 
     def model_dump(self) -> dict[str, Any]:
-        """All fields as a plain dictionary."""
+        """Return all fields as a plain dictionary."""
         return asdict(self)
 
 
@@ -37,20 +37,20 @@ class WorkflowOutput:
     log_metrics: dict[str, Any] = field(default_factory=dict)
 
     def model_dump(self) -> dict[str, Any]:
-        """All fields as a plain dictionary."""
+        """Return all fields as a plain dictionary."""
         return asdict(self)
 
 
 @dataclass
 class EpisodeResult:
-    """One of `valid_results`: attributes, and the same names by `get` and by index."""
+    """An item of `valid_results`; its fields are attributes, and keys for `get` and indexing."""
 
     episode_uuid: str
     response: dict[str, Any]
     question: str = ""
 
     def get(self, name: str, default: Any = None) -> Any:
-        """The field `name`, else `default`."""
+        """Return the field `name`, or `default`."""
         return vars(self).get(name, default)
 
     def __getitem__(self, name: str) -> Any:
@@ -61,17 +61,17 @@ class EpisodeResult:
 
 
 def install_shim() -> bool:
-    """Answer AgentJet's names when AgentJet is not installed; False when it is."""
+    """Provide AgentJet's names unless AgentJet is installed; return whether they were provided."""
     if importlib.util.find_spec("ajet") is not None:
         return False
     content: dict[str, dict[str, Any]] = {}
     for thing in (Task, WorkflowOutput, has_repeat):
         home = home_of(thing.__name__)
         content.setdefault(home, {})[thing.__name__] = thing
-        if thing.__module__ == __name__:  # pickled by the name that hooks know
+        if thing.__module__ == __name__:  # pickles refer to the name that hooks import
             thing.__module__ = home
     packages = {name.rpartition(".")[0] for name in content}
-    for name in sorted({"ajet", *packages, *content}):  # a package before what is in it
+    for name in sorted({"ajet", *packages, *content}):  # a package before its modules
         module = ModuleType(name, "Stands in for AgentJet, which is not installed.")
         module.__path__ = []
         vars(module).update(content.get(name, {}))
@@ -85,10 +85,10 @@ def install_shim() -> bool:
 def reward_caller(
     function: Callable[..., Any],
 ) -> Callable[[list[EpisodeResult], list[dict[str, Any]], str], Any]:
-    """Adapt to both published signatures of `on_compute_relative_reward`.
+    """Return a caller for either published signature of `on_compute_relative_reward`.
 
     Raises:
-        TypeError: it cannot be called with two or with three arguments.
+        TypeError: the function cannot be called with two or three arguments.
     """
     signature = inspect.signature(function)
     if "question" in signature.parameters:

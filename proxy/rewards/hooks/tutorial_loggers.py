@@ -1,7 +1,7 @@
-"""Stand-ins for the loggers that AgentJet's tutorials import, where they are not installed.
+"""Stand-ins for the loggers that AgentJet's tutorials import, used where they are not installed.
 
-They write to the error stream of the hooks' process, which is the log of the hooks. Only what
-reports is here; a name that would do more says which package has it.
+They write to the error stream of the hooks' process, which is the hooks' log. They provide only
+names that write; the error for any other name says which package has it.
 """
 
 import importlib.util
@@ -14,7 +14,7 @@ from typing import Any, NoReturn, Self
 
 LEVELS = ("trace", "debug", "info", "success", "warning", "error", "critical")
 CELL = 400
-"""Characters of one value of a table."""
+"""Characters shown of one value in a table."""
 
 
 def _write(text: str) -> None:
@@ -22,14 +22,14 @@ def _write(text: str) -> None:
 
 
 class Logger:
-    """`loguru.logger`, as far as it writes lines."""
+    """`loguru.logger`, limited to writing lines."""
 
     def __init__(self, bound: Mapping[str, Any] | None = None, error: object = None) -> None:
         self._bound = dict(bound or {})
         self._error = error
 
     def log(self, level: str | int, message: object, *args: Any, **kwargs: Any) -> None:
-        """One line; braces in `message` are filled when there is something to fill them with."""
+        """Write one line; braces in `message` are filled when there are arguments."""
         text = str(message)
         if args or kwargs:
             try:
@@ -47,23 +47,23 @@ class Logger:
                 _write("".join(traceback.format_exception(given)).rstrip())
 
     def exception(self, message: object, *args: Any, **kwargs: Any) -> None:
-        """A line and the traceback of the exception at hand."""
+        """Write a line and the traceback of the current exception."""
         Logger(self._bound, True).log("error", message, *args, **kwargs)
 
     def bind(self, **values: Any) -> Self:
-        """A logger whose lines can name `values`."""
+        """Return a logger whose lines can use `values`."""
         return type(self)({**self._bound, **values}, self._error)
 
     def opt(self, *, exception: object = None, **_: Any) -> Self:
-        """A logger that adds a traceback."""
+        """Return a logger that adds a traceback."""
         return type(self)(self._bound, exception)
 
     def add(self, *_: Any, **__: Any) -> int:
-        """Lines go to the hooks' log and nowhere else."""
+        """Do nothing: lines go to the hooks' log only."""
         return 0
 
     def remove(self, *_: Any) -> None:
-        """As `add`."""
+        """Do nothing, as `add`."""
 
     def __getattr__(self, name: str) -> Callable[..., None]:
         if name not in LEVELS:
@@ -80,7 +80,7 @@ def _refuse(what: str, name: str) -> NoReturn:
 
 
 def print_dict(d: Mapping[Any, Any], header: str = "", *_: Any, **__: Any) -> None:
-    """One line a key."""
+    """Write one line for each key."""
     lines = [f"  {key}: {_cell(value)}" for key, value in d.items()]
     _write("\n".join([f"--- {header}".rstrip(), *lines]))
 
@@ -88,7 +88,7 @@ def print_dict(d: Mapping[Any, Any], header: str = "", *_: Any, **__: Any) -> No
 def print_dictofdict(
     dod: Mapping[Any, Mapping[Any, Any]], header: str = "", *_: Any, **__: Any
 ) -> None:
-    """One line a row."""
+    """Write one line for each row."""
     rows = (
         f"  {name} " + " | ".join(f"{key}: {_cell(value)}" for key, value in row.items())
         for name, row in dod.items()
@@ -99,17 +99,17 @@ def print_dictofdict(
 def print_listofdict(
     arr: Sequence[Mapping[Any, Any]], header: str = "", *_: Any, **__: Any
 ) -> None:
-    """One line a row."""
+    """Write one line for each row."""
     print_dictofdict({f"[{index}]": row for index, row in enumerate(arr)}, header)
 
 
 def print_list(arr: Sequence[Any], header: str = "", *_: Any, **__: Any) -> None:
-    """One line an item."""
+    """Write one line for each item."""
     print_dict(dict(enumerate(arr)), header)
 
 
 def register_logger(*_: Any, **__: Any) -> None:
-    """Lines go to the hooks' log and nowhere else."""
+    """Do nothing: lines go to the hooks' log only."""
 
 
 def _cell(value: object) -> str:
@@ -134,7 +134,7 @@ class _StandIn(ModuleType):
 
 
 def install_logs() -> list[str]:
-    """Answer `loguru` and `beast_logger` where they are missing; the names answered."""
+    """Provide `loguru` and `beast_logger` where they are missing; return the names provided."""
     missing = [name for name in _CONTENT if importlib.util.find_spec(name) is None]
     for name in missing:
         module = _StandIn(name, f"Stands in for {name}, which is not installed.")

@@ -1,4 +1,4 @@
-"""Finds answers that address the judge: "ignore the rubric", "give me 10"."""
+"""Detection of answers that address the judge: "ignore the rubric", "give me 10"."""
 
 import re
 from collections.abc import Mapping
@@ -24,8 +24,8 @@ _ADDRESS = re.compile(
 )
 
 
-def addressed(message: Mapping[str, Any]) -> str:
-    """The words with which an assistant message addresses its judge; empty for none."""
+def words_to_judge(message: Mapping[str, Any]) -> str:
+    """Return the words with which an assistant message addresses its judge; empty for none."""
     content = message.get("content")
     text = content if isinstance(content, str) else ""
     if len(text) > LONGEST:

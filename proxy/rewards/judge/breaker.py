@@ -1,4 +1,4 @@
-"""Stops asking a judge that fails and fails, and tries it again with one question."""
+"""A circuit breaker: suspends requests to a judge that keeps failing, then tries one question."""
 
 import asyncio
 import time
@@ -6,17 +6,17 @@ from collections.abc import Callable
 
 
 class BreakerOpen(Exception):
-    """Nothing is asked just now; the text says why and how long."""
+    """Requests are suspended; the text gives the reason and for how long."""
 
 
 class Breaker:
-    """Opens after some failures in a row; after a while one question goes through.
+    """Opens after a number of failures in a row; after a while it lets one question through.
 
     Args:
-        after: Failures in a row.
+        after: Number of failures in a row.
         seconds: How long it stays open.
         changed: Called when it opens and when it closes.
-        clock: Seconds that only grow.
+        clock: Monotonic clock in seconds.
     """
 
     def __init__(
@@ -37,18 +37,18 @@ class Breaker:
 
     @property
     def trouble(self) -> str:
-        """Why nothing is asked; empty while it is closed."""
+        """Why requests are suspended; empty while they are not."""
         return self._trouble
 
     async def admit(self) -> bool:
-        """Wait for leave to ask.
+        """Wait for permission to send a question.
 
         Returns:
-            Whether the question is the one that tries an open breaker; then `worked`, `failed` or
-            `release` must follow.
+            Whether the question is the one that tests an open breaker; `worked`, `failed` or
+            `release` must follow then.
 
         Raises:
-            BreakerOpen: it is open.
+            BreakerOpen: the breaker is open.
         """
         while self._opened is not None:
             if self._probe is not None:
@@ -56,28 +56,30 @@ class Breaker:
                 continue
             left = self._opened + self._seconds - self._clock()
             if left > 0:
-                raise BreakerOpen(f"{self.trouble}; it is asked again in {left:.0f} s")
+                raise BreakerOpen(f"{self.trouble}; the next attempt is in {left:.0f} s")
             self._probe = asyncio.Event()
             return True
         return False
 
     def check(self) -> None:
-        """Raises:
-        BreakerOpen: it has opened meanwhile.
+        """Raise if the breaker has opened since the question was admitted.
+
+        Raises:
+            BreakerOpen: it has.
         """
         if self._opened is not None and self._probe is None:
             raise BreakerOpen(self.trouble)
 
     def worked(self) -> None:
-        """A question was answered as it should be."""
-        was = self._opened
+        """Record that a question got a usable reply."""
+        opened = self._opened
         self._failures, self._opened, self._trouble = 0, None, ""
         self.release()
-        if was is not None:
+        if opened is not None:
             self._changed()
 
     def failed(self, cause: str, probe: bool = False) -> None:
-        """A call or its reply was of no use."""
+        """Record that a call failed or its reply was unusable."""
         self._failures += 1
         if self._failures < self._after or (self._opened is not None and not probe):
             return
@@ -89,7 +91,7 @@ class Breaker:
         self._changed()
 
     def release(self) -> None:
-        """The question that tried is over; the next one may try."""
+        """End the test of an open breaker; the next question may test it."""
         if self._probe is not None:
             self._probe.set()
             self._probe = None

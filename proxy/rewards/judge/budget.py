@@ -1,7 +1,7 @@
-"""What all judges of a process share: what each has spent, and the policy's own server.
+"""State that all judges of a process share: their counts, and the policy's own server.
 
-What was spent is the process's, not one part's: a judge that is made anew because a file was saved
-goes on counting where the one before it stopped.
+Counts belong to the process, not to one part: a judge that is rebuilt because a file was saved
+continues the counts of its predecessor.
 """
 
 import asyncio
@@ -15,25 +15,25 @@ from core.settings import UpstreamSettings
 from proxy.http.observe_http import addresses, key_of
 
 EVERY = 1.0
-"""Seconds between two events of one judge."""
+"""Minimum seconds between two events of one judge."""
 
 Publish = Callable[[Event], object]
 
 
 class OwnServer(msgspec.Struct, frozen=True):
-    """The server that the policy's answers come from, where it can be asked directly."""
+    """The server that the policy's answers come from, if it can be used directly."""
 
     url: str
-    """Base URL, with `/v1`."""
+    """Base URL, including `/v1`."""
     key: str = ""
     model: str = ""
 
 
 def own_server(upstream: UpstreamSettings) -> OwnServer | None:
-    """The upstream of observe mode as a judge's endpoint; None without one.
+    """Return the upstream of observe mode as a judge's endpoint; None without an upstream.
 
     Raises:
-        UpstreamError: its address or its key cannot be used.
+        UpstreamError: its address or key is unusable.
     """
     if not upstream.url:
         return None
@@ -41,11 +41,11 @@ def own_server(upstream: UpstreamSettings) -> OwnServer | None:
 
 
 class SpendCounter:
-    """What one judge was asked and what it cost; told at most once a second.
+    """The counts and cost of one judge, published at most once a second.
 
     Attributes:
         now: The counts.
-        publish: Gets them; None while nobody wants them.
+        publish: Publishes them; None while there is no bus.
     """
 
     def __init__(self, name: str, publish: Publish | None = None) -> None:
@@ -55,16 +55,16 @@ class SpendCounter:
         self._alarm: asyncio.TimerHandle | None = None
 
     def add(self, **more: int) -> None:
-        """Count more; the names are fields of `JudgeSpent`."""
+        """Add to counts; the names are fields of `JudgeSpent`."""
         self.change(**{name: getattr(self.now, name) + count for name, count in more.items()})
 
     def pay(self, tokens: tuple[int, int] | None, cost: float, seconds: float) -> None:
-        """An answered call.
+        """Add an answered call.
 
         Args:
-            tokens: Of the prompt and of the reply; None when the endpoint does not tell.
-            cost: By the prices; 0 when they are not known.
-            seconds: How long it took.
+            tokens: Of the prompt and of the reply; None when the endpoint does not report them.
+            cost: By the configured prices; 0 when they are unknown.
+            seconds: Duration of the call.
         """
         now = self.now
         prompt, completion = tokens or (0, 0)
@@ -77,7 +77,7 @@ class SpendCounter:
         )
 
     def change(self, **facts: object) -> None:
-        """Set fields, and tell of it soon."""
+        """Set fields and publish the counts soon."""
         self.now = msgspec.structs.replace(self.now, **facts)
         if self._alarm is not None or self.publish is None:
             return
@@ -88,7 +88,7 @@ class SpendCounter:
             self._alarm = asyncio.get_running_loop().call_later(wait, self._tell)
 
     def flush(self) -> None:
-        """Publish what is not told yet."""
+        """Publish changes that are not published yet."""
         if self._alarm is not None:
             self._tell()
 
@@ -98,7 +98,7 @@ class SpendCounter:
             self._alarm = None
         if self.publish is not None:
             self._told = time.monotonic()
-            # a fresh record: who publishes stamps it
+            # a copy, because publishing adds the time to the event
             self.publish(msgspec.structs.replace(self.now))
 
 
@@ -106,7 +106,7 @@ class JudgeBudgets:
     """See the module's docstring.
 
     Attributes:
-        own: What `url: own` stands for; None when there is no such server.
+        own: The server that `url: own` refers to; None when there is none.
     """
 
     def __init__(self) -> None:
@@ -114,7 +114,7 @@ class JudgeBudgets:
         self._tallies: dict[str, SpendCounter] = {}
 
     def tally(self, name: str, publish: Publish | None = None) -> SpendCounter:
-        """The counts of the judge `name`; another `publish` than before begins a new run."""
+        """Return the counts of the judge `name`; a different `publish` begins new counts."""
         found = self._tallies.get(name)
         fresh = found is None or (publish and found.publish and found.publish != publish)
         if found is None or fresh:
@@ -124,4 +124,4 @@ class JudgeBudgets:
 
 
 JUDGE_BUDGETS = JudgeBudgets()
-"""That of this process."""
+"""The shared state of this process."""

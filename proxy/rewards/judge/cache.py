@@ -1,6 +1,6 @@
-"""Verdicts kept on disk, so that no question costs twice.
+"""Verdicts stored on disk, so that no question is paid for twice.
 
-Keys are hashes; values are scores with their reasons. No prompt, no answer and no key is kept.
+Keys are hashes; values are scores with their reasons. No prompt, answer or API key is stored.
 """
 
 import asyncio
@@ -18,9 +18,9 @@ import msgspec
 log = logging.getLogger(__name__)
 
 ROWS = 200_000
-"""Verdicts kept at most; the oldest go."""
+"""Maximum number of verdicts; the oldest are deleted."""
 _EVERY = 1_000
-"""Verdicts between two looks at how many there are."""
+"""Number of verdicts stored between two checks of their count."""
 _TABLE = """
 create table if not exists verdicts (
     key blob primary key, value blob not null, at real not null
@@ -29,15 +29,15 @@ create table if not exists verdicts (
 
 
 def key_of(*what: Any) -> bytes:
-    """One key for everything that determines a verdict."""
+    """Return the key for everything that determines a verdict."""
     return hashlib.sha256(msgspec.json.encode(what, order="deterministic")).digest()
 
 
 class Cache:
-    """A file of verdicts; when it cannot be used, it is as if it were empty.
+    """A database of verdicts; one that cannot be used behaves as if it were empty.
 
     Args:
-        file: Made when it is not there.
+        file: The database; it is created if it does not exist.
         rows: See `ROWS`.
     """
 
@@ -50,15 +50,15 @@ class Cache:
         self._puts = 0
 
     async def get(self, key: bytes) -> bytes | None:
-        """The verdict, or None."""
+        """Return the verdict, or None."""
         return await asyncio.to_thread(self._guarded, self._get, key)
 
     async def put(self, key: bytes, value: bytes) -> None:
-        """Keep a verdict."""
+        """Store a verdict."""
         await asyncio.to_thread(self._guarded, self._put, key, value)
 
     async def close(self) -> None:
-        """Close the file."""
+        """Close the database."""
         await asyncio.to_thread(self._close)
 
     def _guarded(self, work: Any, *args: bytes) -> Any:
@@ -70,7 +70,7 @@ class Cache:
             except (sqlite3.Error, OSError) as error:
                 log.warning("the judge's cache %s cannot be used: %s", self.file, error)
                 self._broken = True
-                self._shut()
+                self._disconnect()
                 return None
 
     def _open(self) -> sqlite3.Connection:
@@ -81,7 +81,7 @@ class Cache:
             except sqlite3.DatabaseError as error:
                 if isinstance(error, sqlite3.OperationalError):
                     raise
-                self.file.unlink()  # not a database: nothing in it is of use to anyone
+                self.file.unlink()  # not a database: nothing in it is of use
                 self._db = self._connect()
         return self._db
 
@@ -116,9 +116,9 @@ class Cache:
     def _close(self) -> None:
         with self._lock:
             self._broken = True
-            self._shut()
+            self._disconnect()
 
-    def _shut(self) -> None:
+    def _disconnect(self) -> None:
         if self._db is not None:
             self._db.close()
             self._db = None

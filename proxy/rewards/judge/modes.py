@@ -1,4 +1,4 @@
-"""How a group becomes questions and the replies become values: pointwise, listwise, pairwise.
+"""The modes pointwise, listwise and pairwise: a group becomes questions, replies become values.
 
 Equal answers are judged once and get equal values.
 """
@@ -16,10 +16,10 @@ import msgspec
 from core.events import Part
 from proxy.rewards.judge import prompt
 from proxy.rewards.judge import reply as replies
-from proxy.rewards.judge.addressed import MARK, addressed
+from proxy.rewards.judge.addressed import MARK, words_to_judge
 from proxy.rewards.judge.budget import SpendCounter
 from proxy.rewards.judge.cache import key_of
-from proxy.rewards.judge.question import Asker, Budget, Question
+from proxy.rewards.judge.question import GroupBudget, Question, QuestionRunner
 from proxy.rewards.judge.reply import Choice, Verdict
 from proxy.rewards.judge.settings import Options
 from proxy.rewards.part import PartAbstained, PartValue
@@ -28,14 +28,14 @@ from proxy.rewards.source import GroupContext
 T = TypeVar("T")
 
 
-class Sitting:
-    """The judging of one group.
+class GroupJudging:
+    """The questions about one group in the mode of the judge, and their result.
 
     Args:
-        options: Of the judge.
-        source: Endpoint and model, for the key of the cache.
-        asker: Asks.
-        tally: Counts pairs.
+        options: Settings of the judge.
+        source: Endpoint and model, for the cache key.
+        asker: Puts the questions.
+        tally: Returns the judge's counts.
         context: The group.
     """
 
@@ -43,7 +43,7 @@ class Sitting:
         self,
         options: Options,
         source: Sequence[str],
-        asker: Asker,
+        asker: QuestionRunner,
         tally: Callable[[], SpendCounter],
         context: GroupContext,
     ) -> None:
@@ -52,24 +52,24 @@ class Sitting:
         self._asker = asker
         self._tally = tally
         self._group_id = context.group_id
-        self._budget = Budget(options)
+        self._budget = GroupBudget(options)
         self._talk = prompt.conversation(context.messages, options.conversation_chars)
         self._reference = context.reference if options.reference else None
         shown = [prompt.shown(one.message, options.answer_chars) for one in context.answers]
         self._answers = list(dict.fromkeys(shown))
-        """Each answer once."""
+        """Each different answer once."""
         self._places = [self._answers.index(one) for one in shown]
-        """For each candidate, which of these is its own."""
-        self._addressed = [addressed(one.message) for one in context.answers]
+        """For each candidate, the place of its answer in `_answers`."""
+        self._addressed = [words_to_judge(one.message) for one in context.answers]
         """The words with which each candidate addresses the judge; empty for none."""
 
     async def values(self) -> list[PartValue]:
-        """A value for each candidate.
+        """Return a value for each candidate.
 
         Raises:
-            PartAbstained: there is none for at least one of them.
+            PartAbstained: at least one of them has none.
         """
-        work = {
+        run_mode = {
             "pointwise": self._pointwise,
             "listwise": self._listwise,
             "pairwise": self._pairwise,
@@ -77,9 +77,9 @@ class Sitting:
         seconds = self._options.group_seconds
         try:
             async with asyncio.timeout(seconds):
-                values = await work()
+                values = await run_mode()
         except TimeoutError:
-            last = f"; the last trouble: {self._budget.last}" if self._budget.last else ""
+            last = f"; the last fault: {self._budget.last}" if self._budget.last else ""
             raise PartAbstained(f"the judge was not done within {seconds:g} s{last}") from None
         return [
             _marked(one, words) if words else one
@@ -87,8 +87,8 @@ class Sitting:
         ]
 
     async def _pointwise(self) -> list[PartValue]:
-        found = await _all([self._scores([one]) for one in self._answers])
-        return self._valued([verdicts[0] for verdicts in found])
+        judged = await _all([self._scores([one]) for one in self._answers])
+        return self._values_by_candidate([verdicts[0] for verdicts in judged])
 
     async def _listwise(self) -> list[PartValue]:
         order = list(range(len(self._answers)))
@@ -96,7 +96,7 @@ class Sitting:
         random.Random(seed).shuffle(order)
         verdicts = await self._scores([self._answers[place] for place in order])
         by_place = dict(zip(order, verdicts, strict=True))
-        return self._valued([by_place[place] for place in range(len(order))])
+        return self._values_by_candidate([by_place[place] for place in range(len(order))])
 
     async def _scores(self, answers: list[bytes]) -> list[Verdict]:
         options, count = self._options, len(answers)
@@ -111,7 +111,7 @@ class Sitting:
         question = Question(self._key(make), make(_tag()), schema, "scores", read, list[Verdict])
         return await self._asker.ask(question, self._budget)
 
-    def _valued(self, verdicts: Sequence[Verdict]) -> list[PartValue]:
+    def _values_by_candidate(self, verdicts: Sequence[Verdict]) -> list[PartValue]:
         low, high = self._options.low, self._options.high
         values = [
             PartValue((one.score - low) / (high - low), f"{one.score:g} of {high:g}: {one.reason}")
@@ -123,20 +123,20 @@ class Sitting:
         if len(self._places) < 2:
             raise PartAbstained("the judge compares answers in pairs, and there is only one")
         pairs = list(itertools.combinations(range(len(self._answers)), 2))
-        found = await _all([self._compare(*pair) for pair in pairs])
-        results = dict(zip(pairs, found, strict=True))
-        split = sum(one is None for one in found)
+        choices = await _all([self._compare(*pair) for pair in pairs])
+        results = dict(zip(pairs, choices, strict=True))
+        split = sum(one is None for one in choices)
         self._tally().add(pairs=len(pairs), split=split)
         share = split / len(pairs) if pairs else 0.0
         note = Part("split", share, weight=0.0, reason="pairs in which the order decided")
         return [self._standing(place, results, note) for place in self._places]
 
     async def _compare(self, first: int, second: int) -> Choice | None:
-        """Which is better, 0 or 1 of the two, -1 neither; None when the order decided."""
-        there, back = await _all([self._choice(first, second), self._choice(second, first)])
-        if back.winner >= 0:
-            back = Choice(1 - back.winner, back.reason)
-        return there if there.winner == back.winner else None
+        """Return which answer is better: 0, 1 or -1 for neither; None when the order decided."""
+        forward, backward = await _all([self._choice(first, second), self._choice(second, first)])
+        if backward.winner >= 0:
+            backward = Choice(1 - backward.winner, backward.reason)
+        return forward if forward.winner == backward.winner else None
 
     async def _choice(self, first: int, second: int) -> Choice:
         answers = [self._answers[first], self._answers[second]]
@@ -151,8 +151,8 @@ class Sitting:
     def _standing(
         self, mine: int, results: dict[tuple[int, int], Choice | None], note: Part
     ) -> PartValue:
-        """The share of its comparisons that an answer won, a tie being half; equals tie."""
-        won, lost, tied = 0, 0, -1  # the first tie met is the answer itself
+        """Return the share of its comparisons that an answer won; a tie counts half."""
+        won, lost, tied = 0, 0, -1  # -1: an answer ties with itself
         reason = ""
         for other in self._places:
             result = results.get((min(mine, other), max(mine, other)))
@@ -169,14 +169,14 @@ class Sitting:
         return PartValue(value, text, (note,))
 
     def _key(self, make: Callable[[str], prompt.Messages]) -> bytes:
-        """What determines the reply; the random code of the tags does not."""
+        """Return the cache key of a question; the random code of its tags is not part of it."""
         options = self._options
         tuned = [options.temperature, options.max_tokens, options.low, options.high, options.extra]
         return key_of(options.mode, list(self._source), tuned, make(""))
 
 
 def _marked(value: PartValue, words: str) -> PartValue:
-    """The value of an answer that addresses the judge, marked as such."""
+    """Return the value of an answer that addresses the judge, marked as such."""
     mark = Part(MARK, 1.0, weight=0.0, reason=f"it addresses the judge: {words}")
     return msgspec.structs.replace(
         value, reason=f"addresses the judge! {value.reason}", notes=(*value.notes, mark)
@@ -187,17 +187,17 @@ def _tag() -> str:
     return secrets.token_hex(8)
 
 
-async def _all(works: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
-    """What came of all `works`, side by side; the first that abstains ends the others.
+async def _all(questions: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
+    """Run `questions` concurrently and return their results; the first abstention cancels the rest.
 
     Raises:
-        PartAbstained: one of them.
+        PartAbstained: one of them abstained.
     """
     try:
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(one) for one in works]
-    except BaseExceptionGroup as found:
-        ours, others = found.split(PartAbstained)
+            tasks = [group.create_task(one) for one in questions]
+    except BaseExceptionGroup as errors:
+        ours, others = errors.split(PartAbstained)
         if ours is None or others is not None:
             raise
         first: BaseException = ours

@@ -17,9 +17,9 @@ from proxy.rewards.judge.breaker import Breaker
 from proxy.rewards.judge.budget import JUDGE_BUDGETS, JudgeBudgets, SpendCounter
 from proxy.rewards.judge.cache import Cache
 from proxy.rewards.judge.http import JudgeFault, Wire
-from proxy.rewards.judge.modes import Sitting
+from proxy.rewards.judge.modes import GroupJudging
 from proxy.rewards.judge.prompt import winner_schema
-from proxy.rewards.judge.question import Asker, overspent
+from proxy.rewards.judge.question import QuestionRunner, overspent
 from proxy.rewards.judge.settings import OWN, Options, address, find_key, is_near
 from proxy.rewards.part import PartAbstained, PartEnvironment, PartInput, PartValue
 from proxy.rewards.source import Abstention, HealthNotifier, Listener, SourceHealth
@@ -27,26 +27,26 @@ from proxy.rewards.source import Abstention, HealthNotifier, Listener, SourceHea
 log = logging.getLogger(__name__)
 
 CACHE = "judge.db"
-"""The verdicts of all judges of a home."""
-_WORD = [{"role": "user", "content": 'Reply with {"reason": "", "winner": "tie"}'}]
-_MADE_OF = ("prompt.py", "reply.py", "modes.py")
-LOOK_EVERY = 30.0
-"""Seconds between two looks at an endpoint that was no good when it was last looked at."""
+"""Database file with the verdicts of all judges of a home."""
+_TEST_PROMPT = [{"role": "user", "content": 'Reply with {"reason": "", "winner": "tie"}'}]
+_VERSIONED_FILES = ("prompt.py", "reply.py", "modes.py")
+PROBE_EVERY = 30.0
+"""Seconds between two probes of an endpoint that failed the last one."""
 
 
 class JudgeProbe(msgspec.Struct, frozen=True):
-    """What a dry look at a judge found."""
+    """Result of probing a judge without judging anything."""
 
     ok: bool
-    said: str
-    """One line: what is there, or what is wrong."""
+    summary: str
+    """One line: the model and address, or the fault."""
     todo: str = ""
     url: str = ""
     model: str = ""
     field: str = ""
-    """The setting to mend, where it is one."""
+    """The setting that causes the fault, if one does."""
     again: bool = False
-    """It may be well later by itself."""
+    """Whether the fault may pass by itself."""
 
 
 class Judge:
@@ -54,7 +54,7 @@ class Judge:
 
     Args:
         options: Its settings.
-        desk: What it shares with the other judges of the process.
+        desk: State that all judges of the process share.
     """
 
     learns_version = True
@@ -65,50 +65,50 @@ class Judge:
             one for one in (options.rubric, options.key_file) if one is not None
         )
         self._desk = desk
-        self._around = PartEnvironment()
+        self._environment = PartEnvironment()
         self._tasks = Tasks(f"judge {options.name}")
         self._breaker = Breaker(options.breaker_after, options.breaker_seconds, self._refresh)
         self._cache: Cache | None = None
         self._wire: Wire | None = None
-        self._asker: Asker | None = None
+        self._asker: QuestionRunner | None = None
         self._model = options.model or ""
         self._opening = asyncio.Lock()
         self._reaching = asyncio.Lock()
         self._proven = False
         self._trouble: JudgeProbe | None = None
-        """What the last look found wrong; None while nothing is."""
-        self._told = ""
-        """The trouble that its counts name."""
-        self._board = HealthNotifier(SourceHealth(True, None, self._version()))
+        """The fault that the last probe found; None while there is none."""
+        self._published_trouble = ""
+        """The fault that its counts show."""
+        self._notifier = HealthNotifier(SourceHealth(True, None, self._version()))
 
     @property
     def proven(self) -> bool:
-        """Whether a look or its work has shown that it can be asked."""
+        """Whether a probe or a verdict has shown that the judge works."""
         return self._proven
 
     @property
     def faulty_setting(self) -> str:
-        """The setting that is wrong; empty for none."""
+        """The setting that causes the fault; empty for none."""
         return self._trouble.field if self._trouble is not None else ""
 
     def place(self, around: PartEnvironment) -> None:
-        """Where it keeps verdicts, who hears of its counts, and how long a group may take."""
-        self._around = around
+        """Set where verdicts are stored, who publishes counts, and the time limit of a group."""
+        self._environment = around
         if self.options.group_seconds > around.seconds:
             self.options = msgspec.structs.replace(self.options, group_seconds=around.seconds)
 
     async def start(self) -> None:
-        """Say at once what is wrong with the key, and look at the endpoint meanwhile."""
-        if (fault := await asyncio.to_thread(self._faulty)) is not None:
-            self._take(fault)
-        self._tasks.spawn(self._look(), "look")
+        """Report a fault of the key at once, and begin to probe the endpoint."""
+        if (fault := await asyncio.to_thread(self._settings_fault)) is not None:
+            self._set_trouble(fault)
+        self._tasks.spawn(self._probe_until_ok(), "probe")
 
     async def close(self) -> None:
-        """Close connections and cache; calls under way are given up by those who wait for them."""
+        """Close connections and cache; the callers of calls in progress give them up."""
         await self._tasks.close()
-        tally = self._desk.tally(self.options.name, self._around.publish)
-        if self._told and tally.now.trouble == self._told:  # of its address, not of its successor's
-            tally.change(trouble="")
+        tally = self._desk.tally(self.options.name, self._environment.publish)
+        if self._published_trouble and tally.now.trouble == self._published_trouble:
+            tally.change(trouble="")  # it is about this part's address, not its successor's
         tally.flush()
         if self._wire is not None:
             await self._wire.close()
@@ -116,18 +116,18 @@ class Judge:
             await self._cache.close()
 
     def health(self) -> SourceHealth:
-        """Whether it can be asked; the version names rubric and model."""
-        return self._board.now
+        """Whether the judge can be used; the version covers rubric and model."""
+        return self._notifier.current
 
     def add_listener(self, listener: Listener) -> Callable[[], None]:
-        """Tell `listener` of every change; returns what takes it away."""
-        return self._board.add(listener)
+        """Call `listener` at every change; return a function that removes it."""
+        return self._notifier.add(listener)
 
     async def score(self, group: PartInput) -> list[PartValue]:
-        """The judge's value of each answer.
+        """Return the judge's value of each answer.
 
         Raises:
-            PartAbstained: the judge did not say, or not what was asked for.
+            PartAbstained: the judge gave no verdict, or not in the requested form.
         """
         tally = self._tally()
         try:
@@ -147,48 +147,46 @@ class Judge:
         except JudgeFault as fault:
             raise PartAbstained(f"the judge cannot be asked: {fault.text}") from None
         source = (wire.url, self._model)
-        sitting = Sitting(self.options, source, asker, self._tally, group.context)
+        sitting = GroupJudging(self.options, source, asker, self._tally, group.context)
         return await sitting.values()
 
     async def probe(self) -> JudgeProbe:
-        """Look whether the judge could be asked now: key, address, model.
+        """Check whether the judge can be used now: key, address, model.
 
-        It reads the list of models and, when that does not name the model, asks for one word.
+        Request the list of models and, if it does not contain the model, a one-word completion.
         """
-        if (fault := await asyncio.to_thread(self._faulty)) is not None:
+        if (fault := await asyncio.to_thread(self._settings_fault)) is not None:
             return fault
-        where = self._where()
+        where = self._endpoint()
         try:
-            wire = await self._reach()
+            wire = await self._connect()
             listed = await wire.models()
             model = self._model or (listed[0] if listed else "")
             if not model:
                 return JudgeProbe(False, "it lists no model", "Name one with `model`", where)
             if listed is None or model not in listed:
-                await wire.ask(model, _WORD, winner_schema(), "probe")
+                await wire.ask(model, _TEST_PROMPT, winner_schema(), "probe")
         except JudgeFault as failure:
-            said, todo = (
-                f"the judge at {where} fails: {failure.text}",
-                todo_of(failure, self.options),
-            )
-            return JudgeProbe(False, said, todo, where, self._model, again=failure.again)
+            summary = f"the judge at {where} fails: {failure.text}"
+            todo = todo_of(failure, self.options)
+            return JudgeProbe(False, summary, todo, where, self._model, again=failure.again)
         return JudgeProbe(True, f"{model} at {where}", "", where, model)
 
-    async def _look(self) -> None:
-        """Look at the endpoint until it is well, or has shown so by its work."""
+    async def _probe_until_ok(self) -> None:
+        """Probe the endpoint until it works, or a verdict has shown that it does."""
         while True:
-            found = await self.probe()
-            if found.ok:
-                self._model = self._model or found.model
-            self._take(None if found.ok else found)
-            if found.ok or await asyncio.to_thread(self._faulty) is not None:
+            result = await self.probe()
+            if result.ok:
+                self._model = self._model or result.model
+            self._set_trouble(None if result.ok else result)
+            if result.ok or await asyncio.to_thread(self._settings_fault) is not None:
                 return
-            await asyncio.sleep(LOOK_EVERY)
+            await asyncio.sleep(PROBE_EVERY)
             if self._trouble is None:
                 return
 
-    def _faulty(self) -> JudgeProbe | None:
-        """What is wrong before anything is asked."""
+    def _settings_fault(self) -> JudgeProbe | None:
+        """Return the fault of a setting that shows without any request."""
         if self.options.url == OWN:
             if self._desk.own is None:
                 return JudgeProbe(
@@ -200,18 +198,18 @@ class Judge:
             return None
         key = find_key(self.options.key_env, self.options.key_file)
         field = "key_env" if self.options.key_env is not None else "key_file"
-        where = self._where()
+        where = self._endpoint()
         return JudgeProbe(False, key.fault, key.todo, where, field=field) if key.fault else None
 
-    def _where(self) -> str:
+    def _endpoint(self) -> str:
         if self.options.url != OWN:
             return self.options.url
         return address(self._desk.own.url) if self._desk.own is not None else OWN
 
-    async def _reach(self) -> Wire:
+    async def _connect(self) -> Wire:
         async with self._reaching:
             if self._wire is None:
-                self._wire = await asyncio.to_thread(self._new_wire)  # it reads certificates
+                self._wire = await asyncio.to_thread(self._new_wire)  # blocks: reads certificates
             return self._wire
 
     def _new_wire(self) -> Wire:
@@ -221,50 +219,50 @@ class Judge:
             self._model = self._model or own.model
         else:
             key = find_key(self.options.key_env, self.options.key_file).value
-        return Wire(self.options, self._where(), key, self._sent)
+        return Wire(self.options, self._endpoint(), key, self._count_call)
 
-    async def _open(self) -> tuple[Asker, Wire]:
-        """What asks, made when it is first needed.
+    async def _open(self) -> tuple[QuestionRunner, Wire]:
+        """Return the objects that put questions, created on first use.
 
         Raises:
-            JudgeFault: the model is not known, and the endpoint does not list any.
-            PartAbstained: the key is no good.
+            JudgeFault: no model is set, and the endpoint lists none.
+            PartAbstained: the key is unusable.
         """
         async with self._opening:
             if self._asker is not None and self._wire is not None:
                 return self._asker, self._wire
-            if (fault := await asyncio.to_thread(self._faulty)) is not None:
-                raise PartAbstained(f"{fault.said}. {fault.todo}")
-            wire = await self._reach()
+            if (fault := await asyncio.to_thread(self._settings_fault)) is not None:
+                raise PartAbstained(f"{fault.summary}. {fault.todo}")
+            wire = await self._connect()
             if not self._model:
                 listed = await wire.models()
                 if not listed:
                     raise JudgeFault("it lists no model: name one with `model`", again=False)
                 self._model = listed[0]
                 self._refresh()
-            if self.options.cache and self._around.home is not None:
-                self._cache = Cache(self._around.home / CACHE)
-            self._asker = Asker(
+            if self.options.cache and self._environment.home is not None:
+                self._cache = Cache(self._environment.home / CACHE)
+            self._asker = QuestionRunner(
                 self.options,
                 wire,
                 self._model,
                 self._breaker,
                 self._cache,
                 self._tally,
-                self._worked,
+                self._on_success,
             )
             return self._asker, wire
 
-    def _worked(self) -> None:
+    def _on_success(self) -> None:
         if self._trouble is not None or not self._proven:
-            self._take(None)
+            self._set_trouble(None)
 
-    def _sent(self) -> None:
+    def _count_call(self) -> None:
         self._tally().add(calls=1)
 
     def _tally(self) -> SpendCounter:
         options = self.options
-        tally = self._desk.tally(options.name, self._around.publish)
+        tally = self._desk.tally(options.name, self._environment.publish)
         if tally.now.model != self._model or tally.now.mode != options.mode:
             tally.change(
                 model=self._model,
@@ -274,64 +272,61 @@ class Judge:
             )
         return tally
 
-    def _take(self, trouble: JudgeProbe | None) -> None:
+    def _set_trouble(self, trouble: JudgeProbe | None) -> None:
         self._trouble = trouble
-        shown = trouble is None and not self._proven
-        self._proven = self._proven or shown
+        newly_proven = trouble is None and not self._proven
+        self._proven = self._proven or newly_proven
         self._refresh()
-        if shown:
-            self._board.tell()
+        if newly_proven:
+            self._notifier.notify()
 
     def _refresh(self) -> None:
-        """Work out health and version anew, and tell who wants to know."""
-        said, todo = self._breaker.trouble, "What is not in its cache has no reward meanwhile"
-        passing = bool(said)
-        if not said and self._trouble is not None:
-            said, todo = self._trouble.said, self._trouble.todo
+        """Compute health and version again, and publish changes."""
+        trouble, todo = self._breaker.trouble, "What is not in its cache has no reward meanwhile"
+        passing = bool(trouble)
+        if not trouble and self._trouble is not None:
+            trouble, todo = self._trouble.summary, self._trouble.todo
             passing = self._trouble.again
         tally = self._tally()
         if spent := overspent(self.options, tally):
-            said, todo, passing = (
-                spent,
-                "Raise spend_limit, or restart the proxy, which counts from 0",
-                True,
-            )
-        self._told = said
-        if tally.now.trouble != said:
-            tally.change(trouble=said)
-        if not said:
-            self._board.post(SourceHealth(True, None, self._version()))
+            trouble, passing = spent, True
+            todo = "Raise spend_limit, or restart the proxy, which counts from 0"
+        self._published_trouble = trouble
+        if tally.now.trouble != trouble:
+            tally.change(trouble=trouble)
+        if not trouble:
+            self._notifier.update(SourceHealth(True, None, self._version()))
             return
-        error = Abstention(self.options.name, f"{said}. {todo}" if todo else said)
+        error = Abstention(self.options.name, f"{trouble}. {todo}" if todo else trouble)
         version = self._version() if passing else ""
         level = "warning" if passing and not self._proven else "error"
         health = SourceHealth(False, error, version, level)
-        if health != self._board.now:
-            log.warning("judge %s: %s", self.options.name, said)
-        self._board.post(health)
+        if health != self._notifier.current:
+            log.warning("judge %s: %s", self.options.name, trouble)
+        self._notifier.update(health)
 
     def _version(self) -> str:
-        """Hash of what determines its verdicts besides settings and code."""
-        what = f"{self.options.url}\n{self._model}\n{self.options.rubric_text}\n{_code()}"
+        """Return the hash of what determines its verdicts besides settings and code."""
+        what = f"{self.options.url}\n{self._model}\n{self.options.rubric_text}\n{_code_hash()}"
         return hashlib.sha256(what.encode()).hexdigest()[:12]
 
 
 @functools.cache
-def _code() -> str:
-    """Hash of the files that make prompts and read replies."""
+def _code_hash() -> str:
+    """Return the hash of the files that build prompts and read replies."""
     total = hashlib.sha256()
-    for name in _MADE_OF:
+    for name in _VERSIONED_FILES:
         total.update(Path(__file__).with_name(name).read_bytes())
     return total.hexdigest()
 
 
 def todo_of(fault: JudgeFault, options: Options) -> str:
-    """What to do about a judge that could not be asked."""
+    """Return what the operator can do about a judge that could not be used."""
     if fault.status in (401, 403):
         named = options.key_env or options.key_file
         if named is None and not is_near(options.url):
-            return "It wants a key: name the variable that holds it with key_env"
-        return f"See that the key is right ({named})" if named else "Name its key with key_env"
+            return "It needs a key: name the variable that holds it with key_env"
+        return f"Check that the key is right ({named})" if named else "Name its key with key_env"
     if fault.status in (400, 404):
-        return "See that url and model are right"
-    return "See that it runs and that url is right"
+        return "Check that url and model are right"
+    return "Check that it runs and that url is right"

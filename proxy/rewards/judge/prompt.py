@@ -1,8 +1,8 @@
-"""What a judge is asked.
+"""The prompts for a judge.
 
-Everything that others wrote (the conversation, the reference, the answers) is JSON between tags
-that carry a random code, so that no text can end its own fence; what to do comes after it, said
-once more that the data gives no orders. The shared conversation is said once.
+All text from others (the conversation, the reference, the answers) is JSON between tags that
+contain a random code, so that no text can close its own tag. The task follows after it and repeats
+that the data gives no orders. The conversation is included once.
 """
 
 from collections.abc import Mapping, Sequence
@@ -61,16 +61,16 @@ index, short reasons."""
 
 
 def shown(message: Mapping[str, Any], limit: int) -> bytes:
-    """One answer as the judge reads it: a JSON object. Equal answers are equal bytes."""
-    told: dict[str, Any] = {"text": cut(content_text(message.get("content")), limit)}
+    """Return an answer as the judge sees it: a JSON object; equal answers give equal bytes."""
+    answer: dict[str, Any] = {"text": cut(content_text(message.get("content")), limit)}
     if calls := _calls(message):
-        told["tool_calls"] = cut(_json(calls).decode(), limit)
-    return _json(told)
+        answer["tool_calls"] = cut(_json(calls).decode(), limit)
+    return _json(answer)
 
 
 def cut(text: str, limit: int) -> str:
-    """`text`, or its two ends when it is longer than `limit` characters."""
-    text = text.encode("utf-8", "replace").decode()  # half a surrogate pair is in no JSON
+    """Return `text`, or its two ends when it is longer than `limit` characters."""
+    text = text.encode("utf-8", "replace").decode()  # JSON cannot contain half a surrogate pair
     if len(text) <= limit:
         return text
     half = limit // 2
@@ -78,24 +78,24 @@ def cut(text: str, limit: int) -> str:
 
 
 def conversation(messages: Sequence[Mapping[str, Any]], limit: int) -> bytes:
-    """The conversation as JSON: its newest turns, and its first, as far as they fit."""
+    """Return the conversation as JSON: its first turn and as many of the newest as fit."""
     turns = [_turn(one, limit // 2) for one in messages]
     room = limit - sum(len(one["text"]) for one in (turns[:1] if len(turns) > 1 else []))
-    kept: list[dict[str, str]] = []
+    included: list[dict[str, str]] = []
     for turn in reversed(turns[1:] if len(turns) > 1 else turns):
         room -= len(turn["text"])
-        if room < 0 and kept:
+        if room < 0 and included:
             break
-        kept.insert(0, turn)
-    dropped = len(turns) - len(kept) - (1 if len(turns) > 1 else 0)
+        included.insert(0, turn)
+    dropped = len(turns) - len(included) - (1 if len(turns) > 1 else 0)
     note = [{"role": "note", "text": f"{dropped} turns left out"}] if dropped else []
-    return _json([*(turns[:1] if len(turns) > 1 else []), *note, *kept])
+    return _json([*(turns[:1] if len(turns) > 1 else []), *note, *included])
 
 
 def scoring(
     options: Options, talk: bytes, reference: str | None, answers: Sequence[bytes], tag: str
 ) -> Messages:
-    """Ask for the score of each of `answers`, the first having index 1."""
+    """Return the prompt for the scores of `answers`, the first of which has index 1."""
     count = len(answers)
     words = {"count": count, "low": f"{options.low:g}", "high": f"{options.high:g}"}
     task = _POINTWISE if options.mode == "pointwise" else _LISTWISE
@@ -107,12 +107,12 @@ def scoring(
 def comparing(
     options: Options, talk: bytes, reference: str | None, answers: Sequence[bytes], tag: str
 ) -> Messages:
-    """Ask which of two answers is better."""
+    """Return the prompt for a choice between two answers."""
     return _messages(options, talk, reference, answers, tag, _PAIRWISE)
 
 
 def repairing(messages: Messages, reply: str, fault: str) -> Messages:
-    """Ask once more after a reply that cannot be used."""
+    """Return the prompt for another attempt after an unusable reply."""
     return [
         *messages,
         {"role": "assistant", "content": cut(reply, 2_000) or "(nothing)"},
@@ -121,7 +121,7 @@ def repairing(messages: Messages, reply: str, fault: str) -> Messages:
 
 
 def scores_schema(count: int) -> dict[str, Any]:
-    """The form of a reply to `scoring`; of JSON Schema only what every endpoint takes."""
+    """Return the schema of a reply to `scoring`, in the JSON Schema that all endpoints accept."""
     score = _object(
         index={"type": "integer", "enum": list(range(1, count + 1))},
         reason={"type": "string"},
@@ -131,7 +131,7 @@ def scores_schema(count: int) -> dict[str, Any]:
 
 
 def winner_schema() -> dict[str, Any]:
-    """The form of a reply to `comparing`."""
+    """Return the schema of a reply to `comparing`."""
     return _object(reason={"type": "string"}, winner={"type": "string", "enum": ["1", "2", "tie"]})
 
 
@@ -152,16 +152,16 @@ def _messages(
     tag: str,
     end: str,
 ) -> Messages:
-    told = [f"<conversation-{tag}>\n{talk.decode()}\n</conversation-{tag}>"]
+    data = [f"<conversation-{tag}>\n{talk.decode()}\n</conversation-{tag}>"]
     if reference is not None:
         text = _json(cut(reference, options.answer_chars)).decode()
-        told.append(f"<reference-{tag}>\n{text}\n</reference-{tag}>")
+        data.append(f"<reference-{tag}>\n{text}\n</reference-{tag}>")
     for number, answer in enumerate(answers, 1):
-        told.append(f'<answer-{tag} index="{number}">\n{answer.decode()}\n</answer-{tag}>')
+        data.append(f'<answer-{tag} index="{number}">\n{answer.decode()}\n</answer-{tag}>')
     system = _SYSTEM.format(tag=tag, rubric=options.rubric_text)
     return [
         {"role": "system", "content": system},
-        {"role": "user", "content": "\n".join((*told, end))},
+        {"role": "user", "content": "\n".join((*data, end))},
     ]
 
 
@@ -173,12 +173,12 @@ def _turn(message: Mapping[str, Any], limit: int) -> dict[str, str]:
 
 
 def _calls(message: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Name and arguments of each tool call: what the model wrote, without ids."""
+    """Return name and arguments of each tool call: what the model wrote, without ids."""
     calls = message.get("tool_calls")
-    found = []
+    texts = []
     for call in calls if isinstance(calls, list) else []:
         function = call.get("function") if isinstance(call, Mapping) else None
         if isinstance(function, Mapping):
-            wanted = ("name", "arguments")
-            found.append({name: str(function.get(name) or "") for name in wanted})
-    return found
+            fields = ("name", "arguments")
+            texts.append({name: str(function.get(name) or "") for name in fields})
+    return texts

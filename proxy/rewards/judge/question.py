@@ -1,4 +1,4 @@
-"""One question to a judge: from the cache, or by calls within a group's budget, with one repair."""
+"""A question to a judge: answered from the cache or by calls within a budget, with one repair."""
 
 import asyncio
 import contextlib
@@ -20,13 +20,13 @@ from proxy.rewards.judge.settings import Options
 from proxy.rewards.part import PartAbstained
 
 BACKOFF = 0.5
-"""Seconds before the first repetition; each further one waits twice as long."""
+"""Seconds before the first retry; the wait doubles with each further one."""
 
 T = TypeVar("T")
 
 
-class Budget:
-    """What one group may still use up; `last` is the newest thing that went wrong."""
+class GroupBudget:
+    """What is left of one group's time and retries; `last` is its most recent fault."""
 
     def __init__(self, options: Options) -> None:
         self.until = time.monotonic() + options.group_seconds
@@ -35,35 +35,35 @@ class Budget:
 
     @property
     def left(self) -> float:
-        """Seconds."""
+        """Seconds left."""
         return self.until - time.monotonic()
 
 
 class Question(msgspec.Struct, Generic[T], frozen=True):
-    """What is asked, and how its reply is read."""
+    """A prompt, and how its reply is read."""
 
     key: bytes
-    """Of everything that determines the reply."""
+    """Hash of everything that determines the reply."""
     messages: Messages
     schema: dict[str, Any]
     name: str
-    """What the form of the reply is called."""
+    """Name of the reply's schema."""
     read: Callable[[str], T]
-    """Raises `BadReply`."""
-    kept: type[T]
-    """Type of what `read` gives, for the cache."""
+    """Turns the reply into a result; raises `BadReply`."""
+    result: type[T]
+    """Type that `read` returns, to decode it from the cache."""
 
 
-class Asker:
-    """Asks the questions of one judge.
+class QuestionRunner:
+    """Puts the questions of one judge.
 
     Args:
-        options: Of the judge.
-        wire: Its endpoint.
+        options: Settings of the judge.
+        wire: Connection to its endpoint.
         model: Name of the model.
         breaker: Shared by all questions.
-        cache: None for none.
-        tally: Counts it all.
+        cache: Stored verdicts; None for no cache.
+        tally: Returns the judge's counts.
         worked: Called when the endpoint has given a verdict.
     """
 
@@ -86,35 +86,35 @@ class Asker:
         self._worked = worked
         self._slots = asyncio.Semaphore(options.concurrency)
 
-    async def ask(self, question: Question[T], budget: Budget) -> T:
-        """What the judge says.
+    async def ask(self, question: Question[T], budget: GroupBudget) -> T:
+        """Return the judge's result for a question.
 
         Raises:
-            PartAbstained: it says nothing of use.
+            PartAbstained: the judge gave no usable reply.
         """
-        found = await self._known(question)
-        if found is not None:
+        cached = await self._cached(question)
+        if cached is not None:
             self._tally().add(hits=1)
-            return found
-        async with self._turn() as probe:
-            said = await self._answer(question, budget, probe)
+            return cached
+        async with self._admitted() as probe:
+            result = await self._answer(question, budget, probe)
             self._breaker.worked()
             self._worked()
         if self._cache is not None:
-            await self._cache.put(question.key, msgspec.json.encode(said))
-        return said
+            await self._cache.put(question.key, msgspec.json.encode(result))
+        return result
 
-    async def _known(self, question: Question[T]) -> T | None:
+    async def _cached(self, question: Question[T]) -> T | None:
         data = None if self._cache is None else await self._cache.get(question.key)
         if data is None:
             return None
         try:
-            return msgspec.json.decode(data, type=question.kept)
+            return msgspec.json.decode(data, type=question.result)
         except msgspec.MsgspecError:
-            return None  # of another version of the program
+            return None  # stored by another version of the program
 
     @contextlib.asynccontextmanager
-    async def _turn(self) -> AsyncIterator[bool]:
+    async def _admitted(self) -> AsyncIterator[bool]:
         try:
             probe = await self._breaker.admit()
         except BreakerOpen as error:
@@ -125,8 +125,8 @@ class Asker:
             if probe:
                 self._breaker.release()
 
-    async def _answer(self, question: Question[T], budget: Budget, probe: bool) -> T:
-        """Ask, and once more when the reply cannot be used."""
+    async def _answer(self, question: Question[T], budget: GroupBudget, probe: bool) -> T:
+        """Put the question, and once more when the reply is unusable."""
         reply = await self._call(question, question.messages, budget, probe)
         try:
             return question.read(reply.text)
@@ -144,13 +144,13 @@ class Asker:
             raise PartAbstained(cause) from None
 
     async def _call(
-        self, question: Question[T], messages: Messages, budget: Budget, probe: bool
+        self, question: Question[T], messages: Messages, budget: GroupBudget, probe: bool
     ) -> Reply:
-        """One reply; what may work later is tried again while the budget lasts."""
+        """Return a reply; retry faults that may pass while the budget lasts."""
         tries = 0
         while True:
-            if said := overspent(self._options, self._tally()):
-                raise PartAbstained(said)
+            if reason := overspent(self._options, self._tally()):
+                raise PartAbstained(reason)
             try:
                 if not probe:
                     self._breaker.check()
@@ -158,7 +158,7 @@ class Asker:
             except BreakerOpen as error:
                 raise PartAbstained(str(error)) from None
             except JudgeFault as fault:
-                if fault.status not in THE_REQUESTS:  # else another group may fare better
+                if fault.status not in THE_REQUESTS:  # those are faults of this request alone
                     self._breaker.failed(fault.text, probe)
                 budget.last = fault.text
                 wait = self._wait(fault, tries, budget)
@@ -167,23 +167,23 @@ class Asker:
             self._tally().add(retries=1)
             await asyncio.sleep(wait)
 
-    def _wait(self, fault: JudgeFault, tries: int, budget: Budget) -> float:
-        """Seconds to wait before the call is repeated.
+    def _wait(self, fault: JudgeFault, tries: int, budget: GroupBudget) -> float:
+        """Return the seconds to wait before the call is repeated.
 
         Raises:
-            PartAbstained: it is not repeated.
+            PartAbstained: the call is not repeated.
         """
-        said = f"the judge failed: {fault.text}"
+        cause = f"the judge failed: {fault.text}"
         if not fault.again:
-            raise PartAbstained(said)
+            raise PartAbstained(cause)
         if budget.retries < 1:
             used = f", and the {self._options.retries} retries of the group are used up"
-            raise PartAbstained(said + (used if self._options.retries else ""))
+            raise PartAbstained(cause + (used if self._options.retries else ""))
         wait = BACKOFF * 2.0**tries * random.uniform(0.75, 1.25)
         if fault.wait is not None:
             wait = max(wait, fault.wait)
         if wait >= budget.left:
-            raise PartAbstained(f"{said}; there is no time to ask again in {wait:.1f} s")
+            raise PartAbstained(f"{cause}; there is no time to ask again in {wait:.1f} s")
         return wait
 
     async def _send(self, question: Question[T], messages: Messages) -> Reply:
@@ -199,7 +199,7 @@ class Asker:
 
 
 def overspent(options: Options, tally: SpendCounter) -> str:
-    """Why no more may be spent; empty while it may."""
+    """Return why no more may be spent; empty while it may."""
     limit, cost = options.spend_limit, tally.now.cost
     if limit is None or cost < limit:
         return ""

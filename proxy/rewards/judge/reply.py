@@ -1,4 +1,4 @@
-"""Strict reading of what a judge says: all of it, or a fault that can be told back to it."""
+"""Strict parser of a judge's replies: a complete result, or a fault that can be sent back to it."""
 
 import re
 from typing import TypeVar
@@ -8,7 +8,7 @@ import msgspec
 from ajet_swarm.common.text import one_line, redact
 
 REPLY_LIMIT = 64 << 10
-"""Characters of a reply that are read."""
+"""Maximum length of a reply in characters."""
 REASON_LIMIT = 300
 
 T = TypeVar("T")
@@ -18,22 +18,22 @@ _THOUGHT = re.compile(r"\A\s*<think>.*?</think>", re.DOTALL)
 
 
 class BadReply(Exception):
-    """A reply cannot be used; the text says why, in words that also help the judge."""
+    """A reply is unusable; the text gives the reason, in words that also help the judge."""
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """What the judge says of one answer."""
+    """The judge's score for one answer."""
 
     score: float
-    """On the scale of the settings."""
+    """On the scale of the judge's settings."""
     reason: str
 
 
 class Choice(msgspec.Struct, frozen=True):
-    """Which of two answers is better."""
+    """The judge's choice between two answers."""
 
     winner: int
-    """0 the first, 1 the second, -1 neither."""
+    """0 for the first, 1 for the second, -1 for neither."""
     reason: str
 
 
@@ -53,43 +53,43 @@ class _Winner(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def scores(reply: str, count: int, low: float, high: float) -> list[Verdict]:
-    """A verdict for each of `count` answers, in the order of their indexes.
+    """Return a verdict for each of `count` answers, in the order of their indexes.
 
     Raises:
-        BadReply: an index is missing, double or strange, a score is no number or out of range, or
-            it is not the object that was asked for.
+        BadReply: an index is missing, repeated or unknown, a score is not a number or out of range,
+            or the reply is not the requested object.
     """
-    found: dict[int, Verdict] = {}
+    verdicts: dict[int, Verdict] = {}
     for one in _read(reply, _Scores).scores:
         if not 1 <= one.index <= count:
             raise BadReply(f"there is no answer with index {one.index}, only 1 to {count}")
-        if one.index in found:
+        if one.index in verdicts:
             raise BadReply(f"index {one.index} came twice")
         if not low <= one.score <= high:
             raise BadReply(f"the score {one.score:g} is not between {low:g} and {high:g}")
-        found[one.index] = Verdict(one.score, _reason(one.reason))
-    if missing := [str(index) for index in range(1, count + 1) if index not in found]:
+        verdicts[one.index] = Verdict(one.score, _reason(one.reason))
+    if missing := [str(index) for index in range(1, count + 1) if index not in verdicts]:
         raise BadReply(
-            f"{len(found)} scores for {count} answers, none for index {', '.join(missing)}"
+            f"{len(verdicts)} scores for {count} answers, none for index {', '.join(missing)}"
         )
-    return [found[index] for index in range(1, count + 1)]
+    return [verdicts[index] for index in range(1, count + 1)]
 
 
 def winner(reply: str) -> Choice:
-    """Which of two answers is better.
+    """Return which of two answers is better.
 
     Raises:
-        BadReply: it does not say.
+        BadReply: the reply does not name a winner.
     """
-    found = _read(reply, _Winner)
-    number = {"1": 0, "2": 1, "tie": -1}.get(found.winner)
+    choice = _read(reply, _Winner)
+    number = {"1": 0, "2": 1, "tie": -1}.get(choice.winner)
     if number is None:
-        raise BadReply(f'the winner is {one_line(found.winner, 40)!r}, not "1", "2" or "tie"')
-    return Choice(number, _reason(found.reason))
+        raise BadReply(f'the winner is {one_line(choice.winner, 40)!r}, not "1", "2" or "tie"')
+    return Choice(number, _reason(choice.reason))
 
 
 def _read(reply: str, kind: type[T]) -> T:
-    """The one object of a reply, which may stand in one code fence or behind its thoughts."""
+    """Return the one object of a reply, which may be in a code fence or follow the reasoning."""
     if len(reply) > REPLY_LIMIT:
         raise BadReply(f"it has {len(reply)} characters")
     text = _THOUGHT.sub("", reply, count=1).strip()

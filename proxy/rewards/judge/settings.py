@@ -1,4 +1,4 @@
-"""The settings of a judge, checked when its part is made."""
+"""The settings of a judge, its rubric and its key; they are checked when the part is built."""
 
 import ipaddress
 import os
@@ -17,16 +17,16 @@ from proxy.rewards.part import Setting, SettingError
 Mode = Literal["pointwise", "listwise", "pairwise"]
 MODES: tuple[Mode, ...] = ("pointwise", "listwise", "pairwise")
 OWN = "own"
-"""As `url`: the server that the policy's own answers come from."""
+"""Value of `url` for the server that the policy's own answers come from."""
 RUBRIC_LIMIT = 64 << 10
-"""Bytes of a rubric file."""
+"""Maximum size of a rubric file in bytes."""
 
 RUBRIC = """\
 Give a high score to an answer that does what the last user message asks for: it is correct,
 relevant, complete, and no longer than it needs to be. Give a low score to an answer that is wrong,
 beside the point, empty, cut off, repeats itself, or makes up facts.
 """
-"""What is judged by when no rubric file is named."""
+"""The rubric when no rubric file is named."""
 
 SETTINGS: Mapping[str, Setting] = {
     "url": Setting(
@@ -75,11 +75,11 @@ _RESERVED = frozenset({"model", "messages", "stream", "n", "response_format"})
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings of one judge, as they are used; see `SETTINGS`."""
+    """The checked settings of one judge; see `SETTINGS`."""
 
     name: str
     url: str
-    """Base URL without a slash at its end, or `own`."""
+    """Base URL without a trailing slash, or `own`."""
     model: str | None
     key_env: str | None
     key_file: Path | None
@@ -107,19 +107,19 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def priced(self) -> bool:
-        """Whether what a call costs is known."""
+        """Whether the cost of a call is known."""
         return self.price_in is not None or self.price_out is not None
 
 
 def options(name: str, given: Mapping[str, Any]) -> Options:
-    """The options of the part `name`.
+    """Return the options of the part `name`.
 
     Args:
-        name: What the part is called.
+        name: Name of the part.
         given: All of `SETTINGS`, each of its type.
 
     Raises:
-        SettingError: what is given cannot work, or the rubric cannot be read.
+        SettingError: the settings contradict each other, or the rubric cannot be read.
     """
     if not given["low"] < given["high"]:
         raise SettingError("high", "`high` must be above `low`")
@@ -136,10 +136,10 @@ def options(name: str, given: Mapping[str, Any]) -> Options:
 
 
 def address(url: str) -> str:
-    """The base URL of an API.
+    """Return the base URL of an API.
 
     Raises:
-        SettingError: it is none, or carries a password.
+        SettingError: the text is not a URL, or contains a password.
     """
     if url == OWN:
         return url
@@ -157,7 +157,7 @@ def address(url: str) -> str:
 
 
 def is_near(url: str) -> bool:
-    """Whether a URL is on this machine or its own network, where no key may be needed."""
+    """Return whether a URL is on this machine or a private network, where a key may be optional."""
     host = urlsplit(url).hostname or ""
     try:
         return is_loopback(host) or ipaddress.ip_address(host).is_private
@@ -166,7 +166,7 @@ def is_near(url: str) -> bool:
 
 
 def _check_variable(name: str | None) -> None:
-    """A key in the place of a variable's name is refused, and not repeated."""
+    """Refuse a key in the place of a variable's name, without repeating it."""
     if name is None:
         return
     plain = name.isascii() and name.replace("_", "a").isalnum() and not name[0].isdigit()
@@ -206,24 +206,24 @@ def _rubric(file: Path) -> str:
 
 
 class ApiKey(msgspec.Struct, frozen=True):
-    """A key, or why there is none."""
+    """An API key, or the reason why there is none."""
 
     value: str = ""
-    """Empty: none is sent."""
+    """Empty: no key is sent."""
     fault: str = ""
-    """Why nothing can be asked; never holds the key."""
+    """Why the key is unusable; never contains the key."""
     todo: str = ""
 
 
 def find_key(
     env: str | None, file: Path | None, environ: Mapping[str, str] | None = None
 ) -> ApiKey:
-    """The key that the settings name.
+    """Return the key that the settings name.
 
     Args:
-        env: Name of a variable.
-        file: File that holds it.
-        environ: Variables; those of the process when left out.
+        env: Name of an environment variable.
+        file: File that contains the key.
+        environ: Environment variables; None for those of the process.
     """
     if env is not None:
         found = (os.environ if environ is None else environ).get(env, "").strip()

@@ -1,4 +1,4 @@
-"""A model made ready to score: its parts, which version they are, and how a group goes through."""
+"""A model with its parts built: it scores groups and has a version for all that it consists of."""
 
 import asyncio
 import functools
@@ -37,7 +37,7 @@ from proxy.rewards.text import content_stems, read
 log = logging.getLogger(__name__)
 
 SLACK = 1.0
-"""Seconds a slow part gets beyond the limit that it may keep itself."""
+"""Seconds that a slow part gets beyond the time limit, which it enforces itself."""
 
 _CODE = (
     "text.py",
@@ -48,19 +48,19 @@ _CODE = (
     "parts/patterns.py",
     "parts/schema.py",
 )
-"""Files of `proxy/rewards` that decide about every reward."""
+"""Files of `proxy/rewards` that affect every reward; their content is part of the version."""
 
 Stamp = tuple[tuple[str, int, int], ...]
-"""Path, modification time (ns) and size of files; -1 for one that is missing."""
+"""Path, modification time (ns) and size of each file; -1 for a missing file."""
 
 
 def stamp(files: Sequence[Path]) -> Stamp:
-    """A cheap fingerprint of files."""
+    """Return a cheap fingerprint of files."""
     found = []
     for file in files:
         try:
-            facts = file.stat()
-            found.append((str(file), facts.st_mtime_ns, facts.st_size))
+            status = file.stat()
+            found.append((str(file), status.st_mtime_ns, status.st_size))
         except OSError:
             found.append((str(file), -1, -1))
     return tuple(found)
@@ -68,174 +68,179 @@ def stamp(files: Sequence[Path]) -> Stamp:
 
 @dataclass(eq=False)
 class LivePart:
-    """One part that was made; it outlives the models that only weigh it otherwise."""
+    """A part that was built; later models whose part is identical reuse it."""
 
     part: AnyPart
     identity: str
-    """Equal for two parts of the same kind, name, settings and files."""
+    """Equal for two parts of the same kind, name, settings and file contents."""
     files: tuple[Path, ...]
     slow: bool
     busy: int = 0
-    """Groups that it scores now."""
+    """Number of groups that it is scoring."""
     idle: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set whenever the last of them is done."""
+    """Set whenever `busy` falls to 0."""
 
 
 @dataclass(frozen=True, slots=True)
 class WeightedPart:
-    """A part in its place in a model."""
+    """A part together with its entry in the model."""
 
     spec: PartSpec
-    running: LivePart
+    live: LivePart
 
 
 class Assembly:
-    """One model, ready to score."""
+    """A model whose parts are built."""
 
     def __init__(
         self,
         model: Model,
         folder: Path,
-        around: PartEnvironment,
-        kept: Sequence[LivePart] = (),
+        environment: PartEnvironment,
+        reusable: Sequence[LivePart] = (),
     ) -> None:
-        """Args:
-            model: What to make.
-            folder: Where relative paths start.
-            around: What parts may want to know.
-            kept: Parts that run already: those that would be the same are used.
+        """Build the parts of a model.
+
+        Args:
+            model: The model.
+            folder: Folder that relative paths start from.
+            environment: What the parts may use besides their settings.
+            reusable: Live parts; an identical one is reused instead of building another.
 
         Raises:
-            ModelFault: settings of parts are wrong; names line and field of each.
+            ModelFault: settings of parts are invalid; reports line and field of each.
         """
         self.model = model
-        self._seconds = around.seconds
-        self.slots: list[WeightedPart] = []
+        self._seconds = environment.seconds
+        self.weighted_parts: list[WeightedPart] = []
         faults: list[ModelFault] = []
         for spec in model.active:
             try:
-                self.slots.append(WeightedPart(spec, _running(spec, model, folder, around, kept)))
+                live = _live_part(spec, model, folder, environment, reusable)
+                self.weighted_parts.append(WeightedPart(spec, live))
             except ModelFault as fault:
                 faults.append(fault)
         if faults:
             raise joined(faults)
-        self.running = [slot.running for slot in self.slots]
-        self.files = tuple(dict.fromkeys(file for one in self.running for file in one.files))
-        self._now: list[tuple[str, GroupPart]] = []
-        self._later: list[tuple[str, SlowPart, LivePart]] = []
-        for slot in self.slots:
-            name, part = slot.spec.name, slot.running.part
-            if slot.running.slow:
-                self._later.append((name, cast(SlowPart, part), slot.running))
+        self.live_parts = [weighted.live for weighted in self.weighted_parts]
+        self.files = tuple(dict.fromkeys(file for one in self.live_parts for file in one.files))
+        self._immediate: list[tuple[str, GroupPart]] = []
+        self._slow: list[tuple[str, SlowPart, LivePart]] = []
+        for weighted in self.weighted_parts:
+            name, part = weighted.spec.name, weighted.live.part
+            if weighted.live.slow:
+                self._slow.append((name, cast(SlowPart, part), weighted.live))
             else:
-                self._now.append((name, cast(GroupPart, part)))
-        self.waits = bool(self._later)
-        """Some parts are slow."""
-        self.told = any(isinstance(part, ObservesRequests) for _, part, _ in self._later)
-        """Some want to know of new requests."""
+                self._immediate.append((name, cast(GroupPart, part)))
+        self.has_slow_parts = bool(self._slow)
+        slow_parts = [part for _, part, _ in self._slow]
+        self.observes_requests = any(isinstance(part, ObservesRequests) for part in slow_parts)
+        """Whether a part must be notified of new requests."""
         self._names = [spec.name for spec in model.active]
         self._weigher = Weigher(model.active)
-        self.looks_back = any(getattr(one.part, "looks_back", False) for one in self.running)
-        self._base = _base(model, self.slots)
+        self.looks_back = any(getattr(one.part, "looks_back", False) for one in self.live_parts)
+        self._base = _base_hash(model, self.weighted_parts)
         self._versions: dict[tuple[str, ...], str] = {}
 
     @property
     def slow(self) -> list[tuple[str, SlowPart]]:
-        """Name and part of those that wait for something."""
-        return [(name, part) for name, part, _ in self._later]
+        """Name and part of each part that waits."""
+        return [(name, part) for name, part, _ in self._slow]
 
     @property
     def version(self) -> str:
-        """Hash of what makes the rewards; empty while a slow part has nothing that serves."""
-        return self._version(tuple(part.health().version for _, part, _ in self._later))
+        """Hash of everything that determines the rewards; empty while a slow part cannot score."""
+        return self._version(tuple(part.health().version for _, part, _ in self._slow))
 
     @property
-    def spare(self) -> float:
-        """Seconds beyond the limit that a group may need; see `SlowPart`."""
+    def extra_seconds(self) -> float:
+        """Seconds beyond the time limit that a group may need; see `SlowPart`."""
         return max((extra_seconds_of(part) for _, part in self.slow), default=0.0)
 
     def can_replace(self, old: "Assembly") -> bool:
-        """Whether all its slow parts can score, and those that are new have shown it."""
+        """Return whether all slow parts can score and those not in `old` have proven it."""
         known = {id(part) for _, part in old.slow}
-        shown = (id(part) in known or getattr(part, "proven", True) for _, part in self.slow)
-        return bool(self.version) and all(shown)
+        proven = (id(part) in known or getattr(part, "proven", True) for _, part in self.slow)
+        return bool(self.version) and all(proven)
 
     def _version(self, versions: tuple[str, ...]) -> str:
-        """That of the model with these of its slow parts."""
+        """Return the version of the model with these versions of its slow parts."""
         if not all(versions):
             return ""
-        found = self._versions.get(versions)
-        if found is None:
+        version = self._versions.get(versions)
+        if version is None:
             text = "\n".join((self._base, *versions))
-            found = hashlib.sha256(text.encode()).hexdigest()[:12]
-            self._versions = {versions: found}
-        return found
+            version = hashlib.sha256(text.encode()).hexdigest()[:12]
+            self._versions = {versions: version}
+        return version
 
-    def look(self, context: GroupContext, recent: Sequence[frozenset[int]] = ()) -> PartInput:
-        """What the parts look at."""
+    def part_input(self, context: GroupContext, recent: Sequence[frozenset[int]] = ()) -> PartInput:
+        """Return the input of the parts for a group."""
         readings = [read(answer) for answer in context.answers]
         return PartInput(context, readings, content_stems(context.query), recent)
 
-    async def score(self, looked: PartInput) -> tuple[tuple[Score, ...] | Abstention, str]:
-        """The scores of a group and the version that made them.
+    async def score(self, group: PartInput) -> tuple[tuple[Score, ...] | Abstention, str]:
+        """Return the scores of a group, or an abstention, and the version that made them.
 
-        What answers at once comes first, then the others together.
+        The parts that do not wait score first, then the slow ones concurrently.
         """
-        if not self._later:
-            return self.score_now(looked), self.version
-        columns = self._at_once(looked)
+        if not self._slow:
+            return self.score_now(group), self.version
+        columns = self._score_immediate(group)
         if isinstance(columns, Abstention):
             return columns, self.version
-        if len(self._later) == 1:
-            answers = [await self._ask(*self._later[0], looked)]
+        if len(self._slow) == 1:
+            answers = [await self._score_versioned(*self._slow[0], group)]
         else:
-            async with asyncio.TaskGroup() as together:
-                asked = [together.create_task(self._ask(*one, looked)) for one in self._later]
-            answers = [task.result() for task in asked]
+            async with asyncio.TaskGroup() as scoring:
+                tasks = [
+                    scoring.create_task(self._score_versioned(*one, group)) for one in self._slow
+                ]
+            answers = [task.result() for task in tasks]
         version = self._version(tuple(made_by for _, made_by in answers))
-        said = dict(zip((name for name, _ in self._now), columns, strict=True))
-        for (name, _, _), (answer, _) in zip(self._later, answers, strict=True):
+        by_name = dict(zip((name for name, _ in self._immediate), columns, strict=True))
+        for (name, _, _), (answer, _) in zip(self._slow, answers, strict=True):
             if isinstance(answer, Abstention):
                 return answer, version
-            said[name] = answer
-        return self._weigh(looked, [said[name] for name in self._names]), version
+            by_name[name] = answer
+        return self._weigh(group, [by_name[name] for name in self._names]), version
 
-    def score_now(self, looked: PartInput) -> tuple[Score, ...] | Abstention:
-        """The scores of a group by a model without slow parts."""
-        columns = self._at_once(looked)
-        return columns if isinstance(columns, Abstention) else self._weigh(looked, columns)
+    def score_now(self, group: PartInput) -> tuple[Score, ...] | Abstention:
+        """Return the scores of a group from a model without slow parts."""
+        columns = self._score_immediate(group)
+        return columns if isinstance(columns, Abstention) else self._weigh(group, columns)
 
-    def _at_once(self, looked: PartInput) -> list[PartValues] | Abstention:
+    def _score_immediate(self, group: PartInput) -> list[PartValues] | Abstention:
         columns: list[PartValues] = []
         try:
-            for _, part in self._now:
-                columns.append(part.score(looked))
+            for _, part in self._immediate:
+                columns.append(part.score(group))
         except PartAbstained as why:
-            name = self._now[len(columns)][0]
+            name = self._immediate[len(columns)][0]
             return Abstention(name, why.cause, why.traceback, why.file, why.line)
         except Exception as error:  # a part's defect must cost its group's rewards, not more
-            name = self._now[len(columns)][0]
+            name = self._immediate[len(columns)][0]
             log.exception("the part %s failed", name)
             return fault_of(name, error)
         return columns
 
-    async def _ask(
-        self, name: str, part: SlowPart, running: LivePart, looked: PartInput
+    async def _score_versioned(
+        self, name: str, part: SlowPart, live: LivePart, group: PartInput
     ) -> tuple[PartValues | Abstention, str]:
-        """What a slow part says, and its version that says it."""
+        """Return the values of a slow part and the version of the part that gave them."""
         before = part.health().version
-        said = await self._said(name, part, running, looked)
+        values = await self._score_slow(name, part, live, group)
         after = part.health().version
         learns = getattr(part, "learns_version", False)
-        return said, (after or before) if learns else (before or after)
+        return values, (after or before) if learns else (before or after)
 
-    async def _said(
-        self, name: str, part: SlowPart, running: LivePart, looked: PartInput
+    async def _score_slow(
+        self, name: str, part: SlowPart, live: LivePart, group: PartInput
     ) -> PartValues | Abstention:
         limit = self._seconds + SLACK + extra_seconds_of(part)
-        running.busy += 1
+        live.busy += 1
         try:
-            return await with_timeout(limit, part.score(looked))
+            return await with_timeout(limit, part.score(group))
         except TimeoutError:
             return Abstention(name, f"no answer within {limit:g} s", late=True)
         except PartAbstained as why:
@@ -244,14 +249,12 @@ class Assembly:
             log.exception("the part %s failed", name)
             return fault_of(name, error)
         finally:
-            running.busy -= 1
-            if not running.busy:
-                running.idle.set()
+            live.busy -= 1
+            if not live.busy:
+                live.idle.set()
 
-    def _weigh(
-        self, looked: PartInput, columns: list[PartValues]
-    ) -> tuple[Score, ...] | Abstention:
-        indices = [answer.index for answer in looked.context.answers]
+    def _weigh(self, group: PartInput, columns: list[PartValues]) -> tuple[Score, ...] | Abstention:
+        indices = [answer.index for answer in group.context.answers]
         name = "model"
         try:
             for name, column in zip(self._names, columns, strict=True):
@@ -263,30 +266,34 @@ class Assembly:
             return Abstention(name, str(why))
         except RewardError as error:
             return Abstention(name, str(error))
-        except Exception as error:  # a part that said no numbers
-            log.exception("the parts said no numbers")
+        except Exception as error:  # a part returned something that is not a number
+            log.exception("the parts returned unusable values")
             return fault_of(name, error)
 
 
 def fault_of(part: str, error: Exception) -> Abstention:
-    """The abstention for a defect, with its place."""
+    """Return the abstention for an exception in a part, with its place."""
     last = traceback.extract_tb(error.__traceback__)
     file, line = (last[-1].filename, last[-1].lineno or 0) if last else ("", 0)
-    told = "".join(traceback.format_exception(error))
-    return Abstention(part, f"{type(error).__name__}: {error}", told, file, line)
+    trace = "".join(traceback.format_exception(error))
+    return Abstention(part, f"{type(error).__name__}: {error}", trace, file, line)
 
 
-def _running(
-    spec: PartSpec, model: Model, folder: Path, around: PartEnvironment, kept: Sequence[LivePart]
+def _live_part(
+    spec: PartSpec,
+    model: Model,
+    folder: Path,
+    environment: PartEnvironment,
+    reusable: Sequence[LivePart],
 ) -> LivePart:
-    given = [spec.name, spec.kind, str(folder), dict(spec.settings)]
-    identity = msgspec.json.encode(given, order="deterministic").decode()
-    for old in kept:
+    essence = [spec.name, spec.kind, str(folder), dict(spec.settings)]
+    identity = msgspec.json.encode(essence, order="deterministic").decode()
+    for old in reusable:
         if old.identity == _with_files(identity, old.files):
             return old
     part = make(spec, model, folder)
     if isinstance(part, NeedsEnvironment):
-        part.place(around)
+        part.place(environment)
     files = tuple(getattr(part, "files", ()))
     slow = inspect.iscoroutinefunction(part.score)
     return LivePart(part, _with_files(identity, files), files, slow)
@@ -296,8 +303,8 @@ def _with_files(identity: str, files: tuple[Path, ...]) -> str:
     return identity + repr(stamp(files))
 
 
-def _base(model: Model, slots: Sequence[WeightedPart]) -> str:
-    """Hash of the model's meaning, the code of its parts and the files they have read."""
+def _base_hash(model: Model, weighted_parts: Sequence[WeightedPart]) -> str:
+    """Return the hash of the model's meaning, its parts' code and the files they have read."""
     total = hashlib.sha256()
     meaning = [
         [one.name, one.kind, one.weight, one.share, one.gate, dict(one.settings)]
@@ -306,32 +313,35 @@ def _base(model: Model, slots: Sequence[WeightedPart]) -> str:
     total.update(msgspec.json.encode([meaning, model.recent], order="deterministic"))
     rewards = Path(__file__).parents[1]
     code = [rewards / name for name in _CODE]
-    for slot in slots:
-        module = sys.modules.get(KINDS[slot.spec.kind].make.__module__)
+    for weighted in weighted_parts:
+        module = sys.modules.get(KINDS[weighted.spec.kind].make.__module__)
         if module is not None and module.__file__:
             code.append(Path(module.__file__))
-    for file in dict.fromkeys((*code, *(file for slot in slots for file in slot.running.files))):
+    files = [file for weighted in weighted_parts for file in weighted.live.files]
+    for file in dict.fromkeys((*code, *files)):
         total.update(b"\0")
         try:
             total.update(file.read_bytes())
-        except OSError:  # gone since: the watch will see it
+        except OSError:  # deleted meanwhile: the file watch will notice
             total.update(b"missing")
     return total.hexdigest()
 
 
 @functools.cache
-def _assembly() -> Assembly:
+def _builtin_assembly() -> Assembly:
     return Assembly(default_model(), Path(), PartEnvironment())
 
 
 def score_group(ctx: GroupContext) -> tuple[Score, ...]:
-    """Scores of a group, each reward in [0, 1]; the same answers get the same rewards always.
+    """Return the scores that the built-in model gives a group, each reward in [0, 1].
+
+    They depend on nothing but the group.
 
     Raises:
         PartAbstained: an answer cannot be read.
     """
-    assembly = _assembly()
-    found = assembly.score_now(assembly.look(ctx))
-    if isinstance(found, Abstention):
-        raise PartAbstained(found.cause, found.traceback, found.file, found.line)
-    return found
+    assembly = _builtin_assembly()
+    scores = assembly.score_now(assembly.part_input(ctx))
+    if isinstance(scores, Abstention):
+        raise PartAbstained(scores.cause, scores.traceback, scores.file, scores.line)
+    return scores

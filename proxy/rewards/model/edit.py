@@ -1,4 +1,4 @@
-"""Changing values in the file of the rewards; comments, order and all else stay as they are."""
+"""Editing values in the file of the rewards; comments, order and everything else are preserved."""
 
 import contextlib
 import os
@@ -19,30 +19,30 @@ Change = tuple[str, str, Value]
 
 
 def change(file: Path, changes: Sequence[Change]) -> Model:
-    """Set fields of parts and save; the file is made of the built-in model when there is none.
+    """Set fields of parts in one step and save the file, or change nothing.
 
-    All of them are written in one step, or none.
+    A file that does not exist yet is created from the built-in model.
 
     Args:
-        file: Where the model is.
-        changes: Part, field and value.
+        file: File of the model.
+        changes: Part, field and value of each change.
 
     Returns:
-        The model that the file is now.
+        The model after the changes.
 
     Raises:
-        ModelFault: the file is wrong as it is, or would be.
+        ModelFault: the file is invalid now, or would be after the changes.
         AjetError: there is no such part, or the file cannot be written.
     """
     text = read(file) if file.exists() else DEFAULT_TEXT
     model = parse(text, file)
-    wanted = [_change(model, file, *one) for one in changes]
-    for one in wanted:
+    requested = [_change(model, file, *one) for one in changes]
+    for one in requested:
         text = edited(text, *one)
     after = parse(text, file)
-    for part, field, value in wanted:
-        found = after.named(part)
-        if found is None or abs(getattr(found, field) - value) > 1e-6:
+    for part, field, value in requested:
+        spec = after.named(part)
+        if spec is None or abs(getattr(spec, field) - value) > 1e-6:
             raise AjetError(
                 f"`{part}` cannot be changed from here", str(file),
                 "Edit the file: it uses an alias",
@@ -52,7 +52,7 @@ def change(file: Path, changes: Sequence[Change]) -> Model:
 
 
 def _change(model: Model, file: Path, part: str, field: str, value: Value) -> Change:
-    """What is to be written, where the model has such a part."""
+    """Return the change to write; a part with a share has no weight of its own."""
     known = model.named(part)
     if known is None:
         names = ", ".join(one.name for one in model.parts)
@@ -67,22 +67,22 @@ def _change(model: Model, file: Path, part: str, field: str, value: Value) -> Ch
 
 
 def edited(text: str, part: str, field: str, value: Value) -> str:
-    """`text` with one field of one part set.
+    """Return `text` with one field of one part set.
 
     Raises:
-        AjetError: the field is not written where it could be changed.
+        AjetError: the field stands in a place where it cannot be edited.
     """
     parts = dict(_named(compose(text)))["parts"]
     node = dict(_named(parts))[part]
     if sum(one is node for _, one in _named(parts)) > 1:
         raise AjetError(f"`{part}` is an alias of another part", todo="Edit the file")
-    said = _said(value)
-    inside = dict(_named(node))
-    if field in inside:
-        return _put(text, inside[field], said)
-    fresh = f"{field}: {said}"
+    literal = _literal(value)
+    fields = dict(_named(node))
+    if field in fields:
+        return _put(text, fields[field], literal)
+    fresh = f"{field}: {literal}"
     start = node.start_mark.index
-    if not is_mapping(node):  # nothing, or null
+    if not is_mapping(node):  # an empty value, or null
         space = "" if text[start - 1 : start].isspace() else " "
         return f"{text[:start]}{space}{{{fresh}}}{text[node.end_mark.index :]}"
     if node.flow_style:
@@ -93,10 +93,10 @@ def edited(text: str, part: str, field: str, value: Value) -> str:
 
 
 def write(file: Path, text: str) -> None:
-    """Replace the file in one step: a reader sees the old text or the new one.
+    """Replace the file atomically: a reader sees the old text or the new one.
 
     Raises:
-        AjetError: it cannot be written.
+        AjetError: the file cannot be written.
     """
     file = file.resolve()
     temporary = ""
@@ -124,15 +124,15 @@ def _named(node: Any) -> list[tuple[str, Any]]:
     return [(str(key.value), value) for key, value in node.value] if is_mapping(node) else []
 
 
-def _put(text: str, node: Any, said: str) -> str:
+def _put(text: str, node: Any, literal: str) -> str:
     if not is_scalar(node):
-        raise AjetError("the value is no plain number", todo="Edit the file")
+        raise AjetError("the value is not a plain number", todo="Edit the file")
     start, end = node.start_mark.index, node.end_mark.index
     space = "" if text[start - 1 : start].isspace() else " "
-    return f"{text[:start]}{space}{said}{text[end:]}"
+    return f"{text[:start]}{space}{literal}{text[end:]}"
 
 
-def _said(value: Value) -> str:
+def _literal(value: Value) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     return f"{value:.6f}".rstrip("0").rstrip(".")

@@ -1,4 +1,4 @@
-"""Changing the rewards while they are in use."""
+"""Commands that change the rewards while they are in use."""
 
 import asyncio
 import contextlib
@@ -14,7 +14,7 @@ from proxy.rewards.source import RewardSource
 
 
 def parts_of(source: RewardSource) -> tuple[RewardPart, ...]:
-    """What the rewards are made of now."""
+    """Return the parts that the rewards consist of now."""
     if isinstance(source, ComposedSource):
         return source.parts()
     if isinstance(source, HookSource):
@@ -23,15 +23,15 @@ def parts_of(source: RewardSource) -> tuple[RewardPart, ...]:
 
 
 def kind_of(source: RewardSource, name: str) -> str:
-    """The kind of a part of the newest rewards; empty where there is none of that name."""
+    """Return the kind of a part of the newest rewards; empty if no part has that name."""
     return source.kind_of(name) if isinstance(source, ComposedSource) else ""
 
 
 class RewardCommands:
-    """What an operator orders about the parts: written to the file, loaded from there.
+    """Commands that change parts: they write the model's file and load it again.
 
     Args:
-        source: What scores.
+        source: The reward source in use.
     """
 
     def __init__(self, source: RewardSource) -> None:
@@ -47,29 +47,30 @@ class RewardCommands:
         """Set a part's weight, or its share where it has one.
 
         Raises:
-            AjetError: it cannot be; says why.
+            AjetError: the weight cannot be set; gives the reason.
         """
         return await self.weights({part: weight})
 
     async def weights(self, weights: Mapping[str, float]) -> str:
-        """Set the weights, or shares, of several parts in one step: one new version, or none.
+        """Set the weights or shares of several parts in one step: one new version, or none.
 
         Raises:
-            AjetError: one of them cannot be; says why.
+            AjetError: one of them cannot be set; gives the reason.
         """
-        told = ", ".join(f"{part} has weight {weight:g}" for part, weight in weights.items())
-        return await self._set([(part, "weight", value) for part, value in weights.items()], told)
+        summary = ", ".join(f"{part} has weight {weight:g}" for part, weight in weights.items())
+        changes = [(part, "weight", value) for part, value in weights.items()]
+        return await self._set(changes, summary)
 
     async def gate(self, part: str, on: bool) -> str:
         """Make a part a gate, or a summand again."""
-        told = f"{part} is {'a gate' if on else 'no gate'}"
-        return await self._set([(part, "gate", on)], told)
+        summary = f"{part} is {'a gate' if on else 'no gate'}"
+        return await self._set([(part, "gate", on)], summary)
 
     async def enable(self, part: str, on: bool) -> str:
         """Switch a part on or off."""
         return await self._set([(part, "enabled", on)], f"{part} is {'on' if on else 'off'}")
 
-    async def _set(self, changes: Sequence[Change], told: str) -> str:
+    async def _set(self, changes: Sequence[Change], summary: str) -> str:
         source = self._source
         if not isinstance(source, ComposedSource) or source.file is None:
             raise AjetError(
@@ -83,6 +84,6 @@ class RewardCommands:
                 await source.reload()
         health = source.health()
         if not health.ok:
-            why = health.error.cause if health.error else "its parts get ready first"
+            why = health.error.cause if health.error else "its parts are starting"
             return f"written to {source.file}, but not loaded: {why}"
-        return f"{told}: it applies from the next group, version {source.version}"
+        return f"{summary}: it applies from the next group, version {source.version}"

@@ -1,4 +1,4 @@
-"""The rewards as the operator composed them: gates and weighted parts, reloaded when saved."""
+"""Rewards from a model of gates and weighted parts, loaded again whenever its file is saved."""
 
 import asyncio
 import contextlib
@@ -30,100 +30,100 @@ from proxy.rewards.source import (
 log = logging.getLogger(__name__)
 
 POLL = 0.2
-"""Seconds between two looks at the files."""
+"""Seconds between two checks of the files."""
 SETTLE = 0.04
-"""Seconds between two looks that must agree, so that a half-written save is not loaded."""
+"""Seconds between two checks that must agree, so that a half-written save is not loaded."""
 
 
 class RecentWinners:
-    """Word trigrams of winners by group, the newest last."""
+    """Word trigrams of winners by group, newest last."""
 
     def __init__(self) -> None:
         self._grams: dict[str, frozenset[int]] = {}
 
-    def besides(self, group_id: str) -> list[frozenset[int]]:
-        """Those of all other groups: what is scored again must not resemble itself."""
-        return [one for group, one in self._grams.items() if group != group_id]
+    def excluding(self, group_id: str) -> list[frozenset[int]]:
+        """Return the trigrams of all other groups: a group scored again must not match itself."""
+        return [grams for group, grams in self._grams.items() if group != group_id]
 
-    def keep(
-        self, assembly: Assembly, looked: PartInput, found: tuple[Score, ...] | Abstention
+    def add(
+        self, assembly: Assembly, group: PartInput, scores: tuple[Score, ...] | Abstention
     ) -> None:
-        """Note the winner of a group, where a part of the model looks back."""
-        if assembly.looks_back and not isinstance(found, Abstention):
-            best = max(range(len(found)), key=lambda place: (found[place].reward, -place))
-            self._grams[looked.context.group_id] = looked.readings[best].grams
+        """Add the winner of a group if a part of the model looks back."""
+        if assembly.looks_back and not isinstance(scores, Abstention):
+            best = max(range(len(scores)), key=lambda place: (scores[place].reward, -place))
+            self._grams[group.context.group_id] = group.readings[best].grams
             while len(self._grams) > assembly.model.recent:
                 del self._grams[next(iter(self._grams))]
 
 
 class ComposedSource:
-    """Scores with the newest model that loads.
+    """A reward source that scores with the newest model that loads.
 
-    Without a file, or while the file is not there and need not be, that is the built-in model.
-    A save that does not load leaves the old model at work and shows in `health`.
+    Without a file, or while an optional file does not exist, that is the built-in model. After a
+    save that does not load, the previous model keeps scoring and `health` reports the fault.
     """
 
     def __init__(
         self,
         file: Path | None = None,
-        around: PartEnvironment | None = None,
+        environment: PartEnvironment | None = None,
         *,
         required: bool = False,
         model: Model | None = None,
     ) -> None:
         """Args:
-        file: Where the model is; watched.
-        around: What parts may want to know.
-        required: The file must be there; else the built-in model serves without it.
-        model: Instead of a file.
+        file: File of the model; it is watched.
+        environment: What parts may use besides their settings.
+        required: Whether the file must exist; otherwise the built-in model stands in for it.
+        model: Model to use in place of a file.
         """
         self.file = file
-        self._around = around or PartEnvironment()
+        self._environment = environment or PartEnvironment()
         self._required = required
         self._tasks = Tasks("rewards")
         self._watching = False
-        self._kick = asyncio.Event()
+        self._check_now = asyncio.Event()
         self._loaded = asyncio.Event()
         self._serving: Assembly | None = None
-        self._coming: Assembly | None = None
-        """A newer one, of which a part is not ready yet."""
+        self._pending: Assembly | None = None
+        """A newer assembly, of which a part is not ready yet."""
         self._fault: Abstention | None = None
-        self._seen: Stamp | None = None
+        self._loaded_stamp: Stamp | None = None
         self._removers: list[Callable[[], None]] = []
         self._recent = RecentWinners()
-        self.told = False
-        """Whether a part wants to know of new requests."""
-        self.spare = 0.0
-        """Seconds beyond the limit that a group may need; see `SlowPart`."""
-        self._board = HealthNotifier(SourceHealth(False, None, ""))
+        self.observes_requests = False
+        """Whether a part must be notified of new requests."""
+        self.extra_seconds = 0.0
+        """Seconds beyond the time limit that a group may need; see `SlowPart`."""
+        self._notifier = HealthNotifier(SourceHealth(False, None, ""))
         if file is None:
             folder = Path.cwd() if model is None or model.file is None else model.file.parent
-            self._take(Assembly(model or default_model(), folder, self._around))
+            self._adopt(Assembly(model or default_model(), folder, self._environment))
 
     @property
     def name(self) -> str:
-        """`builtin`, else the file."""
+        """`builtin`, or the path of the file."""
         model = self.model
         return str(self.file) if self.file and (model is None or model.file) else "builtin"
 
     @property
     def version(self) -> str:
-        """Hash of what makes the rewards; empty while nothing serves."""
+        """Hash of everything that determines the rewards; empty while no model scores."""
         return self._serving.version if self._serving else ""
 
     @property
     def model(self) -> Model | None:
-        """The model that serves; None while none does."""
+        """The model that scores; None while none does."""
         return self._serving.model if self._serving else None
 
     def kind_of(self, name: str) -> str:
-        """The kind of a part of the newest model, also while it is not ready; empty for none."""
-        newest = self._coming or self._serving
+        """Return the kind of a part of the newest model, ready or not; empty for no such part."""
+        newest = self._pending or self._serving
         spec = newest.model.named(name) if newest else None
         return spec.kind if spec is not None else ""
 
     def parts(self) -> tuple[RewardPart, ...]:
-        """The parts of the model that serves, those that are off too."""
+        """Return the parts of the model that scores, disabled ones included."""
         model = self.model
         return tuple(
             RewardPart(
@@ -138,46 +138,46 @@ class ComposedSource:
         )
 
     async def start(self) -> None:
-        """Load, start the slow parts and begin to watch."""
+        """Load the model, start its slow parts, and begin to watch the file."""
         if self.file is None:
             if self._serving is not None:
                 await _start(self._serving, ())
-            self._show()
+            self._update_health()
             return
         await self._load()
         self._watching = True
         self._tasks.spawn(self._watch(self.file), "watch")
 
     async def close(self) -> None:
-        """End all parts; calls under way abstain."""
+        """Close all parts; groups being scored abstain."""
         await self._tasks.close()
-        self._listen(())
-        found = {id(one): one for one in (*_running(self._serving), *_running(self._coming))}
+        self._listen_to(())
+        live = {id(one): one for one in (*_live(self._serving), *_live(self._pending))}
         async with asyncio.TaskGroup() as closing:
-            for running in found.values():
-                closing.create_task(_close(running))
+            for one in live.values():
+                closing.create_task(_close(one))
 
     async def reload(self) -> None:
-        """Look at the files now, and wait until what they say is loaded or is known not to be."""
+        """Check the files now; return when the present ones are loaded or have failed to load."""
         if not self._watching:
             return
         self._loaded.clear()
-        self._kick.set()
-        async with asyncio.timeout(self._around.seconds):
+        self._check_now.set()
+        async with asyncio.timeout(self._environment.seconds):
             await self._loaded.wait()
 
     def health(self) -> SourceHealth:
-        """Whether the newest save serves, and its parts are well."""
-        return self._board.now
+        """Whether the newest save is the one that scores, and its parts are well."""
+        return self._notifier.current
 
     def add_listener(self, listener: Listener) -> Callable[[], None]:
-        """Tell `listener` of every change; returns what takes it away."""
-        return self._board.add(listener)
+        """Call `listener` at every change; return a function that removes it."""
+        return self._notifier.add(listener)
 
     async def request(
         self, request_id: str, task_id: str, query: str, metadata: Mapping[str, Any]
     ) -> RequestReport:
-        """Tell the parts that want to know, in order; the most candidates anyone asks for win."""
+        """Notify the observing parts in order; of the numbers of candidates the largest counts."""
         report = RequestReport(metadata)
         for _, part in self._serving.slow if self._serving else ():
             if isinstance(part, ObservesRequests):
@@ -187,20 +187,20 @@ class ComposedSource:
         return report
 
     def score_at_once(self, ctx: GroupContext) -> ScoreSheet | None:
-        """The same as `score`, under 0.1 ms; None where something would have to be waited for."""
+        """Score one group in under 0.1 ms; None when the model would have to wait."""
         started = time.perf_counter()
         assembly = self._serving
-        if assembly is None or assembly.waits or not ctx.answers:
+        if assembly is None or assembly.has_slow_parts or not ctx.answers:
             return None
-        looked = _look(self.name, assembly, ctx, self._recent)
-        if isinstance(looked, Abstention):
-            return _sheet(looked, assembly.version, started)
-        found = assembly.score_now(looked)
-        self._recent.keep(assembly, looked, found)
-        return _sheet(found, assembly.version, started)
+        group = _part_input(self.name, assembly, ctx, self._recent)
+        if isinstance(group, Abstention):
+            return _sheet(group, assembly.version, started)
+        scores = assembly.score_now(group)
+        self._recent.add(assembly, group, scores)
+        return _sheet(scores, assembly.version, started)
 
     async def score(self, ctx: GroupContext) -> ScoreSheet:
-        """Score one group; a model without slow parts does it on the loop."""
+        """Score one group; without slow parts this never waits."""
         if (sheet := self.score_at_once(ctx)) is not None:
             return sheet
         started = time.perf_counter()
@@ -211,12 +211,12 @@ class ComposedSource:
         if not ctx.answers:
             fault = Abstention(self.name, "the group has no answers to score")
             return _sheet(fault, "", started)
-        looked = _look(self.name, assembly, ctx, self._recent)
-        if isinstance(looked, Abstention):
-            return _sheet(looked, assembly.version, started)
-        found, version = await assembly.score(looked)  # a slow part may learn its own meanwhile
-        self._recent.keep(assembly, looked, found)
-        return _sheet(found, version, started)
+        group = _part_input(self.name, assembly, ctx, self._recent)
+        if isinstance(group, Abstention):
+            return _sheet(group, assembly.version, started)
+        scores, version = await assembly.score(group)  # a slow part may learn its version now
+        self._recent.add(assembly, group, scores)
+        return _sheet(scores, version, started)
 
     # --- loading --------------------------------------------------------------------------------
 
@@ -224,52 +224,53 @@ class ComposedSource:
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(POLL):
-                    await self._kick.wait()
-            kicked = self._kick.is_set()
-            self._kick.clear()
-            if await asyncio.to_thread(self._look, file) != self._seen:
+                    await self._check_now.wait()
+            requested = self._check_now.is_set()
+            self._check_now.clear()
+            if await asyncio.to_thread(self._stamp, file) != self._loaded_stamp:
                 await self._load()
-            if kicked:
+            if requested:
                 self._loaded.set()
 
-    def _look(self, file: Path) -> Stamp:
-        newest = self._coming or self._serving
+    def _stamp(self, file: Path) -> Stamp:
+        newest = self._pending or self._serving
         return stamp((file, *(newest.files if newest else ())))
 
     async def _load(self) -> None:
-        """Load the file as it is now, once two looks agree."""
+        """Load the file as it is now, once two checks of it agree."""
         assert self.file is not None
-        seen = await asyncio.to_thread(self._look, self.file)
+        current = await asyncio.to_thread(self._stamp, self.file)
         for _ in range(20 if self._watching else 0):  # an editor may be in the middle of its save
             await asyncio.sleep(SETTLE)
-            again = await asyncio.to_thread(self._look, self.file)
-            if again == seen:
+            later = await asyncio.to_thread(self._stamp, self.file)
+            if later == current:
                 break
-            seen = again
-        self._seen = seen
-        kept = (*_running(self._coming), *_running(self._serving))
+            current = later
+        self._loaded_stamp = current
+        running = (*_live(self._pending), *_live(self._serving))
         try:
-            made = await asyncio.to_thread(self._made, self.file, kept)
-            await _start(made, kept)
+            assembly = await asyncio.to_thread(self._assemble, self.file, running)
+            await _start(assembly, running)
         except ModelFault as fault:
             self._fault = Abstention("model", fault.cause, file=fault.file, line=fault.line)
-            self._show()
+            self._update_health()
             return
         except AjetError as error:
             self._fault = Abstention("model", str(error), file=str(self.file))
-            self._show()
+            self._update_health()
             return
-        except Exception as error:  # a part of another package: its defect is a fault of the model
+        except Exception as error:  # a defect of another package's part is a fault of the model
             log.exception("the rewards did not load")
             self._fault = fault_of("model", error)
-            self._show()
+            self._update_health()
             return
         self._fault = None
-        self._seen = (*seen[:1], *await asyncio.to_thread(stamp, made.files))
-        self._take(made)
+        files = await asyncio.to_thread(stamp, assembly.files)
+        self._loaded_stamp = (*current[:1], *files)
+        self._adopt(assembly)
 
-    def _made(self, file: Path, kept: Sequence[LivePart]) -> Assembly:
-        newest = self._coming or self._serving
+    def _assemble(self, file: Path, reusable: Sequence[LivePart]) -> Assembly:
+        newest = self._pending or self._serving
         loaded = newest is not None and newest.model.file is not None
         if not file.exists() and loaded:
             raise ModelFault(
@@ -277,90 +278,92 @@ class ComposedSource:
                 "Restore it; for the built-in rewards restart the proxy without it",
             )  # fmt: skip
         model = default_model() if not self._required and not file.exists() else load(file)
-        return Assembly(model, file.parent, self._around, kept)
+        return Assembly(model, file.parent, self._environment, reusable)
 
-    def _take(self, made: Assembly) -> None:
-        """Serve with `made`, at once if its parts are ready and else as soon as they are."""
-        before = self._coming
-        self._coming = made
-        self._listen((made, self._serving) if self._serving else (made,))
-        if before is not None:
-            self._retire(before)
-        self._changed()
+    def _adopt(self, assembly: Assembly) -> None:
+        """Score with `assembly`: at once if its parts are ready, else as soon as they are."""
+        superseded = self._pending
+        self._pending = assembly
+        self._listen_to((assembly, self._serving) if self._serving else (assembly,))
+        if superseded is not None:
+            self._retire(superseded)
+        self._promote_pending()
 
-    def _changed(self) -> None:
-        """A part's health changed, or a model came."""
-        coming, old = self._coming, self._serving
-        if coming is not None and (old is None or not old.version or coming.can_replace(old)):
-            self._serving, self._coming = coming, None
-            self.spare, self.told = coming.spare, coming.told
-            self._listen((coming,))
+    def _promote_pending(self) -> None:
+        """Let the pending assembly score if it is ready; called when a part's health changes."""
+        pending, old = self._pending, self._serving
+        if pending is not None and (old is None or not old.version or pending.can_replace(old)):
+            self._serving, self._pending = pending, None
+            self.extra_seconds = pending.extra_seconds
+            self.observes_requests = pending.observes_requests
+            self._listen_to((pending,))
             if old is not None:
                 self._retire(old)
-        self._show()
+        self._update_health()
 
-    def _show(self) -> None:
-        fault, level, waits = self._fault, "error", ""
-        newest = self._coming or self._serving
+    def _update_health(self) -> None:
+        fault, level, waiting_for = self._fault, "error", ""
+        newest = self._pending or self._serving
         slow = newest.slow if newest is not None and fault is None else ()
         for name, part in slow:
             health = part.health()
-            unproven = self._coming is not None and not getattr(part, "proven", True)
+            unproven = self._pending is not None and not getattr(part, "proven", True)
             if unproven or not health.ok:
-                waits = name if unproven or health.error is None else ""
+                waiting_for = name if unproven or health.error is None else ""
                 if health.error is not None:
                     setting = getattr(part, "faulty_setting", "")
                     level = health.level
-                    fault = _placed(health.error, newest, name, setting)
+                    fault = _with_place(health.error, newest, name, setting)
                 break
-        well = fault is None and not waits and self._serving is not None and self._coming is None
-        self._board.post(SourceHealth(well, fault, self.version, level, waits))
+        current = self._serving is not None and self._pending is None
+        ok = fault is None and not waiting_for and current
+        self._notifier.update(SourceHealth(ok, fault, self.version, level, waiting_for))
 
-    def _listen(self, assemblies: Sequence[Assembly]) -> None:
-        """Hear of the health of these, and of no others."""
+    def _listen_to(self, assemblies: Sequence[Assembly]) -> None:
+        """Listen to the health of the slow parts of these assemblies, and of no others."""
         for remove in self._removers:
             remove()
         parts = {id(part): part for one in assemblies for _, part in one.slow}
-        self._removers = [part.add_listener(self._heard) for part in parts.values()]
+        self._removers = [part.add_listener(self._on_part_health) for part in parts.values()]
 
-    def _heard(self, health: SourceHealth) -> None:
-        self._changed()
+    def _on_part_health(self, health: SourceHealth) -> None:
+        self._promote_pending()
 
     def _retire(self, old: Assembly) -> None:
-        """Close those of its parts that nobody has any more, once their groups are done."""
-        used = {id(one) for one in (*_running(self._serving), *_running(self._coming))}
-        for running in old.running:
-            if running.slow and id(running) not in used:
-                self._tasks.spawn(self._close_idle(running), "retire")
+        """Close the slow parts that no assembly uses any more, once their groups are scored."""
+        used = {id(one) for one in (*_live(self._serving), *_live(self._pending))}
+        for one in old.live_parts:
+            if one.slow and id(one) not in used:
+                self._tasks.spawn(self._close_idle(one), "retire")
 
-    async def _close_idle(self, running: LivePart) -> None:
+    async def _close_idle(self, live: LivePart) -> None:
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self._around.seconds):
-                while running.busy:
-                    running.idle.clear()
-                    await running.idle.wait()
-        await _close(running)
+            async with asyncio.timeout(self._environment.seconds):
+                while live.busy:
+                    live.idle.clear()
+                    await live.idle.wait()
+        await _close(live)
 
 
-def _look(
+def _part_input(
     name: str, assembly: Assembly, ctx: GroupContext, recent: RecentWinners
 ) -> PartInput | Abstention:
     try:
-        return assembly.look(ctx, recent.besides(ctx.group_id))
+        return assembly.part_input(ctx, recent.excluding(ctx.group_id))
     except Exception as error:  # an odd answer must cost its group's rewards, not the proxy
         log.exception("the answers of group %s could not be read", ctx.group_id)
         return fault_of(name, error)
 
 
-def _sheet(found: tuple[Score, ...] | Abstention, version: str, started: float) -> ScoreSheet:
+def _sheet(scores: tuple[Score, ...] | Abstention, version: str, started: float) -> ScoreSheet:
     seconds = time.perf_counter() - started
-    if isinstance(found, Abstention):
-        return ScoreSheet((), found, version, seconds)
-    return ScoreSheet(found, None, version, seconds)
+    if isinstance(scores, Abstention):
+        return ScoreSheet((), scores, version, seconds)
+    return ScoreSheet(scores, None, version, seconds)
 
 
-def _placed(fault: Abstention, newest: Assembly | None, name: str, field: str) -> Abstention:
-    """The trouble of a part with the place of the setting that makes it, where one does."""
+def _with_place(fault: Abstention, newest: Assembly | None, name: str, field: str) -> Abstention:
+    """Return a part's fault with the place of the setting that causes it, if one does."""
     model = newest.model if newest is not None else Model(())
     spec = model.named(name)
     if not field or fault.file or spec is None or model.file is None:
@@ -370,26 +373,26 @@ def _placed(fault: Abstention, newest: Assembly | None, name: str, field: str) -
     return dataclasses.replace(fault, cause=cause, file=str(model.file), line=line)
 
 
-def _running(assembly: Assembly | None) -> list[LivePart]:
-    return assembly.running if assembly else []
+def _live(assembly: Assembly | None) -> list[LivePart]:
+    return assembly.live_parts if assembly else []
 
 
-async def _start(made: Assembly, kept: Sequence[LivePart]) -> None:
-    """Start the slow parts that do not run yet; where one of them cannot, none is left running."""
-    going = {id(one.part) for one in kept}
-    fresh = [one for one in made.running if one.slow and id(one.part) not in going]
+async def _start(assembly: Assembly, running: Sequence[LivePart]) -> None:
+    """Start the slow parts that do not run yet; if one fails to start, close all of them."""
+    started = {id(one.part) for one in running}
+    new = [one for one in assembly.live_parts if one.slow and id(one.part) not in started]
     try:
-        await gather_fast(*(cast(SlowPart, one.part).start() for one in fresh))
+        await gather_fast(*(cast(SlowPart, one.part).start() for one in new))
     except BaseException:
-        for one in fresh:
+        for one in new:
             await _close(one)
         raise
 
 
-async def _close(running: LivePart) -> None:
-    if not running.slow:
+async def _close(live: LivePart) -> None:
+    if not live.slow:
         return
     try:
-        await cast(SlowPart, running.part).close()
-    except Exception:  # another package's code: the other parts end all the same
+        await cast(SlowPart, live.part).close()
+    except Exception:  # another package's code: the other parts are closed all the same
         log.exception("a part could not be closed")

@@ -1,4 +1,4 @@
-"""The model of rewards: which parts there are and what each weighs where it applies."""
+"""The model of rewards: its parts, and the arithmetic that weighs their values."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -10,44 +10,45 @@ from core.scoring.advantage import REWARD_LIMIT, RewardError, usable
 from proxy.rewards.part import PartValue
 from proxy.rewards.source import Part, Score
 
+_LOWEST = -REWARD_LIMIT
 RECENT = 50
-"""Winners that parts which look back compare with."""
+"""Number of recent winners that parts which look back compare with."""
 
 
 class PartSpec(msgspec.Struct, frozen=True):
-    """One part as the model has it."""
+    """One part, with its entry in the model."""
 
     name: str
     kind: str
     weight: float = 1.0
     share: float | None = None
-    """Of a part that applies now and then: where it does, this share of the whole is its own, and
-    the weights divide what is left."""
+    """For a part that applies to some answers only: where it applies, it takes this share of the
+    reward, and the weights divide the rest."""
     gate: bool = False
-    """A factor of the whole instead of a summand; its weight counts for nothing."""
+    """A factor of the reward instead of a summand; its weight is ignored."""
     enabled: bool = True
     settings: Mapping[str, Any] = {}
     line: int = 0
-    """Where the file has it, from 1; 0 for none."""
+    """1-based line of the part in the file; 0 without a file."""
     lines: Mapping[str, int] = {}
-    """Where the file has its settings."""
+    """1-based line of each setting in the file."""
 
     @property
     def counts(self) -> bool:
-        """Whether rewards can differ by it alone."""
+        """Whether rewards can differ by this part alone."""
         return self.enabled and not self.gate and bool(self.weight or self.share)
 
 
 class Model(msgspec.Struct, frozen=True):
-    """All parts, in the order in which they are shown."""
+    """All parts, in display order."""
 
     parts: tuple[PartSpec, ...]
     recent: int = RECENT
     file: Path | None = None
-    """Where it was read; None for the built-in one."""
+    """File that the model was read from; None for the built-in model."""
 
     def named(self, name: str) -> PartSpec | None:
-        """The part of that name."""
+        """Return the part of that name, or None."""
         return next((part for part in self.parts if part.name == name), None)
 
     @property
@@ -61,65 +62,67 @@ class NothingApplies(Exception):
 
 
 Head = tuple[str, float, bool]
-"""Name, weight and gate of a part where it applies."""
+"""Name, weight and gate flag of a part that applies."""
 Column = Sequence[PartValue | None] | None
-"""What one part says of each answer; None when it does not apply to the group."""
+"""The values of one part for all answers; None when it does not apply to the group."""
 
 
 class Weigher:
-    """Makes rewards of what the parts say; all of the arithmetic that a model is."""
+    """Turns the values of the parts into rewards: all of a model's arithmetic."""
 
     def __init__(self, specs: Sequence[PartSpec]) -> None:
         """Args:
-        specs: The parts that are enabled, in order.
+        specs: The enabled parts, in order.
         """
         self._specs = tuple(specs)
         self._heads: dict[tuple[bool, ...], tuple[Head, ...]] = {}
+        """Heads by which parts apply."""
 
     def scores(self, indices: Sequence[int], columns: Sequence[Column]) -> tuple[Score, ...]:
-        """The rewards of a group, with their parts.
+        """Return the rewards of a group, with their parts.
 
         Args:
-            indices: Of the candidates, in the order of the answers.
-            columns: What each part says, in the order of the specs.
+            indices: Candidate index of each answer.
+            columns: Values of each part, in the order of the specs.
 
         Raises:
-            NothingApplies: there is nothing to make the reward of an answer of; says which.
-            RewardError: a value, or a result, is no usable number; names the part.
+            NothingApplies: no part with a weight applies to an answer; names the answer.
+            RewardError: a value or a result is not a usable number; names the part.
         """
         applies = tuple([column is not None for column in columns])
         there = [column for column in columns if column is not None]
-        heads = self._of(applies, 0)
+        heads = self._heads_of(applies, 0)
         scores = []
         for place, row in enumerate(zip(*there, strict=True)):
             parts = _parts(heads, row)
             if parts is None:
-                parts = self._some(columns, place)
+                parts = self._parts_that_apply(columns, place)
             reward = combine(parts)
             if 1.0 < reward < 1.000001:  # the rounding of weights that sum to one
                 reward = 1.0
             scores.append(Score(indices[place], reward, tuple(parts)))
         return tuple(scores)
 
-    def _some(self, columns: Sequence[Column], place: int) -> list[Part]:
-        """The parts of an answer to which not all apply that apply to its group."""
+    def _parts_that_apply(self, columns: Sequence[Column], place: int) -> list[Part]:
+        """Return the parts of one answer, to which not all parts apply that apply to its group."""
         row = [column[place] if column is not None else None for column in columns]
-        heads = self._of(tuple([one is not None for one in row]), place)
+        heads = self._heads_of(tuple([one is not None for one in row]), place)
         parts = _parts(heads, [one for one in row if one is not None])
         assert parts is not None
         return parts
 
-    def _of(self, applies: tuple[bool, ...], place: int) -> tuple[Head, ...]:
+    def _heads_of(self, applies: tuple[bool, ...], place: int) -> tuple[Head, ...]:
         heads = self._heads.get(applies)
         if heads is None:
             self._heads[applies] = heads = self._weigh(applies, place)
         return heads
 
     def _weigh(self, applies: tuple[bool, ...], place: int) -> tuple[Head, ...]:
-        """The heads of the parts that apply.
+        """Return the heads of the parts that apply.
 
-        A positive weight that does not apply is shared by the others in proportion; a share is
-        taken of the whole before; negative weights, which punish, stay what they are.
+        Shares are taken from the whole first. The positive weights that apply divide the rest, in
+        proportion, in place of those that do not. Negative weights, which are penalties, only
+        shrink with the rest.
         """
         here = [spec for spec, good in zip(self._specs, applies, strict=True) if good]
         summands = [spec for spec in here if not spec.gate]
@@ -132,22 +135,22 @@ class Weigher:
                 taken[spec.name] = rest * spec.share
                 rest *= 1.0 - spec.share
         whole = _positive(spec for spec in self._specs if not spec.gate)
-        found = _positive(summands)
-        if not found and rest < 1.0:  # the shares alone make the whole
+        applying = _positive(summands)
+        if not applying and rest < 1.0:  # the shares alone make the whole
             taken = {name: share / (1.0 - rest) for name, share in taken.items()}
         weights = dict.fromkeys((spec.name for spec in here), 1.0)
         for spec in summands:
             if spec.share is not None:
                 weights[spec.name] = taken[spec.name] * (whole or 1.0)
             elif spec.weight > 0:
-                weights[spec.name] = rest * spec.weight * (whole / found)
+                weights[spec.name] = rest * spec.weight * (whole / applying)
             else:
                 weights[spec.name] = rest * spec.weight
         return tuple((spec.name, weights[spec.name], spec.gate) for spec in here)
 
 
 def _parts(heads: Sequence[Head], row: Sequence[PartValue | None]) -> list[Part] | None:
-    """The parts of one answer; None when one of them does not apply to it."""
+    """Return the parts of one answer; None when one of them does not apply to it."""
     parts = []
     for (name, weight, gate), one in zip(heads, row, strict=True):
         if one is None:
@@ -162,19 +165,16 @@ def _positive(specs: Iterable[PartSpec]) -> float:
     return float(sum(spec.weight for spec in specs if spec.share is None and spec.weight > 0))
 
 
-LEAST = -REWARD_LIMIT
-
-
 def combine(parts: Iterable[Part]) -> float:
-    """Reward of one answer: product of its gates times the weighted sum of its other parts.
+    """Return the reward of one answer: its gates times the weighted sum of its other parts.
 
     Raises:
-        RewardError: a part, or the result, is not a usable number; names the part.
+        RewardError: a part or the result is not a usable number; names the part.
     """
     gates, total = 1.0, 0.0
     for part in parts:
         value, weight = part.value, part.weight
-        if not (LEAST <= value <= REWARD_LIMIT and LEAST <= weight <= REWARD_LIMIT):
+        if not (_LOWEST <= value <= REWARD_LIMIT and _LOWEST <= weight <= REWARD_LIMIT):
             raise RewardError(
                 f"part {part.name} is {part.value} with weight {part.weight}",
                 todo=f"Parts are finite numbers of at most {REWARD_LIMIT:g}",

@@ -1,8 +1,8 @@
-"""Running correlations of the reward with traits that have nothing to do with being good.
+"""Running correlations of the reward with traits that do not make an answer good.
 
-Over the newest groups whose rewards differ; reward and trait are both taken less their group's
-mean, for only differences within a group teach, and by their group's deviation, so that one group
-of long answers weighs no more than any other.
+They cover the newest groups whose rewards differ. Reward and trait are centred on their group's
+mean, because only differences within a group train the policy, and divided by their group's
+deviation, so that one group of long answers weighs no more than any other.
 """
 
 import math
@@ -18,29 +18,29 @@ from core.scoring.agreement import Z95
 from proxy.rewards.monitor.traits import TRAITS
 
 WINDOW = 200
-"""Groups that are looked at."""
+"""Number of groups that are counted."""
 LEAST = 30
-"""Answers of groups with unlike rewards before anything is said."""
+"""Answers, in groups whose rewards differ, that are needed for an alert."""
 HIGH = 0.5
-"""From this r on, when the interval stays above `SURE`, the trait is taken for hacked."""
+"""The |r| that raises an alert if the whole interval lies beyond `SURE`."""
 SURE = 0.3
 LOW = 0.35
-"""Below it, the alert is over."""
+"""The |r| below which an alert ends."""
 SHOWN = 3
 
 
 class _Row(msgspec.Struct, frozen=True, gc=False):
-    """What one group adds."""
+    """The contribution of one group."""
 
     group_id: str
     counts: tuple[int, ...]
-    """Answers for each trait that varies in the group, else 0."""
+    """For each trait the number of answers if it varies in the group, else 0."""
     both: tuple[float, ...]
-    """Correlation of reward and trait in the group, times the count."""
+    """For each trait the correlation of reward and trait in the group, times the count."""
 
 
 class HackingMonitor:
-    """Takes groups as they are sealed; constant work and memory."""
+    """Running correlations over sealed groups, in constant time and memory."""
 
     def __init__(self, window: int = WINDOW) -> None:
         self._window = window
@@ -53,7 +53,7 @@ class HackingMonitor:
 
     @property
     def groups(self) -> int:
-        """Groups that are counted now."""
+        """Number of groups that are counted now."""
         return len(self._rows)
 
     def take(
@@ -66,11 +66,11 @@ class HackingMonitor:
         """Count a group, unless its rewards are all equal.
 
         Args:
-            group_id: Which.
-            rewards: One an answer.
+            group_id: Id of the group.
+            rewards: One for each answer.
             traits: For each answer one number for each of `TRAITS`.
-            instead: What else makes the rewards, by the name of a trait that some parts reward by
-                their nature: the rewards follow it only as far as these do as well.
+            instead: By trait, the rewards without the parts that reward this trait by their
+                nature. Such a trait correlates only as far as these rewards do as well.
         """
         n = len(rewards)
         if is_dead(rewards):
@@ -101,7 +101,7 @@ class HackingMonitor:
         if len(self._rows) > self._window:
             self._count(self._rows.popleft(), -1)
         self._since += 1
-        if self._since >= self._window:  # the sums are made anew: rounding must not add up
+        if self._since >= self._window:  # sum again, so that rounding errors do not accumulate
             self._since = 0
             self._both = [math.fsum(one) for one in zip(*(r.both for r in self._rows), strict=True)]
 
@@ -113,7 +113,7 @@ class HackingMonitor:
                 self._both[at] += way * row.both[at]
 
     def figures(self) -> tuple[WatchFigure, ...]:
-        """How far the rewards follow each trait now; raises and ends alerts as it goes."""
+        """Return the correlation of each trait; raises and ends alerts on the way."""
         return tuple(self._figure(at, trait) for at, trait in enumerate(TRAITS))
 
     def _figure(self, at: int, trait: str) -> WatchFigure:
@@ -140,30 +140,30 @@ class HackingMonitor:
         )
 
     def _show(self, at: int, r: float) -> tuple[str, ...]:
-        """The groups that say it most; of equals the newest."""
+        """Return the groups with the strongest correlation; of equal ones the newest."""
         way = 1.0 if r > 0 else -1.0
         rows = sorted(reversed(self._rows), key=lambda row: way * row.both[at], reverse=True)
         return tuple(row.group_id for row in rows[:SHOWN] if way * row.both[at] > 0)
 
 
 def _shared(one: float, two: float) -> float:
-    """What two correlations have in common: the weaker, 0 where their signs differ."""
+    """Return the weaker of two correlations; 0 if their signs differ."""
     if one * two <= 0.0:
         return 0.0
     return one if abs(one) < abs(two) else two
 
 
 def _centred(rewards: Sequence[float]) -> tuple[list[float], float]:
-    """Rewards less their mean, and the sum of their squares; 0 for rewards that are all equal."""
+    """Return rewards minus their mean, and the sum of their squares; 0 if all are equal."""
     mean = sum(rewards) / len(rewards)
     off = [one - mean for one in rewards]
     return off, 0.0 if is_dead(rewards) else sum(map(mul, off, off))
 
 
 def interval(r: float, n: int, groups: int) -> tuple[float, float]:
-    """The 95 % interval of a correlation of centred pairs, by Fisher's z.
+    """Return the 95 % interval of a correlation of centred pairs, by Fisher's z.
 
-    Each group's mean that was taken away costs a degree of freedom.
+    Each group's mean that was subtracted costs a degree of freedom.
     """
     free = n - groups - 2
     if free < 1:

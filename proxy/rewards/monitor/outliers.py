@@ -1,4 +1,4 @@
-"""Rewards far from all others, and a scale that is not what an engine expects."""
+"""Outliers among the rewards, and a scale that differs from what an engine expects."""
 
 import math
 from collections import deque
@@ -7,30 +7,30 @@ from collections.abc import Sequence
 from core.scoring.advantage import is_dead
 
 WINDOW = 200
-"""Rewards of so many groups are what a new one is compared with."""
+"""Number of groups whose rewards a new one is compared with."""
 LEAST = 30
-"""Rewards of groups with unlike ones before anything is compared with the run."""
+"""Rewards, in groups whose rewards differ, that are needed for a comparison with the run."""
 FAR = 4.0
-"""Deviations of the other rewards from which on a reward is an outlier."""
+"""Deviations from the run's mean that make a reward an outlier."""
 LONE = 6.0
-"""The same for one reward among those of its own group, which are few."""
+"""Deviations from the rewards of its own group, which are few, that make a reward an outlier."""
 SLIVER = 0.02
-"""A range of rewards, of groups with unlike ones, that hardly says anything."""
+"""A range of rewards so small that it hardly tells answers apart."""
 KEPT = 20
 
 
 Outlier = tuple[str, int, float, float]
-"""Group, candidate, reward, and how many deviations it is off."""
+"""Group, candidate, reward, and its distance in deviations."""
 
 
 class RewardDistribution:
-    """How the rewards of the newest groups lie; constant work and memory."""
+    """Distribution of the rewards of the newest groups, in constant time and memory."""
 
     def __init__(self, window: int = WINDOW) -> None:
         self._rows: deque[tuple[int, float, float, float, float]] = deque(maxlen=window)
-        """Count, sum, sum of squares, least and greatest of each group."""
+        """Count, sum, sum of squares, minimum and maximum of each group."""
         self._odd: deque[bool] = deque(maxlen=window)
-        """Of each of them, whether it has an outlier."""
+        """Whether each of these groups has an outlier."""
         self._n = 0
         self._sum = 0.0
         self._squares = 0.0
@@ -41,27 +41,27 @@ class RewardDistribution:
 
     @property
     def outlying(self) -> tuple[str, ...]:
-        """The group of the newest outlier."""
+        """The group of the newest outlier, or nothing."""
         return (self.outliers[-1][0],) if self.outliers else ()
 
     @property
     def count(self) -> int:
-        """Rewards that are looked at."""
+        """Number of rewards in the window."""
         return self._n
 
     @property
     def mean(self) -> float:
-        """Their mean; 0 of none."""
+        """Their mean; 0 without rewards."""
         return self._sum / self._n if self._n else 0.0
 
     @property
     def std(self) -> float:
-        """Their population deviation."""
+        """Their population standard deviation."""
         return _spread(self._n, self._sum, self._squares)[1] if self._n else 0.0
 
     @property
     def span(self) -> tuple[float, float]:
-        """The least and the greatest of them."""
+        """Their minimum and maximum."""
         if not self._rows:
             return 0.0, 0.0
         return min(row[3] for row in self._rows), max(row[4] for row in self._rows)
@@ -69,13 +69,16 @@ class RewardDistribution:
     def take(
         self, group_id: str, rewards: Sequence[tuple[int, float]], ruled: bool = False
     ) -> bool:
-        """Look at a group's rewards by candidate, then count them; whether one is an outlier.
+        """Compare a group's rewards with the others, then count them.
 
         Args:
-            group_id: Which.
+            group_id: Id of the group.
             rewards: Candidate and reward of each answer.
-            ruled: A fixed rule gives rewards from 0 to 1: one within them is no outlier, for the
-                first wrong answer after many right ones is a plain wrong answer.
+            ruled: A fixed rule gives rewards from 0 to 1. One within that range is then no outlier:
+                the first wrong answer after many right ones is simply a wrong answer.
+
+        Returns:
+            Whether one of the rewards is an outlier.
         """
         values = [value for _, value in rewards]
         low, high = min(values), max(values)
@@ -91,7 +94,7 @@ class RewardDistribution:
         self._odd.append(bool(far))
         self._count(row, 1)
         self._since += 1
-        if self._since >= (self._rows.maxlen or 1):  # made anew: rounding must not add up
+        if self._since >= (self._rows.maxlen or 1):  # sum again: rounding errors must not add up
             self._since = self._n = 0
             self._sum = self._squares = 0.0
             self._signal = [0.0, 0.0, 0.0]
@@ -109,10 +112,10 @@ class RewardDistribution:
     def _far(
         self, group_id: str, rewards: Sequence[tuple[int, float]], low: float, high: float
     ) -> list[Outlier]:
-        """Rewards far from the run's, and the one that is far from all others of its group.
+        """Return rewards far from the run's mean, or the one far from all others of its group.
 
-        Mean and deviation are those of the groups whose rewards differ: beside groups of equal
-        rewards, which deviate by nothing, the first signal of all would be far.
+        Mean and deviation are those of the groups whose rewards differ: among groups of equal
+        rewards, whose deviation is 0, the first differing rewards would all be outliers.
         """
         mean, std = _spread(*self._signal)
         room = FAR * std
@@ -132,10 +135,10 @@ class RewardDistribution:
         return self._unseen(found) if found else found
 
     def _unseen(self, found: list[Outlier]) -> list[Outlier]:
-        """Those beyond the rewards of ordinary groups.
+        """Return those beyond the rewards of ordinary groups.
 
-        What ordinary groups have had is a plain bad or good answer: rewards from 0 to 1 whose
-        mean is near 1 have a 0 far off, and it says nothing about what gives them.
+        A reward that ordinary groups have had too is simply a bad or good answer: where rewards go
+        from 0 to 1 with a mean near 1, a 0 is far away and still says nothing about its cause.
         """
         rows = [row for row, odd in zip(self._rows, self._odd, strict=True) if not odd]
         if not rows:
@@ -144,7 +147,7 @@ class RewardDistribution:
         return [one for one in found if not low <= one[2] <= high]
 
     def trouble(self) -> str:
-        """What is odd about the scale, in words; empty for nothing."""
+        """Return what is odd about the scale, as a sentence; empty for nothing."""
         low, high = self.span
         if self._n < LEAST:
             return ""
@@ -158,16 +161,16 @@ class RewardDistribution:
 
 
 def _spread(n: float, total: float, squares: float) -> tuple[float, float]:
-    """Mean and population deviation of `n` values, at least one."""
+    """Return mean and population standard deviation of `n` values, at least one."""
     mean = total / n
     return mean, math.sqrt(max(squares / n - mean * mean, 0.0))
 
 
 def lone(rewards: Sequence[tuple[int, float]], run_std: float) -> list[tuple[int, float, float]]:
-    """Each reward with its deviations from the others of its group.
+    """Return each reward with its distance, in deviations, from the others of its group.
 
-    The others' deviation is taken for no less than half the run's, for three rewards that are
-    alike by chance make any fourth look far.
+    The deviation of the others counts as at least half the run's: three rewards that are alike by
+    chance would make any fourth an outlier.
     """
     n = len(rewards)
     total = sum(value for _, value in rewards)

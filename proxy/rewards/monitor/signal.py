@@ -1,25 +1,25 @@
-"""Groups without a signal: all their rewards are equal, so the policy learns nothing of them."""
+"""Groups without a signal: all their rewards are equal, so the policy learns nothing from them."""
 
 from collections import deque
 
 NAMED = 200
-"""Groups without a signal that are named at most."""
+"""Maximum number of groups without a signal that an alert names."""
 STEPS = 3
-"""Newest global steps that are looked at."""
+"""Number of newest global steps that are counted."""
 LEAST = 10
-"""Groups before anything is said."""
+"""Number of groups needed for an alert."""
 HIGH = 0.9
-"""Share of groups without a signal from which on it is said."""
+"""Share of groups without a signal that raises an alert."""
 LOW = 0.8
-"""Below it, the alert is over."""
+"""Share below which the alert ends."""
 
 
 class SignalMonitor:
-    """Counts groups by server and global step; constant work and memory."""
+    """Counts groups by server and global step, in constant time and memory."""
 
     def __init__(self) -> None:
         self._counts: dict[str, dict[int, tuple[int, int]]] = {}
-        """Groups without a signal and all groups, by server and step; the newest steps last."""
+        """Groups without a signal and all groups, by server and step; newest steps last."""
         self._dead: dict[str, deque[tuple[int, str]]] = {}
         """Step and id of the newest groups without a signal, by server."""
         self._raised: set[str] = set()
@@ -33,10 +33,10 @@ class SignalMonitor:
         """Count one sealed group.
 
         Args:
-            server: Its name.
+            server: Name of its server.
             step: Global step of the policy that answered.
-            dead: Its rewards are all equal.
-            group_id: Which.
+            dead: Whether its rewards are all equal.
+            group_id: Id of the group.
         """
         if dead:
             self._dead.setdefault(server, deque(maxlen=NAMED)).append((step, group_id))
@@ -47,7 +47,7 @@ class SignalMonitor:
             del counts[next(iter(counts))]
 
     def lacks(self, server: str) -> bool:
-        """Whether nearly all groups of the newest steps have no signal."""
+        """Return whether nearly all groups of the newest steps have no signal."""
         without, groups = self._total(server)
         enough = len(self._counts.get(server, {})) == STEPS and groups >= LEAST
         bound = LOW if server in self._raised else HIGH
@@ -58,12 +58,12 @@ class SignalMonitor:
         return server in self._raised
 
     def groups(self, server: str) -> tuple[str, ...]:
-        """Ids of the groups without a signal of the newest steps, at most `NAMED`."""
+        """Return the ids of the newest steps' groups without a signal, at most `NAMED`."""
         steps = self._counts.get(server, {})
         return tuple([name for step, name in self._dead.get(server, ()) if step in steps])
 
     def words(self, server: str) -> tuple[str, str]:
-        """Cause and way out of the alert."""
+        """Return cause and remedy for the alert."""
         without, groups = self._total(server)
         cause = (
             f"{without} of the {groups} groups of the last {STEPS} global steps have no signal: "

@@ -1,4 +1,4 @@
-"""Traits of an answer that rewards can be hacked by, read cheaply."""
+"""Traits of an answer that a policy can exploit to raise its reward, measured cheaply."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 TRAITS = ("length", "punctuation", "repetition", "likeness", "refusal")
 
 HEAD, TAIL = 700, 300
-"""Characters of a long text whose words are looked at: its begin and its end."""
+"""Characters at the beginning and the end of a long text whose words are read."""
 WINNERS = 50
-"""Winners of one generation; likeness looks at this one and the one before."""
+"""Winners in one generation; likeness compares with this generation and the one before."""
 
 _MARKS = "!?.,;:*#"
 _REFUSAL = re.compile(
@@ -17,16 +17,16 @@ _REFUSAL = re.compile(
 )
 
 _HINTS = ("sorry", "can", "won", "will not", "unable", "not able", "afraid", "an ai", " know")
-"""One of these is in every refusal; looking for them is much cheaper."""
+"""Every refusal contains one of these; searching for them is much cheaper."""
 
 Grams = set[int]
 """Hashes of word trigrams."""
 
 
 class TraitReader:
-    """Reads the traits of answers; knows the winners of the newest groups.
+    """Measures the traits of answers, and remembers the winners of the newest groups.
 
-    What it keeps is bounded: the word trigrams of at most twice `WINNERS` answers.
+    Its memory is bounded: the word trigrams of at most twice `WINNERS` answers.
     """
 
     def __init__(self) -> None:
@@ -35,11 +35,11 @@ class TraitReader:
         self._count = 0
 
     def of(self, text: str, length: float) -> tuple[tuple[float, ...], Grams]:
-        """The traits in the order of `TRAITS`, and the trigrams to remember should it win.
+        """Return the traits, in the order of `TRAITS`, and the trigrams to pass to `won`.
 
         Args:
-            text: The answer, perhaps cut.
-            length: Of the whole answer, in whatever unit its group has.
+            text: The answer, possibly truncated.
+            length: Length of the whole answer, in the same unit for all answers of its group.
         """
         ends = text if len(text) <= HEAD + TAIL else f"{text[:HEAD]} {text[-TAIL:]}"
         low = ends.lower()
@@ -59,7 +59,7 @@ class TraitReader:
         return found, grams
 
     def won(self, grams: Grams) -> None:
-        """Remember a winner; the oldest generation is forgotten now and then."""
+        """Remember a winner; the oldest generation is dropped when a new one begins."""
         self._young |= grams
         self._count += 1
         if self._count >= WINNERS:
@@ -67,7 +67,7 @@ class TraitReader:
 
 
 def _refuses(begin: str) -> float:
-    """1 when a text that begins so refuses, else 0."""
+    """Return 1 if a text that begins this way is a refusal, else 0."""
     for hint in _HINTS:
         if hint in begin:
             break
@@ -77,7 +77,7 @@ def _refuses(begin: str) -> float:
 
 
 def lengths(tokens: Sequence[int], texts: Sequence[str]) -> list[float]:
-    """Lengths of a group's answers in one unit: tokens where all are known, else characters."""
+    """Return the lengths of a group's answers: tokens if all are known, else characters."""
     return [float(one) for one in tokens] if all(tokens) else [float(len(one)) for one in texts]
 
 
@@ -88,7 +88,7 @@ WORDS: Mapping[str, str] = {
     "likeness": "likeness to past winners",
     "refusal": "phrases of refusal",
 }
-"""The traits in a sentence."""
+"""The traits as nouns in a sentence."""
 MORE: Mapping[str, str] = {
     "length": "longer",
     "punctuation": "fuller of punctuation",
@@ -96,4 +96,4 @@ MORE: Mapping[str, str] = {
     "likeness": "closer to past winners",
     "refusal": "a refusal",
 }
-"""What an answer that has more of a trait is."""
+"""Descriptions of an answer that has more of a trait."""

@@ -1,4 +1,4 @@
-"""The alert about groups without automatic rewards: share, newest cause, and the way out."""
+"""The alert about groups without automatic rewards: their share, the newest cause, the remedy."""
 
 import asyncio
 import logging
@@ -21,11 +21,11 @@ log = logging.getLogger(__name__)
 
 KEY = "unscored"
 EVERY = 1.0
-"""Seconds between two alerts at least."""
+"""Minimum seconds between two updates of the alert."""
 WINDOW = 10
-"""Newest groups whose scoring is counted."""
+"""Number of newest groups that are counted."""
 _BY_ANOTHER = ("rewards", "judge")
-"""Alerts that already name the fault: rewards that did not load, a judge in trouble."""
+"""Alerts that name the fault already: rewards that did not load, a judge in trouble."""
 
 
 class _Outcome(msgspec.Struct):
@@ -34,15 +34,15 @@ class _Outcome(msgspec.Struct):
     cause: str = ""
     """Part and cause of the abstention; empty when the group has automatic rewards."""
     late: bool = False
-    """The rewards took longer than their limit."""
+    """The rewards exceeded their time limit."""
 
 
 class UnscoredMonitor:
     """Raises the alert `unscored` while groups get no automatic rewards, and clears it.
 
     Args:
-        bus: Where scorings come from and the alert goes.
-        limit: Seconds the rewards of one group may take.
+        bus: Source of the scoring events, and destination of the alert.
+        limit: Time limit of one group's rewards in seconds.
     """
 
     def __init__(self, bus: Bus, limit: float) -> None:
@@ -54,7 +54,7 @@ class UnscoredMonitor:
         self._version = bus.state.rewards.version
 
     async def run(self) -> None:
-        """Watch until cancelled."""
+        """Run until cancelled."""
         self._bus.listen(self._event, GroupScored, ScoringAbstained, GroupClosed, RewardsChanged)
         while True:
             await self._changed.wait()
@@ -79,7 +79,7 @@ class UnscoredMonitor:
             del self._outcomes[next(iter(self._outcomes))]
 
     def _forget_closed(self) -> None:
-        """Another version serves: what an older one did to groups that are over is past."""
+        """Forget closed groups: another version scores now, and their abstentions are past."""
         groups = self._bus.state.groups
         self._outcomes = {
             group_id: outcome

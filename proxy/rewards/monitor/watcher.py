@@ -1,4 +1,4 @@
-"""The watch over the rewards that are sent: off the answers' path, told to journal and screens."""
+"""The monitor of sealed rewards; it runs beside the path of answers and publishes its findings."""
 
 import asyncio
 import logging
@@ -22,27 +22,27 @@ from proxy.rewards.part import has_fixed_rule
 log = logging.getLogger(__name__)
 
 EVERY = 2.0
-"""Seconds between two tellings."""
+"""Seconds between two reports."""
 QUEUE = 4_000
-"""Groups that wait at most; the oldest are left out."""
+"""Maximum number of groups in the queue; the oldest are dropped."""
 LOOKED = 20
-"""Groups between two tellings whose texts are read; correlations gain nothing from more."""
+"""Groups whose texts are read between two reports; more would not improve the correlations."""
 AT_ONCE = 20
-"""Groups whose rewards alone are counted in one turn of the loop."""
+"""Groups without texts to read that are counted before the event loop gets its turn."""
 LENGTH_KINDS = frozenset({"length", "relevance", "diversity"})
-"""Kinds of shipped parts that reward length by their nature: one on purpose, two because a longer
-answer takes up more words of its query and shares a smaller part of itself with others."""
+"""Built-in kinds that reward length by their nature: one on purpose; two because a longer answer
+contains more words of its query and shares a smaller part of itself with others."""
 CALM = 50
-"""Groups without an outlier after which its alert is over."""
+"""Groups without an outlier after which the alert ends."""
 
 
 class RewardMonitor:
-    """Looks at sealed groups a little later: at every reward, and at texts.
+    """Examines sealed groups a little later: the rewards of all, and the texts of some.
 
-    Between two tellings it reads the texts of `LOOKED` groups at most, evenly spread.
+    Between two reports it reads the texts of at most `LOOKED` groups, evenly spread.
 
     Args:
-        bus: Where groups come from and findings go.
+        bus: Source of the groups, and destination of the findings.
     """
 
     def __init__(self, bus: Bus) -> None:
@@ -56,10 +56,10 @@ class RewardMonitor:
         self._calm = 0
         self._told: object = None
         self._by_rule: tuple[object, bool] = (None, False)
-        """Parts of the rewards, and whether all have values by a fixed rule."""
+        """Parts of the rewards, and whether the values of all follow a fixed rule."""
 
     async def run(self) -> None:
-        """Watch until cancelled; begins with what the state already has."""
+        """Run until cancelled; begin with the groups that the state contains."""
         sealed = [one.group_id for one in self._bus.state.groups.values() if one.sealed_at]
         self._waiting.extend(sealed[-WINDOW:])
         self._bus.listen(self._sealed, GroupSealed)
@@ -91,15 +91,15 @@ class RewardMonitor:
             return
         try:
             self.take(group, texts)
-        except Exception:  # a watch must never be what stops a proxy
+        except Exception:  # a monitor must never stop a proxy
             log.exception("group %s could not be watched", group.group_id)
 
     def take(self, group: Group, texts: bool = True) -> None:
-        """Count one sealed group; what a person gave says nothing of the reward's parts.
+        """Count one sealed group, unless a person rated it: that says nothing about the parts.
 
         Args:
             group: The group.
-            texts: Its answers are read too, not only its rewards.
+            texts: Whether to read its answers, besides its rewards.
         """
         if group.source == "human":
             return
@@ -125,19 +125,19 @@ class RewardMonitor:
         self._traits.won(winner)
 
     def _length_parts(self) -> tuple[str, ...]:
-        """Names of the parts that reward length by their nature."""
+        """Return the names of the parts that reward length by their nature."""
         parts = self._bus.state.rewards.parts
         return tuple([one.name for one in parts if one.kind in LENGTH_KINDS and one.enabled])
 
     def _ruled(self) -> bool:
-        """Whether all parts that score have values from 0 to 1 by a fixed rule."""
+        """Return whether all parts in use give values from 0 to 1 by a fixed rule."""
         parts = self._bus.state.rewards.parts
         if parts is not self._by_rule[0]:
             kinds = [one.kind for one in parts if one.enabled]
             self._by_rule = parts, bool(kinds) and all(map(has_fixed_rule, kinds))
         return self._by_rule[1]
 
-    # --- telling --------------------------------------------------------------------------------
+    # --- reporting ------------------------------------------------------------------------------
 
     def _tell(self) -> None:
         if not self._values.count:
@@ -176,7 +176,7 @@ class RewardMonitor:
         words: Callable[[], tuple[str, str]],
         groups: Sequence[str] = (),
     ) -> None:
-        """Raise with the figures of now, or clear."""
+        """Raise the alert with the present figures, or clear it."""
         if on:
             show_alert(self._bus, key, *words(), groups=groups)
         else:
@@ -195,7 +195,7 @@ _SCALE = "See on Rewards what gives them: weights that sum to 1, and hooks that 
 
 
 def _without(parts: Sequence[Part], names: Sequence[str]) -> float:
-    """The reward that the other parts make."""
+    """Return the reward that the other parts make."""
     return combine([part for part in parts if part.name not in names])
 
 

@@ -47,9 +47,9 @@ class Hook:
         return self.source.health()
 
     @property
-    def spare(self) -> float:
+    def extra_seconds(self) -> float:
         """See `SlowPart`."""
-        return self.source.spare
+        return self.source.extra_seconds
 
     def add_listener(self, listener: Listener) -> Callable[[], None]:
         return self.source.add_listener(listener)

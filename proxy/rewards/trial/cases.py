@@ -1,4 +1,4 @@
-"""Where groups to score anew come from: a journal, or the lines of a file."""
+"""Groups to score again, read from a journal or from a file with one group per line."""
 
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -27,9 +27,9 @@ from proxy.rewards.source import Answer, GroupContext
 from proxy.rewards.trial.replay import Case
 
 PAGE = 16
-"""Groups read at a time."""
+"""Number of groups read at a time."""
 LINE_CAP = 8 << 20
-"""Bytes of a line of a file."""
+"""Maximum size of a line of a file in bytes."""
 FIELDS = ("query", "answers", "reference", "messages", "metadata", "tools", "rewards", "id")
 _KNOWN = f"A line has {', '.join(FIELDS)}; query and answers are needed"
 
@@ -37,12 +37,12 @@ _KNOWN = f"A line has {', '.join(FIELDS)}; query and answers are needed"
 # --- the journal ------------------------------------------------------------------------------
 
 
-def newest(journal: ReadableJournal, most: int) -> list[str]:
-    """Ids of the newest groups that can be re-scored, at most so many, oldest first."""
-    found: list[str] = []
+def newest_ids(journal: ReadableJournal, most: int) -> list[str]:
+    """Return the newest ids of groups that can be scored again, at most `most`, oldest first."""
+    ids: list[str] = []
     before = END
     with journal.reading() as db:
-        while len(found) < most:
+        while len(ids) < most:
             rows = db.execute(
                 "select id, opened_seq from groups where opened_seq<? order by opened_seq desc"
                 " limit ?",
@@ -51,15 +51,15 @@ def newest(journal: ReadableJournal, most: int) -> list[str]:
             if not rows:
                 break
             before = rows[-1][1]
-            found += [str(row[0]) for row in rows if _case(db, str(row[0]), False) is not None]
-    return found[:most][::-1]
+            ids += [str(row[0]) for row in rows if _case(db, str(row[0]), False) is not None]
+    return ids[:most][::-1]
 
 
-def found_id(journal: ReadableJournal, prefix: str) -> str:
-    """The one group whose id begins so.
+def full_id(journal: ReadableJournal, prefix: str) -> str:
+    """Return the id of the one group whose id begins with `prefix`.
 
     Raises:
-        AjetError: there is none, or there are several.
+        AjetError: no group or several groups match.
     """
     with journal.reading() as db:
         rows = db.execute(
@@ -74,24 +74,26 @@ def found_id(journal: ReadableJournal, prefix: str) -> str:
 
 
 def pages(ids: Sequence[str]) -> Iterator[Sequence[str]]:
-    """The ids, a page at a time."""
+    """Yield the ids in pages."""
     for first in range(0, len(ids), PAGE):
         yield ids[first : first + PAGE]
 
 
 def cases_of(journal: ReadableJournal, ids: Iterable[str], *, every: bool = False) -> list[Case]:
-    """The groups of these ids that can be re-scored.
+    """Return those of the groups that can be scored again.
 
     Args:
-        every: Also those that are not trained on.
+        journal: The journal with the groups.
+        ids: Ids of groups.
+        every: Whether to include groups that are not trained on.
     """
-    found = []
+    cases = []
     with journal.reading() as db:
         for group_id in ids:
             case = _case(db, group_id, every)
             if case is not None:
-                found.append(case)
-    return found
+                cases.append(case)
+    return cases
 
 
 def _case(db: sqlite3.Connection, group_id: str, every: bool) -> Case | None:
@@ -132,7 +134,7 @@ def _case(db: sqlite3.Connection, group_id: str, every: bool) -> Case | None:
 
 
 def _unkept(opened: GroupOpened) -> str:
-    """What of its dataset row the journal does not have."""
+    """Return a note about what the journal lacks of the group's dataset row; empty for nothing."""
     if opened.unkept:
         what = " and ".join(opened.unkept)
         return f"too large for the journal and left out: {what} of its row"
@@ -142,13 +144,13 @@ def _unkept(opened: GroupOpened) -> str:
 
 
 def _answers(events: Iterable[AnyEvent]) -> tuple[Answer, ...]:
-    """The newest answer of each candidate; one that failed after it has none."""
-    found: dict[int, Answer] = {}
+    """Return the newest answer of each candidate; one that failed after its answer has none."""
+    answers: dict[int, Answer] = {}
     for event in chain.from_iterable(map(singles, events)):
         if isinstance(event, CandidateFailed):
-            found.pop(event.index, None)
+            answers.pop(event.index, None)
         elif isinstance(event, CandidateAnswered):
-            found[event.index] = Answer(
+            answers[event.index] = Answer(
                 index=event.index,
                 message=event.message,
                 finish_reason=event.finish_reason,
@@ -156,27 +158,27 @@ def _answers(events: Iterable[AnyEvent]) -> tuple[Answer, ...]:
                 seconds=event.seconds,
                 completion=_completion(event.message, event.finish_reason, event),
             )
-    return tuple(found[index] for index in sorted(found))
+    return tuple(answers[index] for index in sorted(answers))
 
 
 def _completion(
     message: Mapping[str, Any], finish_reason: str, event: CandidateAnswered | None = None
 ) -> dict[str, Any]:
-    """A chat completion with what the journal has of one."""
+    """Return a chat completion with what the journal has of one."""
     choice = {"index": 0, "message": dict(message), "finish_reason": finish_reason}
-    made: dict[str, Any] = {"object": "chat.completion", "choices": [choice]}
+    completion: dict[str, Any] = {"object": "chat.completion", "choices": [choice]}
     if event is not None and event.completion_tokens:
         tokens = (event.prompt_tokens, event.completion_tokens)
-        made["usage"] = {
+        completion["usage"] = {
             "prompt_tokens": tokens[0],
             "completion_tokens": tokens[1],
             "total_tokens": sum(tokens),
         }
-    return made
+    return completion
 
 
 def _rewards(events: Sequence[AnyEvent]) -> tuple[dict[int, float], str, str]:
-    """Rewards as they were sealed, else rated, else scored; their source and version."""
+    """Return the rewards as sealed, else rated, else scored; with their source and version."""
     before: dict[int, float] = {}
     source = version = ""
     scored: dict[int, float] = {}
@@ -198,17 +200,17 @@ def _rewards(events: Sequence[AnyEvent]) -> tuple[dict[int, float], str, str]:
 
 
 def cases_in(file: Path, bad: list[UsageError]) -> Iterator[Case]:
-    """The lines of a JSONL file, one group each: query, answers and perhaps reference.
+    """Yield the groups of a JSONL file: one per line, with query, answers and perhaps a reference.
 
     Args:
-        file: What to read, line by line.
-        bad: Gets the lines that are no such group, with line and field; they are left out.
+        file: The file; it is read line by line.
+        bad: Receives an error with line and field for each invalid line; such lines are skipped.
 
     Raises:
-        UsageError: it cannot be read, or holds no group at all.
+        UsageError: the file cannot be read, or contains no valid group.
     """
     try:
-        good = False
+        any_valid = False
         with file.open("rb") as opened:
             number = 0
             while line := opened.readline(LINE_CAP + 1):
@@ -222,13 +224,13 @@ def cases_in(file: Path, bad: list[UsageError]) -> Iterator[Case]:
                 except UsageError as error:
                     bad.append(error)
                     continue
-                good = True
+                any_valid = True
                 yield case
     except OSError as error:
         raise UsageError(
             f"it cannot be read: {error.strerror or error}", str(file), "Give a JSONL file"
         ) from error
-    if not good:
+    if not any_valid:
         raise bad[0] if bad else UsageError("the file is empty", str(file), _KNOWN)
 
 
@@ -236,7 +238,7 @@ def _read(file: Path, number: int, line: bytes) -> Case:
     try:
         row = msgspec.json.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise _bad(file, number, "", f"this is no JSON: {error}") from error
+        raise _bad(file, number, "", f"this is not JSON: {error}") from error
     if not isinstance(row, dict):
         raise _bad(file, number, "", "a line is an object with query and answers")
     query = row.get("query")
@@ -258,13 +260,13 @@ def _read(file: Path, number: int, line: bytes) -> Case:
             request_id=group_id,
             task_id=group_id,
             query=query,
-            messages=messages if isinstance(messages, list) else [_said("user", query)],
+            messages=messages if isinstance(messages, list) else [_message("user", query)],
             metadata=metadata if isinstance(metadata, dict) else {},
             reference=None if reference is None else str(reference),
             answers=tuple(_answer(file, number, index, one) for index, one in enumerate(answers)),
             tools=tools if isinstance(tools, list) else (),
         ),
-        before=_given(file, number, row.get("rewards"), len(answers)),
+        before=_rewards_of_row(file, number, row.get("rewards"), len(answers)),
     )
 
 
@@ -275,12 +277,12 @@ def _last_user(messages: list[Any]) -> str | None:
     return None
 
 
-def _said(role: str, text: str) -> dict[str, str]:
+def _message(role: str, text: str) -> dict[str, str]:
     return {"role": role, "content": text}
 
 
-def _answer(file: Path, number: int, index: int, given: Any) -> Answer:
-    message = _said("assistant", given) if isinstance(given, str) else given
+def _answer(file: Path, number: int, index: int, answer: Any) -> Answer:
+    message = _message("assistant", answer) if isinstance(answer, str) else answer
     if not isinstance(message, dict):
         what = f"answer {index + 1} is neither a text nor a message"
         raise _bad(file, number, "answers", what)
@@ -290,14 +292,14 @@ def _answer(file: Path, number: int, index: int, given: Any) -> Answer:
     return Answer(index, message, finish, f"{file.name}:{number}:{index}", 0.0, completion)
 
 
-def _given(file: Path, number: int, rewards: Any, count: int) -> dict[int, float]:
+def _rewards_of_row(file: Path, number: int, rewards: Any, count: int) -> dict[int, float]:
     if rewards is None:
         return {}
-    good = isinstance(rewards, list) and all(
+    valid = isinstance(rewards, list) and all(
         isinstance(one, int | float) and not isinstance(one, bool) for one in rewards
     )
-    if not good or len(rewards) != count:
-        raise _bad(file, number, "rewards", f"rewards are {count} numbers, one an answer")
+    if not valid or len(rewards) != count:
+        raise _bad(file, number, "rewards", f"rewards are {count} numbers, one for each answer")
     return dict(enumerate(map(float, rewards)))
 
 

@@ -1,7 +1,7 @@
-"""Scoring groups anew, beside what was sent for them: nothing is sent, nothing that counts changes.
+"""Scores groups again and compares the result with their earlier rewards; it changes nothing else.
 
-The newest groups of a journal, one group, or the lines of a file go through a source of rewards;
-`summary_of` says what would have been otherwise.
+The newest groups of a journal, one group, or the lines of a file go through a reward source;
+`summary_of` reports what would have been different.
 """
 
 import asyncio
@@ -26,31 +26,31 @@ from proxy.rewards.source import (
 )
 
 MOST = 3
-"""Groups of a summary that change most."""
+"""Number of most-changed groups that a summary contains."""
 CAUSES = 5
 QUERY = 120
-"""Characters of a query that a summary keeps."""
+"""Maximum length of a query in a summary, in characters."""
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One group to score anew."""
+    """One group to score again."""
 
     context: GroupContext
     before: Mapping[int, float] = field(default_factory=dict)
     """Rewards by candidate as they were sent, else as they were scored; empty for none."""
     parts: Mapping[int, tuple[Part, ...]] = field(default_factory=dict)
-    """What the automatic rewards were made of."""
+    """Parts of the earlier automatic rewards, by candidate."""
     source: str = ""
-    """auto or human, once rewards were fixed."""
+    """`auto` or `human` once the rewards were sealed, else empty."""
     version: str = ""
-    """What scored it before."""
+    """Version of the rewards that scored it before."""
     note: str = ""
-    """What is not as it was then, where something is not."""
+    """What differs from the original group; empty for nothing."""
 
 
-class Tried(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of one case."""
+class TrialResult(msgspec.Struct, frozen=True, kw_only=True):
+    """Result of scoring one case again."""
 
     group_id: str
     query: str
@@ -61,10 +61,10 @@ class Tried(msgspec.Struct, frozen=True, kw_only=True):
     source: str = ""
     version_before: str = ""
     after: tuple[CandidateScore, ...] = ()
-    """Empty for an abstention."""
+    """Empty after an abstention."""
     abstained: str = ""
     part: str = ""
-    """Which part abstained."""
+    """Name of the part that abstained."""
     traceback: str = ""
     file: str = ""
     line: int = 0
@@ -78,7 +78,7 @@ class Tried(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def compared(self) -> bool:
-        """Whether there are rewards of the same candidates on both sides."""
+        """Whether some candidates have rewards before and after."""
         return bool(self._both())
 
     def _both(self) -> list[int]:
@@ -87,13 +87,13 @@ class Tried(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def pair(self) -> tuple[list[float], list[float]]:
-        """Rewards before and after of the candidates that both sides have."""
+        """Rewards before and after, of the candidates that have both."""
         now, both = self.rewards, self._both()
         return [self.before[index] for index in both], [now[index] for index in both]
 
     @property
     def winners(self) -> tuple[int | None, int | None]:
-        """Who stands out, before and after; None where nobody does."""
+        """The single best candidate before and after; None for a tie."""
         now, both = self.rewards, self._both()
         return (
             only_top({index: self.before[index] for index in both}),
@@ -102,19 +102,19 @@ class Tried(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def flipped(self) -> bool:
-        """Whether another candidate wins than the one that did."""
+        """Whether another candidate is the best."""
         before, after = self.winners
         return before is not None and after is not None and before != after
 
     @property
     def dead(self) -> tuple[bool, bool]:
-        """Whether it teaches nothing, before and after."""
+        """Whether the group trains nothing, before and after."""
         before, after = self.pair
         return is_dead(before), is_dead(after)
 
     @property
     def change(self) -> float:
-        """Mean absolute difference of the advantages, what would reach the weights."""
+        """Mean absolute difference of the advantages, which is what reaches the weights."""
         before, after = self.pair
         if not before:
             return 0.0
@@ -122,17 +122,17 @@ class Tried(msgspec.Struct, frozen=True, kw_only=True):
         return sum(abs(one - other) for one, other in rows) / len(before)
 
 
-async def rescore(source: RewardSource, case: Case, limit: float) -> Tried:
-    """Score one case; whatever the source does, the outcome is scores or an abstention."""
+async def rescore(source: RewardSource, case: Case, limit: float) -> TrialResult:
+    """Score one case; the result has scores or an abstention, whatever the source does."""
     began = time.perf_counter()
-    found = await request_scores(source, case.context, limit)
-    return tried(case, found, time.perf_counter() - began)
+    scored = await request_scores(source, case.context, limit)
+    return result_of(case, scored, time.perf_counter() - began)
 
 
-def tried(case: Case, found: ScoreSheet | Abstention, seconds: float) -> Tried:
-    """A case beside what came of it."""
+def result_of(case: Case, scored: ScoreSheet | Abstention, seconds: float) -> TrialResult:
+    """Return the result of a case from its new scores or abstention."""
     context = case.context
-    told = Tried(
+    result = TrialResult(
         group_id=context.group_id,
         query=context.query,
         answers=tuple(str(one.message.get("content") or "") for one in context.answers),
@@ -143,60 +143,60 @@ def tried(case: Case, found: ScoreSheet | Abstention, seconds: float) -> Tried:
         seconds=seconds,
         note=case.note,
     )
-    if isinstance(found, ScoreSheet):
-        return msgspec.structs.replace(told, after=found.scores)
+    if isinstance(scored, ScoreSheet):
+        return msgspec.structs.replace(result, after=scored.scores)
     return msgspec.structs.replace(
-        told,
-        abstained=found.cause,
-        part=found.part,
-        traceback=found.traceback,
-        file=found.file,
-        line=found.line,
+        result,
+        abstained=scored.cause,
+        part=scored.part,
+        traceback=scored.traceback,
+        file=scored.file,
+        line=scored.line,
     )
 
 
-async def trial(
+async def rescore_all(
     source: RewardSource,
     cases: Iterable[Case],
     limit: float,
     *,
-    at_once: int = 1,
-    tell: Callable[[], None] = lambda: None,
-) -> list[Tried]:
-    """Score all cases, in their order.
+    concurrency: int = 1,
+    on_result: Callable[[], None] = lambda: None,
+) -> list[TrialResult]:
+    """Score all cases and return their results in the same order.
 
-    Between two groups the loop is given away, so that a proxy answers its users meanwhile.
-
-    Raises:
-        AjetError: what gives the cases does not go on.
+    The event loop runs between two groups, so that a proxy keeps answering its users.
 
     Args:
-        source: A started source of the caller's own.
-        cases: What to score; taken one by one.
-        limit: Seconds a source keeps for one group.
-        at_once: Groups under way together; more than one where the source waits for something.
-        tell: Called after each group.
+        source: A started source that nothing else uses.
+        cases: The cases; taken one by one.
+        limit: Time limit of one group in seconds.
+        concurrency: Number of groups scored at once; above 1 for a source that waits.
+        on_result: Called after each group.
+
+    Raises:
+        AjetError: the iterator of cases failed.
     """
-    found: dict[int, Tried] = {}
+    results: dict[int, TrialResult] = {}
     numbered = enumerate(cases)
 
-    async def work(rest: Iterator[tuple[int, Case]]) -> None:
+    async def rescore_next(rest: Iterator[tuple[int, Case]]) -> None:
         for place, case in rest:
-            found[place] = await rescore(source, case, limit)
-            tell()
+            results[place] = await rescore(source, case, limit)
+            on_result()
             await asyncio.sleep(0)
 
     try:
         async with asyncio.TaskGroup() as group:
-            for _ in range(max(1, at_once)):
-                group.create_task(work(numbered))
-    except* AjetError as errors:  # of what gives the cases
+            for _ in range(max(1, concurrency)):
+                group.create_task(rescore_next(numbered))
+    except* AjetError as errors:  # from the iterator of cases
         raise errors.exceptions[0] from None
-    return [found[place] for place in sorted(found)]
+    return [results[place] for place in sorted(results)]
 
 
-def summary_of(results: Sequence[Tried], version: str) -> TrialSummary:
-    """What many groups came to."""
+def summary_of(results: Sequence[TrialResult], version: str) -> TrialSummary:
+    """Return the summary of many results."""
     compared = [one for one in results if one.compared]
     dead = [one.dead for one in compared]
     pairs = [one.pair for one in compared]
@@ -241,7 +241,7 @@ def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values) if values else 0.0
 
 
-def _brief(one: Tried) -> TrialGroup:
+def _brief(one: TrialResult) -> TrialGroup:
     (before, after), (winner, now) = one.pair, one.winners
     return TrialGroup(
         group_id=one.group_id,
@@ -255,17 +255,17 @@ def _brief(one: Tried) -> TrialGroup:
 
 
 async def ready(source: RewardSource, seconds: float) -> None:
-    """Wait until a started source serves.
+    """Wait until a started source scores.
 
     Raises:
         AjetError: it does not load, or not in time; with file and line.
     """
     changed = asyncio.Event()
 
-    def heard(health: SourceHealth) -> None:
+    def on_health(health: SourceHealth) -> None:
         changed.set()
 
-    remove = source.add_listener(heard)
+    remove = source.add_listener(on_health)
     try:
         async with asyncio.timeout(seconds):
             while not source.version:
@@ -280,7 +280,7 @@ async def ready(source: RewardSource, seconds: float) -> None:
     finally:
         remove()
     health = source.health()
-    if not health.ok and health.error is not None:  # an older version is no version to try
+    if not health.ok and health.error is not None:  # an older version must not be tried instead
         raise _broken(health.error)
 
 

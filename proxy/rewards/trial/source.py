@@ -1,4 +1,4 @@
-"""Rewards to try: those of the settings, a file, a folder of hooks, or other weights."""
+"""The rewards of a trial: those of the settings, a file, a hook folder, or other weights."""
 
 import asyncio
 import contextlib
@@ -21,77 +21,80 @@ from proxy.rewards.source import RewardSource
 from proxy.rewards.trial.replay import ready
 
 PATIENCE = 60.0
-"""Seconds the rewards may take to load."""
+"""Seconds that the rewards may take to load."""
 TOGETHER = 4
-"""Groups under way together where a part waits for something."""
+"""Number of groups scored at once when a part waits for something."""
 
 
-class Choice(msgspec.Struct, frozen=True):
-    """What to try; empty is what the settings say."""
+class TrialChoice(msgspec.Struct, frozen=True):
+    """The rewards to try; empty fields mean those of the settings."""
 
     file: str = ""
     hooks: str = ""
     weights: Mapping[str, float] = {}
-    """Weights by part in place of those of the file."""
+    """Weights by part that replace those of the file."""
 
 
-class Bench(msgspec.Struct):
-    """A started source and what its judges spent."""
+class TrialSource(msgspec.Struct):
+    """A started source, and the counts of its judges."""
 
     source: RewardSource
-    at_once: int
+    concurrency: int
     spent: dict[str, JudgeSpent]
     version: str
 
 
 @contextlib.asynccontextmanager
-async def bench(home: Home, settings: Settings, choice: Choice) -> AsyncIterator[Bench]:
-    """A source of one's own for `choice`, ready to score; closed afterwards.
+async def trial_source(
+    home: Home, settings: Settings, choice: TrialChoice
+) -> AsyncIterator[TrialSource]:
+    """Yield a separate source for `choice`, ready to score; it is closed afterwards.
 
     Raises:
-        AjetError: it does not load; with file and line.
+        AjetError: the rewards do not load; with file and line.
     """
     spent: dict[str, JudgeSpent] = {}
 
-    def heard(event: Event) -> None:
+    def on_event(event: Event) -> None:
         if isinstance(event, JudgeSpent):
             spent[event.judge] = event
 
-    source = await asyncio.to_thread(_made, home, settings, choice, heard)
+    source = await asyncio.to_thread(_build, home, settings, choice, on_event)
     try:
         await source.start()
         await ready(source, PATIENCE)
-        yield Bench(source, TOGETHER if _waits(source) else 1, spent, source.version)
+        yield TrialSource(source, TOGETHER if _waits(source) else 1, spent, source.version)
     finally:
         await source.close()
 
 
-def _made(
-    home: Home, settings: Settings, choice: Choice, heard: Callable[[Event], object]
+def _build(
+    home: Home, settings: Settings, choice: TrialChoice, publish: Callable[[Event], object]
 ) -> RewardSource:
-    """The source, not started; a file that is wrong tells all its faults, a line each."""
+    """Return the source, not started; the error for an invalid file lists all its faults."""
     if choice.weights or hooks_of(settings, choice) is None:
         try:
             model, _ = model_of(home, settings, choice)
         except ModelFault as fault:
             if not Path(fault.file).is_file():
-                return select_source(home, _settings(settings, choice), heard)
+                return select_source(home, _settings(settings, choice), publish)
             if fault.more:
                 raise AjetError(f"the rewards did not load\n{fault}") from None
             where = f"{fault.file}:{fault.line}" if fault.line else fault.file
             raise AjetError(f"the rewards did not load: {fault.cause}", where) from None
         if choice.weights:
             limit = settings.reward_limit
-            around = PartEnvironment(home.root, limit, settings.rewards.memory_mb, heard)
-            return ComposedSource(model=model, around=around)
-    return select_source(home, _settings(settings, choice), heard)
+            memory_mb = settings.rewards.memory_mb
+            environment = PartEnvironment(home.root, limit, memory_mb, publish)
+            return ComposedSource(model=model, environment=environment)
+    return select_source(home, _settings(settings, choice), publish)
 
 
 def reweighed(model: Model, weights: Mapping[str, float]) -> Model:
-    """The model with other weights; the share of a part that has one.
+    """Return the model with other weights; for a part that has a share, with another share.
 
     Raises:
-        UsageError: there is no such part, or a share is no share.
+        UsageError: there is no such part, or a share is not between 0 and 1.
     """
     if not weights:
         return model
@@ -115,17 +118,17 @@ def reweighed(model: Model, weights: Mapping[str, float]) -> Model:
     return msgspec.structs.replace(model, parts=parts)
 
 
-def hooks_of(settings: Settings, choice: Choice) -> Path | None:
-    """The folder of hooks that alone makes the reward; None when a model does."""
+def hooks_of(settings: Settings, choice: TrialChoice) -> Path | None:
+    """Return the hook folder that alone makes the reward; None when a model does."""
     named = choice.hooks or ("" if choice.file else settings.rewards.hooks)
     return Path(named).expanduser().absolute() if named else None
 
 
-def model_of(home: Home, settings: Settings, choice: Choice) -> tuple[Model, Path]:
-    """The model to try, its weights changed, and where its relative paths start.
+def model_of(home: Home, settings: Settings, choice: TrialChoice) -> tuple[Model, Path]:
+    """Return the model to try, with changed weights, and the folder of its relative paths.
 
     Raises:
-        UsageError: a hook folder alone makes the reward, or the file is wrong.
+        UsageError: a hook folder alone makes the reward, or the file is invalid.
     """
     if hooks_of(settings, choice) is not None:
         raise UsageError(
@@ -138,7 +141,7 @@ def model_of(home: Home, settings: Settings, choice: Choice) -> tuple[Model, Pat
     return reweighed(model, choice.weights), file.parent
 
 
-def _settings(settings: Settings, choice: Choice) -> Settings:
+def _settings(settings: Settings, choice: TrialChoice) -> Settings:
     rewards = settings.rewards
     if choice.file:
         rewards = msgspec.structs.replace(rewards, file=choice.file, hooks="")

@@ -13,12 +13,12 @@ from console.clients.snippets import ANY_KEY, OWN_KEY
 from core.runtime.home import Home, Role, running
 from core.settings import Settings, load
 from core.settings.effective import HIDDEN
-from proxy.control.api import Control
+from proxy.control.api import ControlApi
 from proxy.control.client import ControlClient
 from proxy.control.dispatch import CommandDispatcher
+from tests.support.context import World, world
 from tests.support.scripted_swarm import ScriptedSwarm
 from tests.support.served import served
-from tests.support.world import World, world
 
 
 @asynccontextmanager
@@ -26,7 +26,7 @@ async def proxy_of(home: Home, settings: Settings) -> AsyncIterator[World]:
     """A proxy of `home` that was started with `settings`."""
     async with ScriptedSwarm(state="ROLLING") as swarm, world(home.root, swarm) as made:
         made.context.settings = settings
-        control = Control(
+        control = ControlApi(
             made.context, CommandDispatcher(made.context, made.groups), home.token(), frozenset()
         )
         async with served(control.app()) as url:

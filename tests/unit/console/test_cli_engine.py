@@ -22,13 +22,13 @@ from console.cli.engine import direct
 from core.runtime.home import Home, Role
 from proxy.context import ServerHandle
 from proxy.control import job_commands as jobs
-from proxy.control.api import Control
+from proxy.control.api import ControlApi
 from proxy.control.dispatch import CommandDispatcher
 from proxy.servers.watch import ServerWatch
+from tests.support.context import World, world
 from tests.support.scripted_swarm import ScriptedSwarm
 from tests.support.served import served
 from tests.support.stored import stored_bytes
-from tests.support.world import World, world
 
 
 @dataclass
@@ -66,7 +66,7 @@ async def two(home: Home, state: str = "ROLLING") -> AsyncIterator[Two]:
         await watcher.wait_for(lambda seen: seen.reachable, 60)
         await made.until(lambda: {"s", "t"} <= set(made.state.servers))
         orders = CommandDispatcher(made.context, made.groups)
-        control = Control(made.context, orders, home.token(), frozenset())
+        control = ControlApi(made.context, orders, home.token(), frozenset())
         async with served(control.app()) as url:
             with Role(home, "proxy") as role:
                 role.publish(url=url)

@@ -218,7 +218,7 @@ def test_an_alert_names_the_judge_and_leads_to_it() -> None:
     assert list(state.alerts) == ["rewards"]
     main._rewards_changed(seat, SourceHealth(True, None, "v1"))
     assert not state.alerts
-    unproven = SourceHealth(False, None, "v1", waits="helpful")
+    unproven = SourceHealth(False, None, "v1", waiting_for="helpful")
     main._rewards_changed(seat, unproven)
     assert not state.alerts  # it is only being looked at: nothing is wrong
     assert state.rewards.waits == "helpful"
@@ -248,7 +248,7 @@ def test_the_end_of_the_hooks_process_is_not_a_save_that_does_not_load() -> None
     rewards = ComposedSource(model=model)
     seat = cast(Any, SimpleNamespace(bus=bus, rewards=rewards, settings=Settings()))
     said = "the hooks' process ended (exit code 7); it is started again, and groups wait for it"
-    fell = Abstention("hook", said, file="/h", fell=True)
+    fell = Abstention("hook", said, file="/h", crashed=True)
     main._rewards_changed(seat, SourceHealth(False, fell, ""))
     alert = state.alerts["rewards"]
     assert alert.cause == said

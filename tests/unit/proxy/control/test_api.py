@@ -27,7 +27,7 @@ from core.journal.writer import Journal, JournalError
 from core.reducer import reduce
 from core.settings import ProxySettings, Settings
 from proxy.context import ProxyContext
-from proxy.control.api import Control
+from proxy.control.api import ControlApi
 from proxy.control.client import ControlClient, ControlError, ControlLost, Reset
 from proxy.control.dispatch import CommandDispatcher
 from proxy.control.group_commands import GroupCommands
@@ -35,10 +35,10 @@ from proxy.dataset_rows import Row, Rows
 from proxy.http.router import Router
 from proxy.main import http_config
 from proxy.rewards.model.source import ComposedSource
+from tests.support.context import world
 from tests.support.kept_swarm import KeptSwarm
 from tests.support.sample import group_events
 from tests.support.served import served
-from tests.support.world import world
 
 
 class FakeGroupCommands(GroupCommands):
@@ -86,7 +86,7 @@ async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
             rewards = ComposedSource()
             context = ProxyContext(Settings(), journal, bus, {}, rewards, Rows(), tasks, "me")
             orders = CommandDispatcher(context, cast(Any, groups), groups)
-            async with served(Control(context, orders, "secret", frozenset()).app()) as url:
+            async with served(ControlApi(context, orders, "secret", frozenset()).app()) as url:
                 yield Desk(context, groups, url)
     finally:
         journal.close()
@@ -354,7 +354,7 @@ async def test_bodies_for_the_control_api_count_towards_the_bound_on_all(tmp_pat
     right = {"authorization": "Bearer secret"}
     async with desk(tmp_path) as one:
         orders = CommandDispatcher(one.context, cast(Any, one.groups), one.groups)
-        app = Router({}, Control(one.context, orders, "secret", frozenset()).app(), small)
+        app = Router({}, ControlApi(one.context, orders, "secret", frozenset()).app(), small)
         async with (
             served(app, http_config(small, app)) as url,
             httpx.AsyncClient(base_url=url, headers=right) as client,

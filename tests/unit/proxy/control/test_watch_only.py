@@ -19,9 +19,14 @@ from core.runtime.home import Home
 from core.settings import Settings
 from core.state import State
 from proxy.context import ProxyContext
-from proxy.control.api import Control
+from proxy.control.api import ControlApi
 from proxy.control.client import ControlClient, ControlError
-from proxy.control.watch_only import OnlyLooking, ReadOnlyTransport, WatchOnlyCommands, watch_app
+from proxy.control.watch_only import (
+    ReadOnlyTransport,
+    WatchOnlyCommands,
+    WatchOnlyRefused,
+    watch_app,
+)
 from proxy.main import ProxyOptions, _parts, http_config
 from proxy.servers.slots import read_details
 from tests.support.scripted_swarm import ScriptedSwarm
@@ -61,16 +66,16 @@ class Watcher:
 async def watching(home: Path, **urls: str) -> AsyncIterator[Watcher]:
     settings = msgspec.convert({"swarm_url": urls, "proxy": {"watch_only": True}}, Settings)
     options = ProxyOptions(home=Home.open(home), settings=settings)
-    async with _parts(options, "http://127.0.0.1:0") as (seat, groups):
+    async with _parts(options, "http://127.0.0.1:0") as (context, groups):
         assert groups is None
-        control = Control(seat, WatchOnlyCommands(seat), "token", frozenset())
+        control = ControlApi(context, WatchOnlyCommands(context), "token", frozenset())
         app = watch_app(settings.proxy, control.app())
         async with (
             served(app, http_config(settings.proxy, app)) as url,
             httpx.AsyncClient(base_url=url, timeout=60.0) as http,
             ControlClient(url, "token") as client,
         ):
-            yield Watcher(seat, http, client)
+            yield Watcher(context, http, client)
             control.close()
 
 
@@ -226,7 +231,7 @@ async def test_the_transport_lets_nothing_through_that_changes_something(tmp_pat
                 lambda: client.agree_sync_weight(),
             )
             for order in orders:
-                with pytest.raises(OnlyLooking):
+                with pytest.raises(WatchOnlyRefused):
                     await order()
             assert client.begin_claim() is None
         assert swarm.requests["/claim_episode"] == 1

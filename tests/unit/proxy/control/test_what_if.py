@@ -44,7 +44,7 @@ class Desk:
 
 @pytest.fixture
 async def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Desk]:
-    monkeypatch.setattr(what_if, "TELL", 0.0)
+    monkeypatch.setattr(what_if, "PUBLISH_EVERY", 0.0)
     file = tmp_path / "rewards.yaml"
     file.write_text("parts:\n  length: {weight: 0.5}  # short\n  diversity: {weight: 0.5}\n")
     source = ComposedSource(file, PartEnvironment(tmp_path, 5.0))
@@ -132,8 +132,8 @@ async def test_a_new_one_ends_the_one_before(desk: Desk) -> None:
     ("args", "words"),
     [
         ({"weights": ("lenth=1",)}, "no part `lenth`"),
-        ({"weights": ("length",)}, "is no weight"),
-        ({"weights": ("length=nan",)}, "is no weight"),
+        ({"weights": ("length",)}, "is not a weight"),
+        ({"weights": ("length=nan",)}, "is not a weight"),
         ({"last": -1}, "-1 groups"),
         ({"last": 100_000}, "100000 groups"),
         ({"file": "a", "hooks": "b"}, "a file and a hook folder"),

@@ -10,12 +10,12 @@ import pytest
 
 import core.journal.fsync
 from core.events import GroupSealed, MockStarted
-from proxy.control.api import Control
+from proxy.control.api import ControlApi
 from proxy.control.client import ControlClient
 from proxy.control.dispatch import CommandDispatcher
 from proxy.control.journal_alerts import follow_journal
+from tests.support.context import World, world
 from tests.support.served import served
-from tests.support.world import World, world
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def lets(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
 async def console(w: World) -> AsyncIterator[ControlClient]:
     orders = CommandDispatcher(w.context, w.groups)
     async with (
-        served(Control(w.context, orders, "secret", frozenset()).app()) as url,
+        served(ControlApi(w.context, orders, "secret", frozenset()).app()) as url,
         ControlClient(url, "secret") as client,
     ):
         yield client

@@ -246,7 +246,7 @@ async def test_the_end_of_the_process_is_an_abstention(
     assert rewards(await source.score(group("a"))) == [1.0]
     assert [one.ok for one in changes] == [False, True]
     assert changes[0].error is not None
-    assert changes[0].error.fell
+    assert changes[0].error.crashed
     assert "it is started again, and groups wait for it" in changes[0].error.cause
 
 

@@ -14,7 +14,7 @@ from proxy.rewards.hooks import folder as hookfolder
 from proxy.rewards.hooks import tutorial_api
 from proxy.rewards.hooks.check import BadResultError, checked_rewards, notes_of
 from proxy.rewards.hooks.protocol import FrameError, Note, Noted, Scored, pack
-from proxy.rewards.hooks.traceback import trouble_of
+from proxy.rewards.hooks.traceback import fault_of_error
 from proxy.rewards.hooks.tutorial_api import EpisodeResult, has_repeat, install_shim, reward_caller
 
 
@@ -211,18 +211,18 @@ def raised(code: str, file: Path) -> BaseException:
 def test_tracebacks_are_cut_to_the_hooks_frames(tmp_path: Path) -> None:
     file = tmp_path / "hook.py"
     error = raised("import json\ndef f():\n    json.loads('{')\nf()\n", file)
-    trouble = trouble_of(error, tmp_path)
-    assert trouble.cause.startswith("json.decoder.JSONDecodeError")
-    assert (trouble.file, trouble.line) == (str(file), 3)
-    assert "decoder.py" not in trouble.traceback
-    assert "test_hook_pieces" not in trouble.traceback
-    assert "json.loads('{')" in trouble.traceback
+    fault = fault_of_error(error, tmp_path)
+    assert fault.cause.startswith("json.decoder.JSONDecodeError")
+    assert (fault.file, fault.line) == (str(file), 3)
+    assert "decoder.py" not in fault.traceback
+    assert "test_hook_pieces" not in fault.traceback
+    assert "json.loads('{')" in fault.traceback
 
 
 def test_syntax_errors_have_a_place(tmp_path: Path) -> None:
-    trouble = trouble_of(raised("x = 1\ndef f(:\n", tmp_path / "hook.py"), tmp_path)
-    assert trouble.cause.startswith("SyntaxError")
-    assert trouble.line == 2
+    fault = fault_of_error(raised("x = 1\ndef f(:\n", tmp_path / "hook.py"), tmp_path)
+    assert fault.cause.startswith("SyntaxError")
+    assert fault.line == 2
 
 
 @pytest.mark.parametrize(
@@ -233,9 +233,9 @@ def test_syntax_errors_have_a_place(tmp_path: Path) -> None:
     ],
 )
 def test_missing_packages_are_named_with_their_line(tmp_path: Path, code: str, said: str) -> None:
-    trouble = trouble_of(raised(f"\n{code}\n", tmp_path / "hook.py"), tmp_path)
-    assert said in trouble.cause
-    assert "wanted at hook.py:2" in trouble.cause
+    fault = fault_of_error(raised(f"\n{code}\n", tmp_path / "hook.py"), tmp_path)
+    assert said in fault.cause
+    assert "imported at hook.py:2" in fault.cause
 
 
 def test_endless_recursion_and_chains_stay_short(tmp_path: Path) -> None:
@@ -243,10 +243,10 @@ def test_endless_recursion_and_chains_stay_short(tmp_path: Path) -> None:
         "def f():\n    f()\ntry:\n    f()\nexcept RecursionError as e:\n"
         "    raise ValueError('z' * 9000) from e\n"
     )
-    trouble = trouble_of(raised(code, tmp_path / "hook.py"), tmp_path)
-    assert len(trouble.cause) < 500
-    assert len(trouble.traceback) < 17_000
-    assert "direct cause" in trouble.traceback
+    fault = fault_of_error(raised(code, tmp_path / "hook.py"), tmp_path)
+    assert len(fault.cause) < 500
+    assert len(fault.traceback) < 17_000
+    assert "direct cause" in fault.traceback
 
 
 def test_the_stamp_sees_python_files_alone(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from proxy.rewards.judge.addressed import MARK, addressed
+from proxy.rewards.judge.addressed import MARK, words_to_judge
 from tests.support.scripted_judge import ScriptedJudge, bench
 from tests.unit.proxy.rewards.conftest import Group
 
@@ -28,14 +28,14 @@ PLAIN = (
 
 @pytest.mark.parametrize("text", ADDRESSING)
 def test_words_to_the_judge_are_found(text: str) -> None:
-    assert addressed({"content": text})
-    assert addressed({"content": "x" * 100_000 + "\n" + text})
+    assert words_to_judge({"content": text})
+    assert words_to_judge({"content": "x" * 100_000 + "\n" + text})
 
 
 @pytest.mark.parametrize("text", PLAIN)
 def test_plain_answers_are_not_marked(text: str) -> None:
-    assert not addressed({"content": text})
-    assert not addressed({"content": None})
+    assert not words_to_judge({"content": text})
+    assert not words_to_judge({"content": None})
 
 
 @pytest.mark.parametrize("mode", ["listwise", "pointwise", "pairwise"])

@@ -220,7 +220,7 @@ async def test_a_judge_made_anew_goes_on_counting(judge: ScriptedJudge, group: G
     publish = told.append
     for calls in (1, 2):
         async with bench(judge.url, desk=desk) as one:
-            one.part._around = msgspec.structs.replace(one.part._around, publish=publish)
+            one.part._environment = msgspec.structs.replace(one.part._environment, publish=publish)
             await one.score(group("a"))
             assert one.spent.calls == calls
     async with bench(judge.url, desk=desk) as one:  # another run of the proxy

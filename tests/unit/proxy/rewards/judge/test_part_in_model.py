@@ -128,7 +128,7 @@ async def test_a_judge_that_cannot_work_does_not_replace_rewards_that_do(
             assert [part.name for part in source.parts()] == ["length"]
             assert (seen, source.health().ok) == ({before}, False)
             level = "warning" if wrong == "dead port" else "error"
-            assert (source.health().level, source.health().waits) == (level, "helpful")
+            assert (source.health().level, source.health().waiting_for) == (level, "helpful")
             assert source.kind_of("helpful") == "judge"
             assert (await source.score(group("a", "b"))).scores
             judge.key = ""

@@ -153,7 +153,7 @@ async def test_the_key_is_sent_and_a_wrong_one_is_said_at_start(
             error = one.part.health().error
             assert error is not None
             assert "401" in error.cause
-            assert "See that the key is right" in error.cause
+            assert "Check that the key is right" in error.cause
             assert "wrong-4567" not in error.cause
             assert one.part.files == (tmp_path / "key",)
         async with bench(judge.url, start=True) as one:
@@ -164,7 +164,7 @@ async def test_the_key_is_sent_and_a_wrong_one_is_said_at_start(
 async def test_an_endpoint_that_is_not_there_is_said_and_found_again(
     group: Group, until: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(judging, "LOOK_EVERY", 0.05)
+    monkeypatch.setattr(judging, "PROBE_EVERY", 0.05)
     async with ScriptedJudge() as judge:
         url, port = judge.url, judge.port
     async with bench(url, start=True) as one:
@@ -195,7 +195,7 @@ async def test_a_model_that_is_not_listed_may_be_there(judge: ScriptedJudge) -> 
     judge.models = None
     async with bench(judge.url, model="unlisted") as one:
         found = await one.part.probe()
-    assert (found.ok, found.model, found.said) == (True, "unlisted", f"unlisted at {judge.url}")
+    assert (found.ok, found.model, found.summary) == (True, "unlisted", f"unlisted at {judge.url}")
     assert len(judge.calls) == 1
 
 

@@ -20,9 +20,9 @@ from proxy.dataset_rows import kept as kept_of
 from proxy.rewards.model.file import default_model
 from proxy.rewards.model.source import ComposedSource
 from proxy.rewards.source import GroupContext, ScoreSheet
-from proxy.rewards.trial.cases import cases_in, cases_of, found_id, newest
-from proxy.rewards.trial.replay import Case, Tried, rescore, summary_of, trial
-from proxy.rewards.trial.source import Choice, bench, reweighed
+from proxy.rewards.trial.cases import cases_in, cases_of, full_id, newest_ids
+from proxy.rewards.trial.replay import Case, TrialResult, rescore, rescore_all, summary_of
+from proxy.rewards.trial.source import TrialChoice, reweighed, trial_source
 from tests.support.sample import NOW, group_events, stamp
 from tests.support.world import Source
 from tests.unit.proxy.rewards.conftest import Group, HookFolder
@@ -73,7 +73,7 @@ async def test_flips_and_dead_groups_gained_and_lost_are_told_apart() -> None:
         hand=[0.9, 0.2],
         tie=[0.1, 0.5, 0.1],
     )
-    results = await trial(source, cases, 5.0)
+    results = await rescore_all(source, cases, 5.0)
     found = summary_of(results, "v2")
     assert [one.group_id for one in results] == [one.context.group_id for one in cases]
     assert (found.groups, found.compared, found.flips) == (6, 6, 1)
@@ -91,7 +91,7 @@ async def test_rewards_beyond_the_scale_and_groups_that_had_none_are_counted() -
     none = Case(case("none", [0.0, 0.0]).context)
     cases = [none, case("far", [0.1, 0.9]), case("below", [0.1, 0.9])]
     source = rewards_of(none=[0.2, 1.0], far=[0.2, 1.5], below=[-0.5, 0.0])
-    found = summary_of(await trial(source, cases, 5.0), "v2")
+    found = summary_of(await rescore_all(source, cases, 5.0), "v2")
     assert (found.gained, found.outside, found.compared) == (1, 2, 2)
     said = list(summary_lines(found))
     assert "1 group had no reward and now has one" in said
@@ -142,7 +142,7 @@ async def test_other_work_goes_on_between_two_groups() -> None:
     work = asyncio.get_running_loop().create_task(other())
     try:
         cases = [case(f"g{number}", [0.1, 0.2]) for number in range(50)]
-        await trial(rewards_of(**{f"g{n}": [0.1, 0.2] for n in range(50)}), cases, 5.0)
+        await rescore_all(rewards_of(**{f"g{n}": [0.1, 0.2] for n in range(50)}), cases, 5.0)
     finally:
         work.cancel()
     assert turns >= 50
@@ -157,7 +157,7 @@ async def test_groups_of_the_journal_come_with_what_was_sent(tmp_path: Path) -> 
         group_events(number, rewards=rewards, at=NOW - 500 + number) for number in range(1, 8)
     ]
     journal = kept(tmp_path / "j.db", *groups)
-    ids = newest(journal, 3)
+    ids = newest_ids(journal, 3)
     assert ids == ["g0005", "g0006", "g0007"]
     found = cases_of(journal, ids)
     assert len(found) == 3
@@ -169,11 +169,11 @@ async def test_groups_of_the_journal_come_with_what_was_sent(tmp_path: Path) -> 
     message = one.context.answers[0].completion["choices"][0]["message"]
     assert message["role"] == "assistant"
     assert one.context.query
-    assert found_id(journal, "g0003") == "g0003"
+    assert full_id(journal, "g0003") == "g0003"
     with pytest.raises(AjetError, match="several groups begin"):
-        found_id(journal, "g")
+        full_id(journal, "g")
     with pytest.raises(AjetError, match="no group begins with `x%`"):
-        found_id(journal, "x%")  # no pattern of the data base
+        full_id(journal, "x%")  # no pattern of the data base
 
 
 def opened(reference: str | None, **fields: Any) -> list[Event]:
@@ -205,7 +205,7 @@ async def test_what_of_a_row_is_not_in_the_journal_is_said(tmp_path: Path) -> No
     older = group_events(1, rewards=[0.1, 0.9], at=NOW, row_id="row 7")
     (found,) = cases_of(kept(tmp_path / "older.db", older), ["g0001"])
     assert "an older version" in found.note
-    summary = summary_of(await trial(rewards_of(g0001=[0.3, 0.4]), [found], 5.0), "v")
+    summary = summary_of(await rescore_all(rewards_of(g0001=[0.3, 0.4]), [found], 5.0), "v")
     assert any(f"differs from then 1: {found.note}" in line for line in summary_lines(summary))
     plain = group_events(1, rewards=[0.1, 0.9], at=NOW)
     assert cases_of(kept(tmp_path / "plain.db", plain), ["g0001"])[0].note == ""
@@ -259,7 +259,7 @@ def test_lines_of_a_file_are_groups(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("row", "words"),
     [
-        ("not json", "no JSON"),
+        ("not json", "not JSON"),
         ("[1]", "an object"),
         ({"querry": "q", "answers": ["a"]}, "Is it `querry`?"),
         ({"query": "q", "answer": "a"}, "Is it `answer`?"),
@@ -307,25 +307,29 @@ async def test_a_source_of_ones_own_is_made_ready_and_closed(
     tmp_path: Path, hooks: HookFolder, group: Group
 ) -> None:
     home, settings = Home.open(tmp_path / "home"), Settings()
-    async with bench(home, settings, Choice()) as one:
+    async with trial_source(home, settings, TrialChoice()) as one:
         plain = one.version
-    async with bench(home, settings, Choice(weights={"length": 0.9})) as one:
+    async with trial_source(home, settings, TrialChoice(weights={"length": 0.9})) as one:
         assert one.version not in ("", plain)
     hooks.reward("def on_compute_relative_reward(results, answers): return [1.0, 2.0]")
-    async with bench(home, settings, Choice(hooks=str(hooks.path))) as one:
-        found: list[Tried] = await trial(one.source, [Case(group("a", "b"))], 5.0, at_once=4)
+    async with trial_source(home, settings, TrialChoice(hooks=str(hooks.path))) as one:
+        found: list[TrialResult] = await rescore_all(
+            one.source, [Case(group("a", "b"))], 5.0, concurrency=4
+        )
         assert found[0].rewards == {0: 1.0, 1: 2.0}
     hooks.reward("def on_compute_relative_reward(results, answers: return")
     with pytest.raises(AjetError, match=r"SyntaxError") as broken:
-        async with bench(home, settings, Choice(hooks=str(hooks.path))):
+        async with trial_source(home, settings, TrialChoice(hooks=str(hooks.path))):
             raise AssertionError("it must not be ready")
     assert broken.value.where.endswith("on_compute_relative_reward.py:1")
     file = tmp_path / "r.yaml"
     file.write_text("parts:\n  lenght: {}\n")
     with pytest.raises(AjetError, match="lenght") as wrong:
-        async with bench(home, settings, Choice(file=str(file))):
+        async with trial_source(home, settings, TrialChoice(file=str(file))):
             raise AssertionError("it must not be ready")
     assert wrong.value.where == f"{file}:2"
     with pytest.raises(UsageError, match="there are no weights"):
-        async with bench(home, settings, Choice(hooks=str(hooks.path), weights={"a": 1.0})):
+        async with trial_source(
+            home, settings, TrialChoice(hooks=str(hooks.path), weights={"a": 1.0})
+        ):
             raise AssertionError("it must not be ready")
