@@ -1,8 +1,9 @@
-"""What happened: small frozen records, the only thing that state is made of.
+"""Base classes of all events.
 
 Every event carries `seq` (order in the journal), `at` (Unix seconds), `run_id` (one start of the
-proxy) and, where it concerns one, `server` (name of a swarm server). Names are past tense; `kind`
-on the wire is the class name in snake case.
+proxy) and, if it concerns one, `server` (name of a swarm server). Class names are in the past
+tense; `kind` on the wire is the class name in snake case, so a renamed class breaks stored
+journals.
 """
 
 import re
@@ -23,11 +24,11 @@ class Event(
     omit_defaults=True,
     gc=False,
 ):
-    """What all events have; the bus stamps the first three when it publishes.
+    """Fields of every event; the bus sets the first three when it publishes.
 
-    A field that is as by default is left out of the JSON, so a default that was once released
-    stays as it is; `core.jsonio` is for readers that do not know them. The collector of cycles
-    leaves events alone: what they hold is data, which has none.
+    The JSON omits fields that have their default, so a released default must never change;
+    `core.jsonio` writes all fields for readers without these classes. Events hold plain data
+    without reference cycles, so the garbage collector does not track them (`gc=False`).
     """
 
     seq: int = 0
@@ -42,6 +43,6 @@ class Event(
 
 
 class GroupEvent(Event, frozen=True, kw_only=True):
-    """What all events of one group have."""
+    """Fields of every event of one group."""
 
     group_id: str

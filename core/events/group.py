@@ -10,7 +10,7 @@ from core.events.base import Event, GroupEvent
 
 
 class Part(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """One named part of a reward."""
+    """Value of one named part of a reward."""
 
     name: str
     value: float
@@ -20,7 +20,7 @@ class Part(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class CandidateScore(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """The automatic reward of one candidate, with what it is made of."""
+    """Automatic reward of one candidate, with its parts."""
 
     index: int
     reward: float
@@ -28,7 +28,7 @@ class CandidateScore(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class SentReward(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """A reward as it was fixed when the group was sealed."""
+    """Reward of one candidate, as fixed when the group was sealed."""
 
     index: int
     episode_uuid: str
@@ -37,7 +37,7 @@ class SentReward(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
 
 
 class GroupOpened(GroupEvent, frozen=True, kw_only=True):
-    """A user request arrived and became a group: QUEUED."""
+    """A user request arrived and became a group: phase QUEUED."""
 
     request_id: str
     task_id: str
@@ -45,9 +45,9 @@ class GroupOpened(GroupEvent, frozen=True, kw_only=True):
     query: str
     """Text of the last user message."""
     body: dict[str, Any]
-    """The request as the upstream will get it, with a short text in place of each image."""
+    """Request as sent upstream, with a short text in place of each image."""
     images: tuple[str, ...] = ()
-    """Such texts of the last user message: `[image 1.2 MB png]`."""
+    """The short texts for images in the last user message: `[image 1.2 MB png]`."""
     model: str = ""
     stream: bool = False
     episode_type: str = "train"
@@ -55,44 +55,44 @@ class GroupOpened(GroupEvent, frozen=True, kw_only=True):
     dataset_task_id: str = ""
     reference: str | None = None
     metadata: dict[str, Any] | None = None
-    """Of its dataset row; None without one, and where it is not kept."""
+    """Metadata of its dataset row; None without a row, or if it is too large to keep."""
     unkept: tuple[str, ...] = ()
-    """What of the row was too large for the journal: `reference`, `metadata`."""
+    """Fields of the row that were too large for the journal: `reference`, `metadata`."""
     session: str = ""
-    """As the client names it, or `c-` and hex digits when it was known by its content."""
+    """The client's name for it; `c-` and hex digits if it was recognised by its content."""
     turn: int = 0
-    """Which request of its session it is, from 1; 0 for helper calls and without a session."""
+    """Number of the request in its session, from 1; 0 for helper calls and without a session."""
     helper: str = ""
-    """The rule that took it for a helper call (a title, a summary); empty for none."""
+    """Rule that recognised it as a helper call (a title, a summary); empty for none."""
     turns: int = 0
-    """Which answer of its conversation it asks for, from 1: one more than the assistant messages
-    in `body`. 0 in journals that do not say."""
+    """Number of the requested answer in its conversation, from 1: the assistant messages in `body`
+    plus one. 0 in journals without this field."""
     client_timeout: float = 0.0
-    """Seconds after which its client gives up, as the request says; 0 when that is not known."""
+    """Seconds after which the client gives up, as stated in the request; 0 if unknown."""
 
     @property
     def shown_query(self) -> str:
-        """The query as people see it: with its images named."""
+        """The query with the short texts of its images, for display."""
         return " ".join(filter(None, (self.query, *self.images)))
 
 
 class RequestJoined(GroupEvent, frozen=True, kw_only=True):
-    """The same request came again while the group had no answer: it waits with the first."""
+    """The same request arrived again before the group had an answer; it waits with the first."""
 
 
 class RequestReplayed(GroupEvent, frozen=True, kw_only=True):
-    """The same request came again and got the group's answer once more."""
+    """The same request arrived again and received the group's answer."""
 
 
 class ClaimIntended(GroupEvent, frozen=True, kw_only=True):
-    """N episodes are about to be claimed: CLAIMING. Durable before the first claim."""
+    """N episodes are about to be claimed: phase CLAIMING. Durable before the first claim."""
 
     n: int
     discard_timeout: float
 
 
 class EpisodeClaimed(GroupEvent, frozen=True, kw_only=True):
-    """One episode is ours; the group generates once it has all N."""
+    """One episode was claimed; generation starts once all N are."""
 
     index: int
     episode_uuid: str
@@ -114,26 +114,26 @@ class EpisodesClaimed(GroupEvent, frozen=True, kw_only=True):
     episodes: tuple[ClaimedEpisode, ...]
     step: int | None = None
     expires_at: float = 0.0
-    """Where they are all that the group wanted: generation starts with them, and this is as of
-    `GenerationStarted`, which then does not come; else 0."""
+    """As `GenerationStarted.expires_at`, if these are all the episodes of the group: generation
+    starts with this event and no `GenerationStarted` follows. Else 0."""
     damping: float = 0.0
 
 
 class ClaimsReturned(GroupEvent, frozen=True, kw_only=True):
-    """A partial set of claims was given back; the group waits for the next chance."""
+    """An incomplete set of claims was given back; the group waits to claim again."""
 
     episode_uuids: tuple[str, ...]
     cause: str
 
 
 class GenerationStarted(GroupEvent, frozen=True, kw_only=True):
-    """All episodes are claimed and the request is out: GENERATING."""
+    """All episodes are claimed and the request was sent: phase GENERATING."""
 
     n: int
     expires_at: float
-    """When the server takes an idle episode back."""
+    """Unix seconds after which the server takes an idle episode back."""
     damping: float = 0.0
-    """What the engine adds to the deviation of a group's rewards; 0 when it does not say."""
+    """Term that the engine adds to the standard deviation of a group's rewards; 0 if unknown."""
 
 
 class CandidateAnswered(GroupEvent, frozen=True, kw_only=True):
@@ -170,15 +170,15 @@ class CandidatesAnswered(GroupEvent, frozen=True, kw_only=True):
 
 
 class CandidateFailed(GroupEvent, frozen=True, kw_only=True):
-    """One episode gave no answer that can be used."""
+    """One episode gave no usable answer."""
 
     index: int
     episode_uuid: str
     cause: str
     retried: bool = False
-    """A fresh episode is claimed in its place."""
+    """A new episode is claimed in its place."""
     unretried: str = ""
-    """Why none is; empty in journals that do not say."""
+    """Why no new episode is claimed; empty in journals without this field."""
 
 
 class GroupScored(GroupEvent, frozen=True, kw_only=True):
@@ -191,31 +191,31 @@ class GroupScored(GroupEvent, frozen=True, kw_only=True):
 
 
 class ScoringAbstained(GroupEvent, frozen=True, kw_only=True):
-    """No automatic reward for this group; nothing is made up."""
+    """The reward source gave no reward for this group."""
 
     part: str
     cause: str
     traceback: str = ""
     file: str = ""
-    """Where in the operator's code, else empty."""
+    """File of the operator's code that failed, else empty."""
     line: int = 0
-    """1-based; 0 when there is no such place."""
+    """Line in that file, from 1; 0 without one."""
     late: bool = False
-    """The rewards took longer than their limit."""
+    """The reward source exceeded its time limit."""
 
 
 class RatingAwaited(GroupEvent, frozen=True, kw_only=True):
-    """The group is open to the operator until `until`: AWAITING_RATING."""
+    """The operator may rate the group until `until`: phase AWAITING_RATING."""
 
     until: float
     fallback: str
-    """What happens then: accept (the automatic reward) or abort."""
+    """Action at that time: accept (the automatic reward) or abort."""
     why: str
-    """window, answer_first, hold or abstained."""
+    """Reason of the wait: window, answer_first, hold or abstained."""
 
 
 class AnswerReturned(GroupEvent, frozen=True, kw_only=True):
-    """The user got a candidate's answer; or nothing, with the cause."""
+    """The user received a candidate's answer, or an error."""
 
     index: int | None
     why: str
@@ -224,24 +224,24 @@ class AnswerReturned(GroupEvent, frozen=True, kw_only=True):
     """Seconds since the request arrived."""
     keepalives: int = 0
     others: tuple[int, ...] = ()
-    """Candidates of the further choices, where more than one was asked for."""
+    """Candidates of the other choices, if more than one choice was requested."""
 
 
 class GroupSealed(GroupEvent, frozen=True, kw_only=True):
-    """The rewards are fixed: SUBMITTING. Durable before any of them is sent."""
+    """The rewards are fixed: phase SUBMITTING. Durable before any of them is sent."""
 
     rewards: tuple[SentReward, ...]
     best: int
     source: str
     """auto or human."""
     dead: str = ""
-    """Cause when the group will teach nothing; empty when it will train."""
+    """Why the group trains nothing; empty if it trains."""
     spread: float = 0.0
     version: str = ""
 
 
 class EpisodeEnded(GroupEvent, frozen=True, kw_only=True):
-    """An `end_episode` was answered, or its outcome is not known."""
+    """An `end_episode` call was answered, or its outcome is unknown."""
 
     index: int
     episode_uuid: str
@@ -262,7 +262,7 @@ class EndedEpisode(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class EpisodesEnded(GroupEvent, frozen=True, kw_only=True):
-    """Several ends were answered at once."""
+    """Several `end_episode` calls were answered at once."""
 
     episodes: tuple[EndedEpisode, ...]
 
@@ -276,18 +276,18 @@ class EpisodeAborted(GroupEvent, frozen=True, kw_only=True):
 
 
 class GroupClosed(GroupEvent, frozen=True, kw_only=True):
-    """The group is over: DONE, ABORTED or FAILED with its cause."""
+    """The group ended: phase DONE, ABORTED or FAILED, with the cause."""
 
     phase: str
     cause: str = ""
     latency: dict[str, float] = msgspec.field(default_factory=dict)
-    """Seconds, one after the other: queue (for the engine and a turn), claim, generate, score,
-    rate, submit. Beside them: slowest (the slowest candidate's own call), first_piece and answered
-    (from the request to what the user got), and keepalives, a number."""
+    """Seconds of consecutive phases: queue (for the engine and a turn), claim, generate, score,
+    rate, submit. Also: slowest (the longest call of a candidate), first_piece and answered (from
+    the request to the first piece and to the whole answer), keepalives (a count)."""
 
 
 class GroupLost(GroupEvent, frozen=True, kw_only=True):
-    """Its server discarded the finished episodes before an update: no update trains on them."""
+    """The server discarded the finished episodes before an update: none trains on them."""
 
     cause: str
     """`an engine restart` or `an engine stop`."""
@@ -306,24 +306,24 @@ class GroupNoted(GroupEvent, frozen=True, kw_only=True):
 
 
 def singles(event: Event) -> Iterator[Event]:
-    """The event, or one for each episode of an event of several, for readers who look at each."""
+    """Yield the event, split into one event per episode if it is about several episodes."""
     if isinstance(event, EpisodesClaimed):
         for claimed in event.episodes:
-            yield EpisodeClaimed(**_names(event), **asdict(claimed), step=event.step)
+            yield EpisodeClaimed(**_envelope(event), **asdict(claimed), step=event.step)
         if event.expires_at:
             n, until, damping = len(event.episodes), event.expires_at, event.damping
-            yield GenerationStarted(**_names(event), n=n, expires_at=until, damping=damping)
+            yield GenerationStarted(**_envelope(event), n=n, expires_at=until, damping=damping)
     elif isinstance(event, CandidatesAnswered):
         for answered in event.candidates:
-            yield CandidateAnswered(**_names(event), **asdict(answered))
+            yield CandidateAnswered(**_envelope(event), **asdict(answered))
     elif isinstance(event, EpisodesEnded):
         for ended in event.episodes:
-            yield EpisodeEnded(**_names(event), **asdict(ended))
+            yield EpisodeEnded(**_envelope(event), **asdict(ended))
     else:
         yield event
 
 
-def _names(event: GroupEvent) -> dict[str, Any]:
+def _envelope(event: GroupEvent) -> dict[str, Any]:
     return {
         "seq": event.seq,
         "at": event.at,

@@ -4,58 +4,58 @@ from core.events.base import Event
 
 
 class MockStarted(Event, frozen=True, kw_only=True):
-    """The mock user began, or went on with, a dataset."""
+    """The mock user started or resumed a dataset."""
 
     mock_id: str
     dataset: str
     target: str
     total: int
-    """Rows it will ask in all, over all passes; 0 when not known."""
+    """Total number of rows to ask, over all passes; 0 if unknown."""
     concurrency: int = 1
     pace: float = 0.0
     """Seconds between two requests of one worker."""
     done: int = 0
-    """Rows that were already done in an earlier start."""
+    """Rows done in an earlier start."""
     skipped: int = 0
     """Rows that could not be read."""
     rate: float = 0.0
-    """Questions a second when they arrive by the clock; 0 when each waits for the one before."""
+    """Questions per second in an open loop; 0 if each question waits for the previous answer."""
     passes: int = 1
     seed: int | None = None
-    """What each pass is shuffled by; None keeps the dataset's order."""
+    """Seed of each pass's shuffle; None keeps the dataset's order."""
     split: str = ""
     """`train` or `held-out`; empty for all rows."""
     held_out: float = 0.0
-    """Share of the rows that is held out; 0 without a split."""
+    """Share of rows that are held out; 0 without a split."""
     columns: str = ""
-    """`PART=COLUMN,...`: what the dataset's columns are called where not as usual."""
+    """`PART=COLUMN,...`: columns of the dataset with other names than usual."""
     lost: int = 0
-    """Rows an earlier start had in flight when it was killed; part of `done`."""
+    """Rows in flight when an earlier start was killed; included in `done`."""
 
 
 class MockCounted(Event, frozen=True, kw_only=True):
-    """How many rows there are to ask is known better."""
+    """The number of rows to ask became more exact."""
 
     mock_id: str
     total: int
     skipped: int = 0
-    """Rows that could not be read so far."""
+    """Unreadable rows so far."""
 
 
 class MockPaused(Event, frozen=True, kw_only=True):
-    """The mock user was told to send nothing more until it is resumed."""
+    """The mock user was paused: it sends nothing until it is resumed."""
 
     mock_id: str
 
 
 class MockResumed(Event, frozen=True, kw_only=True):
-    """The mock user goes on."""
+    """The mock user was resumed."""
 
     mock_id: str
 
 
 class MockStopping(Event, frozen=True, kw_only=True):
-    """The mock user was told to end after what is in flight."""
+    """The mock user was told to stop once the requests in flight are answered."""
 
     mock_id: str
 
@@ -71,19 +71,19 @@ class MockRowDone(Event, frozen=True, kw_only=True):
     error: str = ""
     answer: str = ""
     group_id: str = ""
-    """The group it became, the last one of several turns; empty when that is not known."""
+    """The group of its request, the last of several turns; empty if unknown."""
     turns: int = 1
-    """Questions of it that were asked."""
+    """Number of its questions that were asked."""
 
 
 class MockRowSkipped(Event, frozen=True, kw_only=True):
-    """A row of the dataset cannot be used."""
+    """A row of the dataset is unusable."""
 
     mock_id: str
     line: int
     cause: str
     place: str = "line"
-    """What `line` counts: line, row or element."""
+    """Unit of `line`: line, row or element."""
 
 
 class MockFinished(Event, frozen=True, kw_only=True):

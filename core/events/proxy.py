@@ -4,7 +4,7 @@ from core.events.base import Event
 
 
 class ProxyStarted(Event, frozen=True, kw_only=True):
-    """The fake vLLM came up: a new run begins."""
+    """The fake vLLM started: a new run begins."""
 
     client_uuid: str
     pid: int
@@ -13,35 +13,35 @@ class ProxyStarted(Event, frozen=True, kw_only=True):
     servers: dict[str, str]
     """Name of each swarm server -> its URL."""
     embedded: tuple[str, ...] = ("embedded",)
-    """Those of them that are the home's own engine, whose address changes with its port."""
+    """Names of those that are the home's own engine, whose address changes with its port."""
     rewards: str
-    """What computes the rewards: `builtin` or the hook folder."""
+    """Source of the rewards: `builtin` or the hook folder."""
     rating_mode: str = "off"
     watch_only: bool = False
-    """It only looks on: it claims nothing and serves no requests."""
+    """It only watches: it claims nothing and serves no requests."""
 
 
 class ProxyStopped(Event, frozen=True, kw_only=True):
-    """The fake vLLM ended in order; a kill leaves no such event."""
+    """The fake vLLM ended in order; a killed process leaves no such event."""
 
     reason: str = ""
 
 
 class ConsoleAttached(Event, frozen=True, kw_only=True):
-    """An operator's console follows the feed."""
+    """A console began to follow the feed."""
 
     consoles: int
-    """How many follow it now."""
+    """Number of consoles that follow it now."""
 
 
 class ConsoleDetached(Event, frozen=True, kw_only=True):
-    """A console left."""
+    """A console stopped following the feed."""
 
     consoles: int
 
 
 class RatingModeChanged(Event, frozen=True, kw_only=True):
-    """The operator switched how people rate: off, answer_first or hold."""
+    """The operator switched the rating mode: off, answer_first or hold."""
 
     mode: str
 
@@ -55,7 +55,7 @@ class RequestRefused(Event, frozen=True, kw_only=True):
 
 
 class AlertRaised(Event, frozen=True, kw_only=True):
-    """Something the operator should know; `key` names it until it is cleared."""
+    """An alert for the operator; `key` identifies it until it is cleared."""
 
     key: str
     cause: str
@@ -63,14 +63,14 @@ class AlertRaised(Event, frozen=True, kw_only=True):
     level: str = "warning"
     """info, warning or error."""
     groups: tuple[str, ...] = ()
-    """Ids of the groups it is about, oldest first."""
+    """Ids of the groups concerned, oldest first."""
 
 
 class AlertCleared(Event, frozen=True, kw_only=True):
-    """The cause of an alert is gone, or the operator has dismissed it."""
+    """The cause of an alert is gone, or the operator dismissed the alert."""
 
     key: str
     note: str = ""
-    """What there is to know of it now that it is over."""
+    """Note for the operator on how it ended."""
     dismissed: bool = False
-    """The operator has dismissed it: its cause lasts."""
+    """The operator dismissed it while its cause persists."""

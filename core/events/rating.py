@@ -12,45 +12,45 @@ class GroupRated(GroupEvent, frozen=True, kw_only=True):
     """Candidate indices, best first."""
     scores: tuple[float, ...] = ()
     rewards: tuple[float, ...] = ()
-    """What the rating means in rewards; empty for a skip."""
+    """Reward of each candidate by this rating; empty for a skip."""
     rater: str = ""
     note: str = ""
     tags: tuple[str, ...] = ()
-    """Reasons, of those in the settings."""
+    """Reasons, from the list in the settings."""
     blind: bool = False
-    """Rewards and marks were hidden and the order shuffled until the vote."""
+    """Rewards and marks were hidden and the order was shuffled until the vote."""
     shown: tuple[int, ...] = ()
-    """Candidate index at each place of the screen; empty when nobody saw them in an order."""
+    """Candidate index at each place of the screen; empty if they were not shown in an order."""
     seed: str = ""
-    """What the order shown was shuffled by."""
+    """Seed of the shuffled order."""
     looked: float = 0.0
-    """Seconds from the group's coming on screen to the vote."""
+    """Seconds from the display of the group to the vote."""
     first_key: float = 0.0
-    """Seconds from its display to the first key."""
+    """Seconds from the display of the group to the first key."""
     guidelines: str = ""
-    """Version of the guidelines the rater had; empty for none."""
+    """Version of the guidelines that the rater had; empty for none."""
 
 
 class RatingUndone(GroupEvent, frozen=True, kw_only=True):
-    """The operator took the rating back before it was sent."""
+    """The operator withdrew the rating before it was sent."""
 
     rater: str = ""
 
 
 class GroupLeased(GroupEvent, frozen=True, kw_only=True):
-    """Somebody looks at the group to rate it; others leave it alone until `until`."""
+    """A console reserved the group for rating until `until`."""
 
     holder: str
-    """Names one console, not a person."""
+    """Id of the console, not of a person."""
     rater: str = ""
     until: float = 0.0
-    """0 gives it back."""
+    """Unix seconds; 0 releases the lease."""
 
 
 class GroupEdited(GroupEvent, frozen=True, kw_only=True):
-    """The operator rewrote an answer: `edited` is preferred to what candidate `index` said.
+    """The operator wrote `edited` as a better text than candidate `index`.
 
-    It is kept for export. It never becomes a reward and the user never gets it.
+    It is stored for export. It never becomes a reward and is never sent to the user.
     """
 
     index: int
@@ -60,15 +60,15 @@ class GroupEdited(GroupEvent, frozen=True, kw_only=True):
 
 
 class RatingRepeated(GroupEvent, frozen=True, kw_only=True):
-    """The rater judged a group once more that was rated and sent before; nothing is sent."""
+    """The rater voted again on a group that was rated and sent before; nothing is sent."""
 
     rating: str
     order: tuple[int, ...] = ()
     scores: tuple[float, ...] = ()
     rewards: tuple[float, ...] = ()
-    """What the rating would have meant."""
+    """Reward of each candidate by this vote."""
     agrees: bool
-    """Whether the same answers came out on top."""
+    """Both votes put the same answers first."""
     rater: str = ""
     shown: tuple[int, ...] = ()
     seed: str = ""

@@ -6,28 +6,28 @@ from core.events.base import Event
 
 
 class EngineChanged(Event, frozen=True, kw_only=True):
-    """A swarm server was seen in another state, step or detail than before."""
+    """A reading of a swarm server differs from the last one in state, step or detail."""
 
     state: str
-    """One of the design's states, or UNKNOWN."""
+    """OFFLINE, BOOTING, ROLLING, ROLLING_POST, WEIGHT_SYNCING or UNKNOWN."""
     url: str = ""
-    """Where it was seen; an embedded engine may move."""
+    """Its address; that of an embedded engine may change."""
     raw: str = ""
-    """The server's own word."""
+    """The state in the server's own words."""
     detail: str = ""
     step: int | None = None
 
 
 class EngineLost(Event, frozen=True, kw_only=True):
-    """A swarm server stopped answering; what was known stays known, with its age."""
+    """A swarm server stopped answering; its last known state is kept, with its age."""
 
     error: str
     seen_at: float
-    """When it last answered."""
+    """Unix seconds of its last answer."""
 
 
 class PoolChanged(Event, frozen=True, kw_only=True):
-    """The sample pool of a swarm server, when it differs from what was known."""
+    """The sample pool of a swarm server changed."""
 
     method: str = ""
     completed_episodes: int = 0
@@ -36,11 +36,11 @@ class PoolChanged(Event, frozen=True, kw_only=True):
     task_target: int = 0
     non_dummy_tasks: int = 0
     repeats: int = 0
-    """R: episodes a task needs."""
+    """R: episodes per task."""
     running: int = 0
-    """Episodes claimed now, by anyone."""
+    """Episodes claimed now, by all clients."""
     running_others: int = 0
-    """Of these, those of other clients."""
+    """Those of them that other clients hold."""
     other_clients: tuple[str, ...] = ()
     model: str = ""
 
@@ -48,77 +48,78 @@ class PoolChanged(Event, frozen=True, kw_only=True):
 class UpdateDone(Event, frozen=True, kw_only=True):
     """Statistics of one policy update.
 
-    Of the embedded engine `stats` has what `/ajetc/updates` tells, times in seconds: `step_seconds`
-    (since the update before), `sync_seconds` (no claims for it), `seconds` (training alone).
+    For the embedded engine `stats` is the answer of `/ajetc/updates`, times in seconds:
+    `step_seconds` (since the previous update), `sync_seconds` (without claims), `seconds` (training
+    alone).
     """
 
     step: int
     """Global step under which its samples were collected."""
     stats: dict[str, float]
     source: str = "engine"
-    """`engine`: told by the server; `pool`: computed from its pool as it was last read."""
+    """`engine`: reported by the server; `pool`: computed from the last reading of its pool."""
 
 
 class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """A state of a policy that a server has saved."""
+    """A saved state of a server's policy."""
 
     name: str
     step: int
-    """Policy updates in it; -1 when it is damaged."""
+    """Policy updates in it; -1 if it is damaged."""
     at: float
-    """When it was saved, Unix seconds."""
+    """Unix seconds when it was saved."""
     bytes: int = 0
     kept: bool = False
-    """The server made it for itself: prune leaves it alone."""
+    """The server made it for its own use; pruning does not delete it."""
     damaged: bool = False
 
 
 class CheckpointsListed(Event, frozen=True, kw_only=True):
-    """What a server has saved of its policy, when it differs from what was known."""
+    """The list of a server's checkpoints changed."""
 
     checkpoints: tuple[Checkpoint, ...] = ()
-    """The newest ones, newest first."""
+    """Newest first."""
     more: int = 0
-    """Older ones that are not in the list."""
+    """Number of older checkpoints that are not in the list."""
     offered: bool = True
-    """The server has routes for checkpoints at all."""
+    """The server has routes for checkpoints."""
 
 
 class ClientSeen(msgspec.Struct, frozen=True, kw_only=True):
-    """A client of a swarm server."""
+    """One client of a swarm server."""
 
     name: str
-    """What it calls itself: its `client_uuid`."""
+    """Its `client_uuid`."""
     running: int = 0
     """Episodes it has claimed."""
     active: bool = False
-    """The server counts it where clients agree to a weight sync."""
+    """The server waits for its agreement to a weight sync."""
     agreed: bool = False
-    """It has agreed."""
+    """It has agreed to the weight sync."""
 
 
 class SlotsSeen(Event, frozen=True, kw_only=True):
-    """Episodes of a server by who holds them, when that differs from what was known."""
+    """The holders of a server's episodes changed."""
 
     free: int
-    """Registered and not claimed."""
+    """Episodes that are registered and not claimed."""
     claimed: int
     clients: tuple[ClientSeen, ...] = ()
-    """Those with most episodes first."""
+    """Clients with the most episodes first."""
     more: int = 0
-    """Clients that are not in the list."""
+    """Number of clients that are not in the list."""
 
 
 class JobSent(Event, frozen=True, kw_only=True):
-    """A server took a job from here; the next start runs it."""
+    """A server accepted a job from this proxy; the next start runs it."""
 
     yaml: str
     how: str = ""
-    """Where it came from: given, saved, default or hand."""
+    """Origin of the job: given, saved, default or hand."""
 
 
 class OperationStep(msgspec.Struct, frozen=True, kw_only=True):
-    """One step of a work."""
+    """One step of an operation on an engine."""
 
     title: str
     phase: str = "waiting"
@@ -130,7 +131,7 @@ class OperationStep(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorkChanged(Event, frozen=True, kw_only=True):
-    """A work on an engine began, got further or is over."""
+    """An operation on an engine began, advanced or ended."""
 
     work: str
     """`Start` or `Apply a job`."""
@@ -139,32 +140,32 @@ class WorkChanged(Event, frozen=True, kw_only=True):
     """doing, done, failed or cancelled."""
     began: float = 0.0
     said: str = ""
-    """How it ended, and what the server was left in."""
+    """How it ended, and in which state it left the server."""
 
 
 class TryAsked(Event, frozen=True, kw_only=True):
-    """The operator had one prompt sent as an eval episode."""
+    """The operator sent one prompt as an eval episode: a probe."""
 
     try_id: str
     group_id: str
     prompt: str
     step: int | None = None
-    """Global step of the policy that is asked; None when the server does not say."""
+    """Global step of the policy; None if the server does not report it."""
 
 
 class TryAnswered(Event, frozen=True, kw_only=True):
-    """A try is over: answered, cancelled or failed."""
+    """A probe ended: answered, cancelled or failed."""
 
     try_id: str
     text: str = ""
     reasoning: str = ""
     tool_calls: str = ""
-    """JSON text; empty when there are none."""
+    """JSON text; empty without tool calls."""
     finish_reason: str = ""
     tokens: int = 0
     seconds: float = 0.0
-    """From the order to the answer."""
+    """Time from the command to the answer."""
     step: int | None = None
-    """Global step when the answer came."""
+    """Global step when the answer arrived."""
     error: str = ""
-    """Why there is no answer; empty when there is one."""
+    """Why there is no answer; empty if there is one."""

@@ -17,7 +17,7 @@ from core.journal.writer import Journal, JournalError
 from core.reducer import reduce
 from core.state import State
 
-OLD = Path(__file__).parents[2] / "data/journal_d3182bb.db"
+OLD = Path(__file__).parents[3] / "data/journal_d3182bb.db"
 """Written by the code of commit d3182bb, see `tests/data/make_journal_d3182bb.py`."""
 LINES = OLD.with_suffix(".jsonl").read_bytes().splitlines()
 """Its events, as that code read them."""

@@ -290,7 +290,7 @@ async def test_a_damaged_pruned_journal_counts_what_is_missing(filled: Filled) -
 
 
 async def test_an_old_journal_is_pruned_and_its_rated_groups_stay(tmp_path: Path) -> None:
-    old = Path(__file__).parents[2] / "data/journal_d3182bb.db"
+    old = Path(__file__).parents[3] / "data/journal_d3182bb.db"
     path = tmp_path / "journal.db"
     path.write_bytes(old.read_bytes())
     journal = Journal(path)

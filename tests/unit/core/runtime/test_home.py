@@ -1,23 +1,14 @@
-"""The small parts: home, roles, text, commands, sockets, tasks."""
+"""The home: made for one user, and one process for each role."""
 
-import asyncio
 import os
-import socket
 import stat
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from rich.cells import cell_len
 
-from ajet_swarm.common.tasks import Tasks
-from ajet_swarm.common.text import one_line, plain, redact
-from core.commands import COMMANDS, CommandError, validate
 from core.runtime.home import AlreadyRunning, Home, HomeError, Role, running
-from core.runtime.sockets import BindError, bind, is_loopback
 
 
 def test_the_token_is_made_once_and_private(home: Home) -> None:
@@ -134,116 +125,3 @@ def test_a_home_below_a_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(HomeError) as caught:
         Home.open(tmp_path / "file" / "home")
     assert "AJET_CONSOLE_HOME" in str(caught.value)
-
-
-@given(st.text())
-def test_plain_text_holds_no_control_and_nothing_invisible(text: str) -> None:
-    shown = plain(text)
-    assert not any(ord(char) < 0x20 and char not in "\n\t" for char in shown)
-    assert not any(0x7F <= ord(char) < 0xA0 for char in shown)
-    assert not set(shown) & set("\u202e\u200b\u2066\ufeff")
-
-
-def test_text_keeps_what_is_harmless() -> None:
-    assert plain("Grüße 日本 🎉\n\t[b]x[/b]") == "Grüße 日本 🎉\n\t[b]x[/b]"
-    assert plain("\x1b[31mred") == "␛[31mred"
-    assert one_line("a\nb\n\nc") == "a b c"
-    assert one_line("x" * 300, 10) == "x" * 9 + "…"
-
-
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
-        ("👩\u200d👩\u200d👧", "👩👩👧"),
-        ("🏳\ufe0f\u200d🌈", "🏳\ufe0f🌈"),
-        ("می\u200cخواهم", "میخواهم"),
-        ("USB\u200cها", "USBها"),
-        ("क्\u200dष", "क्ष"),
-    ],
-)
-def test_joiners_of_scripts_and_emoji_leave_no_sign(text: str, shown: str) -> None:
-    assert plain(text) == one_line(text) == shown
-    bare = shown.replace("\ufe0f", "")
-    assert cell_len(bare) == sum(map(cell_len, bare))
-
-
-@pytest.mark.parametrize(
-    "text", ["\u200d", "ig\u200dnore", "a\u200c b", "م\u200c\u200c\u200cx", "م\u202ea", "👩\u2066"]
-)
-def test_joiners_where_nothing_is_joined_and_directions_are_shown(text: str) -> None:
-    assert "\ufffd" in plain(text)
-    assert not set(plain(text)) & set("\u200c\u200d\u202e\u2066")
-
-
-def test_secrets_are_redacted() -> None:
-    text = redact("key sk-ajet-eyJhZ2VudF9uYW1lIjoi and Bearer abcdefghijkl done")
-    assert "eyJ" not in text
-    assert "abcdefghijkl" not in text
-    assert text.endswith("done")
-
-
-def test_commands_are_checked() -> None:
-    assert validate("group.rate", {"group_id": "g", "rating": "best", "order": "2"}) == {
-        "group_id": "g",
-        "rating": "best",
-        "order": (2,),
-    }
-    for name, args, said in (
-        ("group.rat", {}, "no command"),
-        ("group.rate", {"group_id": "g"}, "needs `rating`"),
-        ("group.rate", {"group_id": "g", "rating": "good"}, "Valid: best"),
-        ("group.rate", {"group_id": "g", "rating": "scores", "scores": ["nan"]}, "cannot be"),
-        ("group.abort", {"group_id": "g", "why": "x"}, "takes no `why`"),
-        ("group.mark", {"group_id": "g", "marked": "perhaps"}, "cannot be"),
-    ):
-        with pytest.raises(CommandError, match=said):
-            validate(name, args)
-
-
-def test_command_names_and_titles_follow_one_form() -> None:
-    for name, command in COMMANDS.items():
-        assert name == command.name
-        assert name.count(".") == 1
-        assert ": " in command.title
-        assert command.help
-
-
-def test_a_taken_port_names_its_holder() -> None:
-    with bind("127.0.0.1", 0) as sock:
-        port = sock.getsockname()[1]
-        with pytest.raises(BindError, match=f"pid {os.getpid()}"):
-            bind("127.0.0.1", port)
-        with pytest.raises(BindError, match=r"set `proxy\.port` to another port"):
-            bind("127.0.0.1", port, setting="`proxy.port`")
-        with bind("127.0.0.1", port, next_free=True) as other:
-            assert other.getsockname()[1] > port
-
-
-def test_a_foreign_address_is_said() -> None:
-    with pytest.raises(BindError, match="cannot listen"):
-        bind("203.0.113.7", 0)
-    assert is_loopback("127.0.0.1")
-    assert is_loopback("localhost")
-    assert not is_loopback("0.0.0.0")
-    assert socket.AF_INET
-
-
-async def test_tasks_end_with_their_owner(caplog: pytest.LogCaptureFixture) -> None:
-    ended = asyncio.Event()
-
-    async def work() -> None:
-        try:
-            await asyncio.sleep(60)
-        finally:
-            ended.set()
-
-    async def fail() -> None:
-        raise ValueError("broken")
-
-    async with Tasks("t") as tasks:
-        tasks.spawn(work(), "work")
-        tasks.spawn(fail(), "fail")
-        await asyncio.sleep(0.01)
-        assert len(tasks) == 1
-    assert ended.is_set()
-    assert "broken" in caplog.text

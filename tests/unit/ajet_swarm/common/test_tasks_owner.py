@@ -1,0 +1,28 @@
+"""Tasks end with their owner."""
+
+import asyncio
+
+import pytest
+
+from ajet_swarm.common.tasks import Tasks
+
+
+async def test_tasks_end_with_their_owner(caplog: pytest.LogCaptureFixture) -> None:
+    ended = asyncio.Event()
+
+    async def work() -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ended.set()
+
+    async def fail() -> None:
+        raise ValueError("broken")
+
+    async with Tasks("t") as tasks:
+        tasks.spawn(work(), "work")
+        tasks.spawn(fail(), "fail")
+        await asyncio.sleep(0.01)
+        assert len(tasks) == 1
+    assert ended.is_set()
+    assert "broken" in caplog.text
