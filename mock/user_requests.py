@@ -29,7 +29,7 @@ from mock.run.runner import Choice, Control, Outcome, Pace, Runner
 from mock.tally import Tally, clock_text
 from mock.targets import open_target, try_until_stopped
 from mock.targets.base import Setting
-from mock.targets.openai import Asker, Target
+from mock.targets.openai import OpenAITarget, Target
 from mock.targets.spec import DRY, Spec
 from mock.users.persona import UserModel, UserOptions
 
@@ -172,7 +172,7 @@ def _target(options: MockOptions, base_url: str) -> Target:
     connections = _connections(options)
     if options.spec is not None:
         return open_target(options.spec, _setting(options, base_url), connections)
-    return Asker(
+    return OpenAITarget(
         base_url,
         model=options.model,
         api_key=options.api_key,

@@ -8,6 +8,8 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
+import httpx
+
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.text import one_line
 from mock.control import Control, ControlDown, ControlRefused
@@ -16,7 +18,7 @@ from mock.targets.base import Local, Setting, session_name
 from mock.targets.command import Command
 from mock.targets.dialects import FORMS
 from mock.targets.http import Http
-from mock.targets.openai import Answer, Asker, Question, Target
+from mock.targets.openai import Answer, OpenAITarget, Question, Target
 from mock.targets.python import Function
 from mock.targets.spec import CommandSpec, FakeSpec, HttpSpec, PythonSpec, Spec
 from mock.targets.templates import fill
@@ -62,25 +64,38 @@ class Tried:
         return told
 
 
-def open_target(spec: Spec, setting: Setting, connections: int = 3) -> Target:
-    """A target as its file describes it."""
+def open_target(
+    spec: Spec,
+    setting: Setting,
+    connections: int = 3,
+    transport: httpx.AsyncBaseTransport | None = None,
+) -> Target:
+    """Return the target that a file describes.
+
+    Args:
+        spec: What the file says.
+        setting: Where the run takes place.
+        connections: Requests at the same time.
+        transport: How requests of the program travel; the network when left out.
+    """
     if isinstance(spec, CommandSpec):
         return Command(spec, setting)
     if isinstance(spec, HttpSpec):
-        return Http(spec, setting, connections)
+        return Http(spec, setting, connections, transport)
     if isinstance(spec, PythonSpec):
         return Function(spec, setting)
     assert isinstance(spec, FakeSpec)
     own = Local(spec, setting)
     values = own.values(Question(query="", messages=(), sent_id=""))
     foreign = bool(spec.base_url)  # our key and certificate are none of its business
-    return Asker(
+    return OpenAITarget(
         spec.base_url or setting.base_url,
         model=str(values["model"]),
         api_key="" if foreign else setting.api_key,
         cert="" if foreign else setting.cert,
         timeout=spec.timeout,
         connections=connections,
+        transport=transport,
         name=spec.told,
         form=FORMS[spec.dialect],
         headers={name: fill(text, values) for name, text in spec.headers.items()},

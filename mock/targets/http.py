@@ -9,9 +9,10 @@ import httpx
 import msgspec
 
 from ajet_swarm.common.text import one_line
+from core.openai.api import ApiAnswer, OpenAIApi
 from mock.tally import Tally
 from mock.targets.base import OUTPUT_CAP, Local, Setting
-from mock.targets.openai import Answer, Asker, Question, Unreachable, marks
+from mock.targets.openai import CONNECT_SECONDS, Answer, PatientCaller, Question, Unreachable, marks
 from mock.targets.spec import Events, HttpSpec
 from mock.targets.templates import NoAnswer, at_path, decoded, fill, fill_all, text_at
 
@@ -19,7 +20,7 @@ _TURNS = {"session", "app_session", "messages"}
 """Names by which an application may know that a question is not the first one."""
 
 
-class Http(Asker):
+class Http:
     """The application's own address.
 
     Each request also has our headers (row, session, whether to train): an application that hands
@@ -37,14 +38,15 @@ class Http(Asker):
     ) -> None:
         local = Local(spec, setting)
         values = local.values(Question(query="", messages=(), sent_id=""))
-        super().__init__(
+        self.name = spec.told
+        self._api = OpenAIApi(
             fill(spec.url, values, _escaped),
-            timeout=spec.timeout,
             connections=connections,
+            connect_seconds=min(spec.timeout, CONNECT_SECONDS),
+            body_limit=OUTPUT_CAP,
             transport=transport,
-            name=spec.told,
         )
-        self.url = spec.url
+        self._caller = PatientCaller(spec.url)
         self._spec = spec
         self._local = local
         self._sessions: dict[str, str] = {}
@@ -53,6 +55,10 @@ class Http(Asker):
     async def over(self, session: str) -> None:
         """Forget the application's name of a conversation."""
         self._sessions.pop(session, None)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._api.close()
 
     async def ask(
         self,
@@ -68,15 +74,21 @@ class Http(Asker):
             error = f"it takes one question only: its request has none of {names}"
             return self._local.failed(error, time.monotonic())
         try:
-            answer = await super().ask(question, rest, patience, tally)
+            answer = await self._caller.ask(
+                lambda: self._call(question),
+                lambda answer: self._text(answer.body, question),
+                rest,
+                patience,
+                tally,
+            )
         except Unreachable as error:
-            what = self._local.hide(f"{error.what} ({self.url})")
+            what = self._local.hide(f"{error.what} ({self._spec.url})")
             raise Unreachable(what, str(self._spec.path)) from error
         if answer is None or not answer.error:
             return answer
         return Answer(error=self._local.hide(answer.error), seconds=answer.seconds)
 
-    async def _post(self, question: Question) -> httpx.Response:
+    async def _call(self, question: Question) -> ApiAnswer:
         spec = self._spec
         known = self._sessions.get(question.session, "")
         values = self._local.values(question, app_session=known)
@@ -85,39 +97,20 @@ class Http(Asker):
         }
         body = None
         if spec.body is not None:
-            told = fill_all(spec.body, values)
-            body = told.encode() if isinstance(told, str) else msgspec.json.encode(told)
-        request = self._http.build_request(
+            filled = fill_all(spec.body, values)
+            body = filled.encode() if isinstance(filled, str) else msgspec.json.encode(filled)
+        return await self._api.call(
             spec.method,
             fill(spec.url, values, _escaped),
-            content=body,
+            body,
+            seconds=spec.timeout,
             headers=headers,
+            is_whole=_EndOfStream(spec.sse) if spec.sse is not None else None,
         )
-        if body is None:
-            request.headers.pop("content-type", None)
-        response = await self._http.send(request, stream=True)
-        try:
-            data = await self._receive(response)
-        finally:
-            await response.aclose()
-        return httpx.Response(response.status_code, headers=_plain(response), content=data)
 
-    async def _receive(self, response: httpx.Response) -> bytes:
-        """All of the answer; of a stream of events up to the one that ends it."""
-        data = bytearray()
-        events = self._spec.sse if response.is_success else None
-        async for piece in response.aiter_bytes():
-            at = max(0, len(data) - len(piece) - 256)
-            data += piece
-            if len(data) > OUTPUT_CAP:
-                raise httpx.RequestError(f"the answer is longer than {OUTPUT_CAP >> 20} MB")
-            if events is not None and events.done.encode() in data[at:] and _over(data, events):
-                break
-        return bytes(data)
-
-    def _text(self, response: httpx.Response, question: Question) -> str:
+    def _text(self, body: bytes, question: Question) -> str:
         spec = self._spec
-        text = _decoded(response.content)
+        text = _decoded(body)
         if spec.sse is not None:
             return _joined(text, spec.sse)
         if spec.app_session:
@@ -149,10 +142,20 @@ def parsed(data: bytes) -> Iterator[tuple[str, str]]:
             yield name, "\n".join(told)
 
 
-def _over(data: bytearray, events: Events) -> bool:
+class _EndOfStream:
     """Whether the event that ends a stream is there as a whole."""
-    ends = any(_ends(name, told, events) for name, told in parsed(bytes(data)))
-    return ends and bool(events.done)
+
+    def __init__(self, events: Events) -> None:
+        self._events = events
+        self._searched = 0
+
+    def __call__(self, data: bytearray) -> bool:
+        """Search what came since the last call."""
+        done = self._events.done
+        since, self._searched = max(0, self._searched - 256), len(data)
+        if not done or done.encode() not in data[since:]:
+            return False
+        return any(_ends(name, told, self._events) for name, told in parsed(bytes(data)))
 
 
 def _ends(name: str, told: str, events: Events) -> bool:
@@ -198,9 +201,3 @@ def _escaped(text: str) -> str:
 
 def _header(text: str) -> str:
     return quote(text, safe=" !#$%&'()*+,-./:;<=>?@[]^_`{|}~\"")
-
-
-def _plain(response: httpx.Response) -> dict[str, str]:
-    """The headers that are read later; not those of a coding that is undone already."""
-    kept = ("retry-after", "content-type")
-    return {name: response.headers[name] for name in kept if name in response.headers}

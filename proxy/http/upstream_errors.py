@@ -8,14 +8,12 @@ that is the upstream's own: see `passed_on`.
 import random
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any
 from urllib.parse import urljoin, urlsplit
 
-import msgspec
-
-from ajet_swarm.api.outcomes import THE_REQUESTS, VLLM_OVERFLOW, violations
+from ajet_swarm.api.outcomes import THE_REQUESTS, VLLM_OVERFLOW
 from ajet_swarm.common.text import one_line, plain, redact
 from ajet_swarm.protocol.errors import ChatError, ChatErrorKind
+from core.openai.errors import error_fields, hide
 from proxy.http.errors import ApiError, reason_phrase
 
 RETRY_AFTER = 5
@@ -69,7 +67,7 @@ def fault(status: int, headers: Mapping[str, str], body: bytes, key: str = "") -
         body: In any of the usual shapes.
         key: Never to be found in the error's text.
     """
-    told = _said(body)
+    told = error_fields(body)
     text = told.get("message")
     text = hide(text if isinstance(text, str) else "", key) or phrase(status)
     param = told.get("param")
@@ -174,31 +172,6 @@ def seconds(told: str) -> float | None:
 def spread(wait: float) -> float:
     """`wait` and a little more by chance: those that wait must not come back all at once."""
     return wait + random.uniform(0.0, 0.5)
-
-
-def hide(text: str, key: str) -> str:
-    """`text` without the key, or what looks like one."""
-    return redact(text.replace(key, "[redacted]") if key else text)
-
-
-def _said(body: bytes) -> Mapping[str, Any]:
-    """`message`, `param` and `code` of `{"error": {...}}`, `{"error": "text"}`, `{"message": ...}`
-    or `{"detail": ...}`."""
-    try:
-        parsed = msgspec.json.decode(body)
-    except (msgspec.MsgspecError, RecursionError):
-        return {}
-    if not isinstance(parsed, dict):
-        return {}
-    error = parsed.get("error", parsed)
-    if isinstance(error, str):
-        return {"message": error}
-    if not isinstance(error, dict):
-        return {}
-    detail = error.get("detail")
-    if "message" not in error:
-        return {**error, "message": detail if isinstance(detail, str) else violations(detail)}
-    return error
 
 
 def phrase(status: int) -> str:

@@ -40,6 +40,7 @@ from ajet_swarm.protocol.schemas import (
     PoolInfo,
     WireOutput,
 )
+from core.openai.errors import hide
 from core.settings import UpstreamSettings
 from proxy.http.observe_http import (
     NO_KEY,
@@ -50,7 +51,7 @@ from proxy.http.observe_http import (
     upstream_request,
     with_candidate_id,
 )
-from proxy.http.upstream_errors import LATER, RETRY_AFTER, fault, hide, redirected, spread
+from proxy.http.upstream_errors import LATER, RETRY_AFTER, fault, redirected, spread
 from proxy.servers.bare_prompts import PROMPT, BareTransport
 from proxy.servers.observe_engine import NoEngine
 

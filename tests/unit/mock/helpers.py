@@ -22,7 +22,7 @@ from mock.dataset import Dataset
 from mock.run.progress import Progress
 from mock.run.results import Results
 from mock.run.runner import Choice, ControlDown, Pace, Runner
-from mock.targets.openai import Asker
+from mock.targets.openai import OpenAITarget
 from mock.users.persona import UserModel
 
 
@@ -194,7 +194,7 @@ async def open_runner(
     with contextlib.ExitStack() as stack:
         dataset = stack.enter_context(Dataset.open(path))
         progress = stack.enter_context(Progress(home.root / "mock", dataset.fingerprint(), restart))
-        asker = Asker(url, timeout=timeout, connections=pace.concurrency)
+        asker = OpenAITarget(url, timeout=timeout, connections=pace.concurrency)
         try:
             told = Results(results, progress.run, wait) if results is not None else None
             if told is not None:

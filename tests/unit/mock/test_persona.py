@@ -241,7 +241,7 @@ def _bare(text: Any, finish: str = "stop") -> Response:
         (_bare("half a", "length"), "cut off"),
         (_bare("<think>what now"), "only thought"),
         (_bare("x" * 20_000), "20000 characters"),
-        (JSONResponse({"error": {"message": f"bad key {KEY}"}}, 400), "bad key [hidden]"),
+        (JSONResponse({"error": {"message": f"bad key {KEY}"}}, 400), "bad key [redacted]"),
     ],
     ids=["500", "html", "none", "empty", "null", "cut", "thoughts", "long", "key"],
 )
@@ -291,7 +291,7 @@ async def test_a_refusal_from_the_start_ends_the_run_before_all_rows_are_spent(
     ):
         outcome = await runner.run()
     assert outcome.how == "failed"
-    assert f"the user's model refuses: {status}: no, [hidden]" in outcome.cause
+    assert f"the user's model refuses: {status}: no, [redacted]" in outcome.cause
     assert len(target.asked) == 1
     assert KEY not in caplog.text
 

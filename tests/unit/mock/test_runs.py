@@ -191,7 +191,7 @@ async def test_arrivals_do_not_wait_for_answers(home: Home, tmp_path: Path, targ
         open_runner(home, path, target.url, pace, choice=Choice(seed=2)) as runner,
         Tasks("test") as tasks,
     ):
-        runner._target._http._transport._pool._max_connections = 1_000  # type: ignore[attr-defined]  # the process gives it as many
+        runner._target._api._http._transport._pool._max_connections = 1_000  # type: ignore[attr-defined]  # the process gives it as many
         running = tasks.spawn(runner.run(), "run")
         await until(lambda: target.in_flight == 12)
         target.hold.set()

@@ -18,7 +18,7 @@ from mock.run.runner import Choice, Runner
 from mock.targets import TargetFailed, open_target, try_target
 from mock.targets.base import Setting
 from mock.targets.dialects import FORMS, read
-from mock.targets.openai import Asker, Unreachable
+from mock.targets.openai import OpenAITarget, Unreachable
 from tests.unit.mock.helpers import FakeControl, Target, write_rows
 from tests.unit.mock.target_helpers import AT, ask, question, spec_of, target_of
 
@@ -135,12 +135,8 @@ async def test_each_dialect_has_its_form(tmp_path: Path, name: str) -> None:
 
     more = "model: own\nparams: {temperature: 0.5}\nheaders: {X-A: b}\n"
     spec = spec_of(tmp_path, f"kind: fake\ndialect: {name}\n{more}")
-    made = open_target(spec, Setting(base_url=AT))
-    assert isinstance(made, Asker)
-    await made._http.aclose()
-    made._http = httpx.AsyncClient(
-        transport=httpx.MockTransport(answer), headers=made._http.headers
-    )
+    made = open_target(spec, Setting(base_url=AT), transport=httpx.MockTransport(answer))
+    assert isinstance(made, OpenAITarget)
     said = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "hi"}]
     assert (await ask(made, question(messages=said))).text == "yes"
     (request,) = asked

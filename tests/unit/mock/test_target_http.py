@@ -103,7 +103,7 @@ def page(told: str) -> bytes:
         (b"<!DOCTYPE html><p>Sign in", "the answer is a page: <!DOCTYPE html><p>Sign in"),
         (b"sorry", "the answer is no JSON: sorry"),
         (b"\xff\xd8\xff", "the answer is no text: byte 1"),
-        (b'"' + b"x" * OUTPUT_CAP + b'"', "the answer is longer than 4 MB"),
+        (b'"' + b"x" * OUTPUT_CAP + b'"', "the answer is larger than 4 MiB"),
         (b"[" * 5000, "the answer is no JSON"),
     ],
 )

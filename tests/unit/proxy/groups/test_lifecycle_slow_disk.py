@@ -14,8 +14,8 @@ from proxy.control.api import ControlApi
 from proxy.control.client import ControlClient
 from proxy.control.dispatch import CommandDispatcher
 from proxy.control.journal_alerts import follow_journal
-from tests.support.context import World, world
 from tests.support.served import served
+from tests.support.world import World, world
 
 
 @pytest.fixture
