@@ -55,7 +55,7 @@ from proxy.endpoint import create_app
 from proxy.groups.handover import mode_at_start, note_waited, tell_waited, unrated
 from proxy.http.router import Router
 from proxy.http.tls_listener import HttpServer
-from proxy.rewards.model.live import kind_of, parts_of
+from proxy.rewards.model.commands import kind_of, parts_of
 from proxy.rewards.monitor.unscored import UnscoredMonitor
 from proxy.rewards.monitor.watcher import RewardMonitor
 from proxy.rewards.select import display_name, select_source

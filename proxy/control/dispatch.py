@@ -18,7 +18,7 @@ from proxy.control.journal_commands import JournalCommands
 from proxy.control.probes import PromptProbes
 from proxy.control.rater_commands import RaterCommands
 from proxy.control.what_if import WhatIfCommands
-from proxy.rewards.model.live import RewardCommands
+from proxy.rewards.model.commands import RewardCommands
 
 log = logging.getLogger(__name__)
 

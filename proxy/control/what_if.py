@@ -12,7 +12,7 @@ from ajet_swarm.common.tasks import cancel
 from core.events import WhatIfChanged
 from core.runtime.home import Home
 from proxy.context import ProxyContext
-from proxy.rewards.model.live import RewardCommands
+from proxy.rewards.model.commands import RewardCommands
 from proxy.rewards.trial.cases import cases_of, newest_ids, pages
 from proxy.rewards.trial.replay import TrialResult, rescore_all, summary_of
 from proxy.rewards.trial.source import TrialChoice, model_of, trial_source

@@ -12,8 +12,8 @@ from core.events import GroupSealed, WhatIfChanged
 from proxy.control import what_if
 from proxy.control.dispatch import CommandDispatcher
 from proxy.control.what_if import WhatIfCommands
+from proxy.rewards.model.commands import RewardCommands
 from proxy.rewards.model.file import load
-from proxy.rewards.model.live import RewardCommands
 from proxy.rewards.model.source import ComposedSource
 from proxy.rewards.part import PartEnvironment
 from tests.support.scripted_swarm import ScriptedSwarm

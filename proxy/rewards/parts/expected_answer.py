@@ -1,7 +1,7 @@
-"""What a query asks for, by its words: a fact or an explanation, a length, code.
+"""The answer that a query calls for, by its words: a fact or an explanation, a length, code.
 
-English, with the question words of German, French and Spanish for facts. What is not recognized
-asks for an explanation.
+It recognizes English, and for facts also the question words of German, French and Spanish. Any
+other query calls for an explanation.
 """
 
 import re
@@ -11,22 +11,22 @@ from functools import lru_cache
 import msgspec
 
 FACT = (1.0, 60.0)
-"""Words of an answer to a question for a fact."""
+"""Words in an answer to a question about a fact."""
 OPEN = (30.0, 200.0)
-"""Words of an answer to any other query."""
+"""Words in an answer to any other query."""
 CODE = (5.0, 200.0)
-"""Words of an answer that is code."""
+"""Words in an answer that is code."""
 _SHORT = (3.0, 30.0)
-"""Words of an answer that is to be brief."""
+"""Words in an answer that has to be brief."""
 _SENTENCE = (6.0, 25.0)
-"""Words of a sentence."""
+"""Words in a sentence."""
 _HEAD, _TAIL = 400, 200
 _LONG = 40
-"""Words from which a query is more than a question for a fact."""
+"""Words in a query from which on it is more than a question about a fact."""
 
 
 def _both(pattern: str, flags: int = 0) -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """A pattern for any text, and the same for ASCII alone, at about half its cost."""
+    """Return a pattern for any text, and one for ASCII alone, which costs about half."""
     return re.compile(pattern, flags), re.compile(pattern, flags | re.ASCII)
 
 
@@ -81,74 +81,74 @@ _SUM = re.compile(
 )
 _STEP = re.compile(rf" ?({_SIGN}) ?")
 _TIGHT = re.compile(r"\d[-−/x]\d")
-"""A date, a range or a format as often as a sum: `9/11`, `10-12`, `4x4`."""
+"""Two numbers that are as often a date, a range or a format as a sum: `9/11`, `10-12`, `4x4`."""
 _SUM_LIMIT = 100
-"""Characters of a query that may be a sum alone."""
+"""Maximum length of a query that is a sum alone, in characters."""
 
 
-class Asked(msgspec.Struct, frozen=True):
-    """What one query asks for."""
+class ExpectedAnswer(msgspec.Struct, frozen=True):
+    """The answer that one query calls for."""
 
     least: float
     most: float
-    """Words of a fitting answer, from-to."""
+    """Range of the number of words in a fitting answer."""
     fact: bool
-    """A few words may be the whole answer."""
+    """Whether a few words may be the whole answer."""
     code: bool
-    """The answer is code."""
+    """Whether the answer is code."""
     own_words: bool
-    """The answer needs none of the query's words: a translation, a name."""
+    """Whether the answer needs none of the query's words: a translation, a name."""
 
 
 @lru_cache(maxsize=512)
-def _asked(text: str, long: bool) -> Asked:
+def _classify(text: str, long: bool) -> ExpectedAnswer:
     text = text.lower().replace("’", "'")
     plain = text.isascii()
     code = _CODE[plain].search(text) is not None
     own = _OWN_WORDS[plain].search(text) is not None
-    if (found := _WORDS[plain].search(text)) is not None:
-        count = _count(found[1])
-        return Asked(max(1.0, 0.6 * count), max(1.0, 1.1 * count), count <= 5, code, own)
-    if (found := _SENTENCES[plain].search(text)) is not None:
-        count = _count(found[1])
-        return Asked(_SENTENCE[0] * count, _SENTENCE[1] * count, False, code, own)
+    if (match := _WORDS[plain].search(text)) is not None:
+        count = _count(match[1])
+        return ExpectedAnswer(max(1.0, 0.6 * count), max(1.0, 1.1 * count), count <= 5, code, own)
+    if (match := _SENTENCES[plain].search(text)) is not None:
+        count = _count(match[1])
+        return ExpectedAnswer(_SENTENCE[0] * count, _SENTENCE[1] * count, False, code, own)
     if code:
-        return Asked(*CODE, False, True, own)
+        return ExpectedAnswer(*CODE, False, True, own)
     if _BRIEF[plain].search(text) is not None:
-        return Asked(*_SHORT, False, False, own)
+        return ExpectedAnswer(*_SHORT, False, False, own)
     fact = (
         not long and _FACT[plain].match(text) is not None and _NO_FACT[plain].search(text) is None
     )
-    return Asked(*(FACT if fact or own else OPEN), fact, False, own)
+    return ExpectedAnswer(*(FACT if fact or own else OPEN), fact, False, own)
 
 
 def _count(word: str) -> float:
     return float(word) if word.isdigit() else float(_COUNTS.get(word, 1))
 
 
-def asked_by(query: str) -> Asked:
-    """What `query` asks for, by its beginning and its end."""
+def expected_answer(query: str) -> ExpectedAnswer:
+    """Return the answer that `query` calls for, from its beginning and its end."""
     text = query
     if len(query) > _HEAD + _TAIL:
         text = f"{query[:_HEAD]} {query[-_TAIL:]}"
-    return _asked(text, len(query) > _HEAD or query.count(" ") >= _LONG)
+    return _classify(text, len(query) > _HEAD or query.count(" ") >= _LONG)
 
 
-def sum_of(query: str) -> float | None:
-    """The value of a query that is plain arithmetic and nothing else: `What is 3 + 4?`.
+def value_of_sum(query: str) -> float | None:
+    """Return the value of a query that is plain arithmetic and nothing else: `What is 3 + 4?`.
 
-    None for any other query, and for a quotient that is no whole number: it can be written in many
-    ways.
+    None for any other query, and for a quotient that is not a whole number, because it can be
+    written in many ways.
     """
     return _sum(query) if len(query) <= _SUM_LIMIT else None
 
 
 @lru_cache(maxsize=512)
 def _sum(query: str) -> float | None:
-    found = _SUM.fullmatch(" ".join(query.lower().replace("’", "'").split()))
-    if found is None or (_TIGHT.search(found[1]) and not found[2]):
+    match = _SUM.fullmatch(" ".join(query.lower().replace("’", "'").split()))
+    if match is None or (_TIGHT.search(match[1]) and not match[2]):
         return None
-    first, *steps = _STEP.split(found[1])
+    first, *steps = _STEP.split(match[1])
     total, term = Fraction(0), Fraction(first)
     for sign, number in zip(steps[::2], map(Fraction, steps[1::2]), strict=True):
         if sign in ("+", "plus"):

@@ -9,7 +9,7 @@ import pytest
 
 from proxy.rewards.model.assembly import score_group
 from proxy.rewards.part import KINDS, PartInput
-from proxy.rewards.parts.asked import FACT, OPEN, asked_by, sum_of
+from proxy.rewards.parts.expected_answer import FACT, OPEN, expected_answer, value_of_sum
 from proxy.rewards.source import GroupContext
 from proxy.rewards.text import content_stems, read
 
@@ -47,10 +47,10 @@ def values(kind: str, ctx: GroupContext, **settings: Any) -> list[float | None]:
 def test_what_a_query_asks_for(
     query: str, band: tuple[float, float], fact: bool, code: bool
 ) -> None:
-    asked = asked_by(query)
+    asked = expected_answer(query)
     assert (asked.least, asked.most) == pytest.approx(band)
     assert (asked.fact, asked.code) == (fact, code)
-    assert asked_by(f"{query} (é)") == asked  # other patterns than for ASCII alone
+    assert expected_answer(f"{query} (é)") == asked  # other patterns than for ASCII alone
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_what_a_query_asks_for(
     ],
 )
 def test_the_value_of_a_query_that_is_a_sum(query: str, value: float | None) -> None:
-    assert sum_of(query) == value
+    assert value_of_sum(query) == value
 
 
 def test_a_sum_counts_where_asked_for_and_without_tools(group: Any) -> None:
