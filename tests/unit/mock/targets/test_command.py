@@ -237,7 +237,7 @@ async def test_a_conversation_has_a_folder_of_its_own(tmp_path: Path) -> None:
         assert said == {"a": "a", "b": "a b", "c": "c"}[asked.query]
     assert folders[0] == folders[1] != folders[2]
     assert "/sessions/s1/v1" in (folders[0] / "sub" / "said.json").read_text()
-    await target.over("s1")
+    await target.end_conversation("s1")
     assert [folder.exists() for folder in folders] == [False, False, True]
     await target.close()
     assert not folders[2].exists()
