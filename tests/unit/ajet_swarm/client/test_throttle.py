@@ -143,7 +143,7 @@ def test_that_nothing_runs_between_two_tasks_lets_nobody_through(between: PoolIn
 
 def test_another_stop_rule_is_an_error() -> None:
     told = PoolInfo(sample_collection_method="rollout_until_finish_enough_episodes")
-    with pytest.raises(SwarmError, match="means nothing under the stop rule"):
+    with pytest.raises(SwarmError, match="has no effect under the stop rule"):
         Throttle("me").admit(policy("c"), told)
 
 
