@@ -8,7 +8,7 @@ from engine.corpus import Corpus, families, filler, questions, tones, word_lists
 from engine.policy.chat_template import encode_dialogue, parse_call
 from engine.tokenizer import Tokenizer
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 
 
 def test_equal_seeds_give_equal_dialogues() -> None:

@@ -151,7 +151,7 @@ async def test_turns_of_a_conversation(tmp_path: Path) -> None:
     target = http(tmp_path, app, text)
     for asked in (question("a"), question("b", 2), question("c", session="s2")):
         assert await target.ask(asked, never, 0.0, RunCounters())
-    await target.over("s1")
+    await target.end_conversation("s1")
     assert await target.ask(question("d", 2), never, 0.0, RunCounters())
     await target.close()
     assert [app.body(at)["chat"] for at in range(4)] == ["", "77", "", ""]

@@ -55,7 +55,7 @@ async def walked(path: Path, folder: Path, choice: RowSelection) -> tuple[list[s
         found: list[str] = []
         while (place := await walk.next()) is not None:
             found.append(place.sent_id if isinstance(place, ScheduledRow) else f"bad {place.line}")
-        tally.rows = dataset.found * choice.passes
+        tally.rows = dataset.row_count * choice.passes
         return found, tally
 
 

@@ -103,7 +103,7 @@ asyncio.run(run(argv, env={}, folder=Path("/"), stdin=None, limit=60))
 async def test_nothing_outlives_a_mock_user_that_is_killed(tmp_path: Path) -> None:
     note = tmp_path / "pids"
     argv = (sys.executable, "-c", _KILLED, str(note))
-    killed = await asyncio.create_subprocess_exec(*argv, cwd=Path(__file__).parents[3])
+    killed = await asyncio.create_subprocess_exec(*argv, cwd=Path(__file__).parents[4])
     await until(lambda: note.exists() and len(note.read_text().split()) == 2, 20)
     pids = [int(pid) for pid in note.read_text().split()]
     assert all(map(_lives, pids))
@@ -237,7 +237,7 @@ async def test_a_conversation_has_a_folder_of_its_own(tmp_path: Path) -> None:
         assert said == {"a": "a", "b": "a b", "c": "c"}[asked.query]
     assert folders[0] == folders[1] != folders[2]
     assert "/sessions/s1/v1" in (folders[0] / "sub" / "said.json").read_text()
-    await target.over("s1")
+    await target.end_conversation("s1")
     assert [folder.exists() for folder in folders] == [False, False, True]
     await target.close()
     assert not folders[2].exists()

@@ -104,7 +104,7 @@ def test_a_file_is_read_past_its_broken_rows(tmp_path: Path) -> None:
         + b'"}\n{"query": "c"}'
     )
     with Dataset.open(path) as dataset:
-        rows = [dataset.row(position) for position in range(dataset.found)]
+        rows = [dataset.row(position) for position in range(dataset.row_count)]
         assert [row.query for row in rows if isinstance(row, Row)] == ["a", "b", "c"]
         assert [row.line for row in rows] == [1, 3, 4, 5, 6]
         bad = [row for row in rows if isinstance(row, BadRow)]

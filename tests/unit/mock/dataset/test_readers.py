@@ -20,7 +20,7 @@ def read_all(reader: Reader) -> list[tuple[int, dict[str, Any] | str]]:
     while reader.scan():
         pass
     found: list[tuple[int, dict[str, Any] | str]] = []
-    for position in range(reader.found):
+    for position in range(reader.row_count):
         try:
             found.append((reader.line(position), reader.record(position)))
         except RowError as error:
@@ -166,7 +166,7 @@ def test_a_large_file_is_not_held(tmp_path: Path) -> None:
             )
             while dataset.scan(10_000):
                 pass
-            assert dataset.found == 50_000
+            assert dataset.row_count == 50_000
             for position in (49_999, 3, 25_000):
                 row = dataset.row(position)
                 assert isinstance(row, Row)
@@ -227,7 +227,7 @@ def test_parquet_is_read_by_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     parquet.write_table(_table(100), tmp_path / "d.parquet", row_group_size=40)
     with Dataset.open(tmp_path / "d.parquet") as dataset:
         assert dataset.whole
-        assert dataset.found == 100
+        assert dataset.row_count == 100
         assert list(dataset.reader.blocks()) == [16, 16, 8, 16, 16, 8, 16, 4]
         positions = list(dataset.order("1", 7))
         assert sorted(positions) == list(range(100))
@@ -270,11 +270,11 @@ def test_a_hugging_face_folder(tmp_path: Path) -> None:
     _save(tmp_path / "d" / "test", [2])
     (tmp_path / "d" / "dataset_dict.json").write_text('{"splits": ["train", "test"]}')
     with Dataset.open(tmp_path / "d") as dataset:
-        rows = [dataset.row(position) for position in range(dataset.found)]
+        rows = [dataset.row(position) for position in range(dataset.row_count)]
         assert [row.query for row in rows if isinstance(row, Row)] == [f"q{n}" for n in range(7)]
         assert not [row for row in rows if isinstance(row, BadRow)]
     with Dataset.open(tmp_path / "d" / "test") as dataset:
-        assert dataset.found == 2
+        assert dataset.row_count == 2
     (tmp_path / "d" / "dataset_dict.json").write_text('{"splits": ["one", "two"]}')
     with pytest.raises(DatasetError, match=r"several splits: one, two"):
         Dataset.open(tmp_path / "d")
@@ -286,7 +286,7 @@ def test_a_folder_of_parquet_files_gives_its_train_split(tmp_path: Path) -> None
     for name, count, start in (("train-0", 3, 0), ("train-1", 2, 3), ("test-0", 9, 50)):
         parquet.write_table(_table(count, start), tmp_path / "data" / f"{name}.parquet")
     with Dataset.open(tmp_path) as dataset:
-        assert [dataset.row(n).query for n in range(dataset.found)] == [  # type: ignore[union-attr] # all are rows
+        assert [dataset.row(n).query for n in range(dataset.row_count)] == [  # type: ignore[union-attr] # all are rows
             f"q{n}" for n in range(5)
         ]
 
