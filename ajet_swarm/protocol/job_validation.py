@@ -218,12 +218,12 @@ def _meant(name: str, among: frozenset[str], present: Container[str]) -> str:
 
 
 def _odd(job: Job, lines: Mapping[str, int]) -> Iterator[Notice]:
-    given = [path for path in LENGTHS if get(job, path) is not None]
-    if given and len(given) < len(LENGTHS):
-        missing = ", ".join(path.rpartition(".")[2] for path in LENGTHS if path not in given)
+    set_lengths = [path for path in LENGTHS if get(job, path) is not None]
+    if set_lengths and len(set_lengths) < len(LENGTHS):
+        missing = ", ".join(path.rpartition(".")[2] for path in LENGTHS if path not in set_lengths)
         yield Notice(
             f"the four lengths belong together; {missing}: the server default is used",
-            lines.get(given[0], 0),
+            lines.get(set_lengths[0], 0),
         )
     beside = [name for name in job if name in SECTIONS and name not in _COMPOSE]
     if beside:
