@@ -313,6 +313,6 @@ def _indexed(one: tuple[int, LocatedRow]) -> Task:
 
 
 def _shuffled(tasks: Iterator[Task]) -> list[Task]:
-    found = list(tasks)
-    random.shuffle(found)
-    return found
+    shuffled = list(tasks)
+    random.shuffle(shuffled)
+    return shuffled

@@ -133,8 +133,8 @@ class ClaimEpisodeResponse(Model):
 
 def _checked(model: Model, name: str, value: Any, kind: type) -> Any:
     if not isinstance(value, kind):
-        found = type(value).__name__
-        raise SwarmError(f"`{name}` is a {found}, not a {kind.__name__}", type(model).__name__)
+        actual = type(value).__name__
+        raise SwarmError(f"`{name}` is a {actual}, not a {kind.__name__}", type(model).__name__)
     return value
 
 
@@ -146,11 +146,11 @@ def _number(model: Model, name: str, value: Any) -> float:
         raise SwarmError(f"`{name}` is {value!r:.80}, not a number", type(model).__name__) from None
 
 
-def _policy(given: SwarmThrottlePolicy | Mapping[str, Any] | None) -> SwarmThrottlePolicy | None:
-    if given is None or isinstance(given, SwarmThrottlePolicy):
-        return given
+def _policy(policy: SwarmThrottlePolicy | Mapping[str, Any] | None) -> SwarmThrottlePolicy | None:
+    if policy is None or isinstance(policy, SwarmThrottlePolicy):
+        return policy
     names = [one.name for one in fields(SwarmThrottlePolicy)]
     try:
-        return SwarmThrottlePolicy(**{name: given[name] for name in names if name in given})
+        return SwarmThrottlePolicy(**{name: policy[name] for name in names if name in policy})
     except TypeError as error:
         raise SwarmError(f"`throttle_policy`: {error}", "ClaimEpisodeRequest") from None
