@@ -2,11 +2,21 @@
 
     from ajet_swarm import SwarmClient, Task, WorkflowOutput
 
-`SwarmClient` is for threads, `AsyncSwarm` the same for asyncio; `run_episodes` runs a list of
-them; readers give the tasks; `compat` has every name an AgentJet script imports. Below them:
-`client` speaks to one server over a `transport`, `watcher` watches it, `claims` claims whole
-groups, `answers` says what a server means, `schemas` is the wire, `errors` the tree of what can
-go wrong. Names are loaded when they are asked for: `import ajet_swarm` costs nothing.
+`SwarmClient` is the client for threads, `AsyncSwarm` the same client for asyncio. `run_episodes`
+runs many episodes. Folders, each above the next one:
+
+    debug     one episode of a black-box agent, with a trace
+    runs      many episodes: threads, retries, resumption
+    data      readers of datasets
+    client    the clients, episodes, throttling, several servers
+    claims    claims of groups: queue, attempts, releases
+    api       the routes of one server, its responses, the status watcher
+    http      HTTP/1.1 client
+    protocol  types, errors, jobs
+    common    tasks, text, addresses
+
+`compat` has all names that an AgentJet script imports. Names are imported on first access, so
+`import ajet_swarm` costs nothing.
 """
 
 import importlib
@@ -19,9 +29,9 @@ if TYPE_CHECKING:
     from ajet_swarm.client.multi_server import AsyncJointSwarm as AsyncJointSwarm
     from ajet_swarm.client.multi_server import JointSwarm as JointSwarm
     from ajet_swarm.client.sync_client import SwarmClient as SwarmClient
-    from ajet_swarm.client.throttle import SwarmThrottlePolicy as SwarmThrottlePolicy
     from ajet_swarm.data.readers import RouterTaskReader as RouterTaskReader
     from ajet_swarm.protocol.agentjet_job import AgentJetJob as AgentJetJob
+    from ajet_swarm.protocol.claim_models import SwarmThrottlePolicy as SwarmThrottlePolicy
     from ajet_swarm.protocol.errors import SwarmError as SwarmError
     from ajet_swarm.protocol.errors import TrainingFinished as TrainingFinished
     from ajet_swarm.protocol.task import OpenaiBaseUrlAndApiKey as OpenaiBaseUrlAndApiKey
@@ -65,7 +75,7 @@ _HOMES = {
     "SlidingThreadPoolExecutor": "runs.executors",
     "SwarmClient": "client.sync_client",
     "SwarmError": "protocol.errors",
-    "SwarmThrottlePolicy": "client.throttle",
+    "SwarmThrottlePolicy": "protocol.claim_models",
     "Task": "protocol.task",
     "TaskCountLimitedThreadPoolExecutor": "runs.executors",
     "TrainingFinished": "protocol.errors",
@@ -75,7 +85,7 @@ _HOMES = {
     "run_episodes": "runs.run",
     "run_episodes_until_all_complete": "runs.run",
 }
-"""Name -> the module it is loaded from."""
+"""Name -> its module."""
 
 __all__ = list(_HOMES)
 

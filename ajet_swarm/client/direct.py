@@ -16,32 +16,32 @@ TIMEOUT = 30.0
 CLAIM = "/claim_episode"
 
 
-class _Asked(msgspec.Struct):
-    """What a claim says of itself."""
+class _ClaimFields(msgspec.Struct):
+    """Fields of a claim that matter here."""
 
     client_uuid: str = ""
     discard_episode_timeout: float = 240.0
 
 
 class LazyHttpClient:
-    """An attribute of `SwarmClient`: its `httpx.Client`, made when it is first read.
+    """Attribute of `SwarmClient` with its `httpx.Client`, which is made on first access.
 
-    Any number of threads may use that client. An episode that is claimed with it under the client's
-    own uuid is ended and aborted by the `SwarmClient` like any other.
+    Any number of threads may use it. If a script claims an episode with it, under the uuid of the
+    `SwarmClient`, that one can end and abort the episode like any other.
 
     Raises:
         WrongUse: the `SwarmClient` is closed, or was made in another process.
     """
 
     def __get__(self, client: "SwarmClient", kind: "type[SwarmClient]") -> "httpx.Client":
-        with client._closing:
-            client._check_usable()
+        with client._thread.closing:
+            client._thread.check_usable()
             if client._http is None:
-                client._http = _made(client)
+                client._http = _http_client(client)
             return client._http
 
 
-def _made(client: "SwarmClient") -> "httpx.Client":
+def _http_client(client: "SwarmClient") -> "httpx.Client":
     import httpx  # it takes a tenth of a second, and few scripts need it
 
     def remember(response: httpx.Response) -> None:
@@ -50,13 +50,13 @@ def _made(client: "SwarmClient") -> "httpx.Client":
             return
         response.read()
         try:
-            asked = msgspec.json.decode(request.content, type=_Asked)
+            claim = msgspec.json.decode(request.content, type=_ClaimFields)
             answer = msgspec.json.decode(response.content, type=ClaimAnswer)
         except (msgspec.MsgspecError, UnicodeDecodeError):
             return
-        if answer.success and answer.episode_uuid and asked.client_uuid == client.client_uuid:
-            client._call(
-                client._swarm._remember(answer.episode_uuid, asked.discard_episode_timeout)
+        if answer.success and answer.episode_uuid and claim.client_uuid == client.client_uuid:
+            client._thread.run(
+                client._swarm._remember(answer.episode_uuid, claim.discard_episode_timeout)
             )
 
     return httpx.Client(

@@ -1,25 +1,23 @@
 """What the user says, brought to a target and its answer brought back.
 
-A `Target` is whatever takes a question. `Asker` is the one for OpenAI-compatible addresses: one
+A `Target` is whatever takes a question. `OpenAITarget` is one OpenAI-compatible address: one
 chat request a question, sent again while the address is away or busy.
 """
 
-import asyncio
-import ipaddress
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from email.utils import parsedate_to_datetime
 from typing import Any, Protocol
 
 import httpx
 import msgspec
 
 from ajet_swarm.common.errors import AjetError
-from ajet_swarm.common.text import one_line, redact
-from core.runtime.tls import verification_for
-from mock.tally import Tally
-from mock.targets.dialects import CHAT, Form, read
+from ajet_swarm.common.text import one_line
+from core.openai.api import ApiAnswer, CallFailed, OpenAIApi
+from core.openai.errors import retry_after
+from mock.tally import RunCounters
+from mock.targets.dialects import CHAT, Dialect, read
 
 HEADER = "X-Ajet-Row"
 SESSION = "X-Ajet-Session"
@@ -30,7 +28,8 @@ _BUSY = (429, 502, 503)
 """Answers that may be another one soon; 502 is an application whose own upstream restarts."""
 _SYSTEMIC = (401, 403, 404)
 """Answers that every further row would get too."""
-_AWAY = (httpx.NetworkError, httpx.RemoteProtocolError, httpx.ConnectTimeout, httpx.PoolTimeout)
+CONNECT_SECONDS = 10.0
+"""A connection may take; beyond it the address is away."""
 _FIRST_DELAY = 0.2
 _LAST_DELAY = 10.0
 
@@ -79,7 +78,7 @@ class Target(Protocol):
         question: Question,
         rest: Callable[[float], Awaitable[bool]],
         patience: float,
-        tally: Tally,
+        tally: RunCounters,
     ) -> Answer | None:
         """Ask until there is an answer, yes or no.
 
@@ -96,14 +95,93 @@ class Target(Protocol):
             Unreachable: the target stayed away, or refuses every question.
         """
 
-    async def over(self, session: str) -> None:
+    async def end_conversation(self, session: str) -> None:
         """No further question of a conversation will come."""
 
     async def close(self) -> None:
         """Let go of what it holds."""
 
 
-class Asker:
+class PatientCaller:
+    """Repeats a call while its address is away or busy, and reads the answer.
+
+    Args:
+        url: Of the calls, for errors.
+        called: What people call what is there.
+    """
+
+    def __init__(self, url: str, called: str = "the target") -> None:
+        self.url = url
+        self._called = called
+        self.has_answered = False
+
+    async def ask(
+        self,
+        call: Callable[[], Awaitable[ApiAnswer]],
+        read_text: Callable[[ApiAnswer], str],
+        rest: Callable[[float], Awaitable[bool]],
+        patience: float,
+        tally: RunCounters,
+    ) -> Answer | None:
+        """Call until there is an answer, yes or no; see `Target.ask`.
+
+        Args:
+            call: One call; raises `CallFailed`.
+            read_text: Returns the text of a success; raises ValueError with why there is none.
+            rest: See `Target.ask`.
+            patience: See `Target.ask`.
+            tally: See `Target.ask`.
+        """
+        began = time.monotonic()
+        delay = _FIRST_DELAY
+        while True:
+            answer: ApiAnswer | None = None
+            try:
+                answer = await call()
+            except CallFailed as failure:
+                if failure.kind == "unsendable":
+                    what = f"nothing can be sent: {failure.text}"
+                    raise Unreachable(what, self.url, "Check the address") from failure
+                if failure.kind != "away":
+                    return _failed(failure.text, began)
+                wait, why = delay, f"{self.url} does not answer ({failure.text})"
+            else:
+                if answer.status not in _BUSY:
+                    return self._read(answer, read_text, began)
+                asked = min(retry_after(answer.headers) or 0.0, RETRY_AFTER_CAP)
+                # an engine that is off may be started at any moment, whatever it asks for
+                wait = max(delay, asked if answer.status == 429 else min(asked, _LAST_DELAY))
+                why = f"{self._called} answers {one_line(answer.fault, 300)}"
+            if time.monotonic() + wait - began > patience:
+                if answer is not None:
+                    return _failed(why, began)
+                raise Unreachable(
+                    f"no answer for {patience:g} s ({why})",
+                    self.url,
+                    "Start it again, then the mock",
+                )
+            tally.waiting = why
+            if await rest(wait):
+                return None
+            delay = min(delay * 2, _LAST_DELAY)
+
+    def _read(
+        self, answer: ApiAnswer, read_text: Callable[[ApiAnswer], str], began: float
+    ) -> Answer:
+        if not answer.is_success:
+            cause = one_line(answer.fault, 300)
+            if answer.status in _SYSTEMIC and not self.has_answered:
+                raise Unreachable(f"{self._called} refuses: {cause}", self.url)
+            return _failed(cause, began)
+        try:
+            text = read_text(answer)
+        except ValueError as error:
+            return _failed(str(error), began)
+        self.has_answered = True
+        return Answer(text=text, seconds=time.monotonic() - began)
+
+
+class OpenAITarget:
     """Sends questions to one OpenAI-compatible address.
 
     Args:
@@ -121,8 +199,6 @@ class Asker:
     """
 
     in_session = False
-    called = "the target"
-    """What people call it in the cause of a failure."""
 
     def __init__(
         self,
@@ -135,114 +211,56 @@ class Asker:
         connections: int = 3,
         transport: httpx.AsyncBaseTransport | None = None,
         name: str = "",
-        form: Form = CHAT,
+        form: Dialect = CHAT,
         headers: Mapping[str, str] | None = None,
         params: Mapping[str, Any] | None = None,
     ) -> None:
         self.name = name or base_url
-        self.url = base_url.rstrip("/") + form.path
         self._model = model
-        self._key = api_key
         self._form = form
         self._params = dict(params or {})
         self._timeout = timeout
-        self._any = False
-        sent = {"content-type": "application/json"}
-        if api_key:
-            sent["authorization"] = f"Bearer {api_key}"
-        self._http = httpx.AsyncClient(
-            headers=sent | dict(headers or {}),
-            timeout=httpx.Timeout(timeout, connect=min(timeout, 10.0)),
-            limits=httpx.Limits(max_connections=connections, keepalive_expiry=4.0),
+        self._api = OpenAIApi(
+            base_url,
+            key=api_key,
+            headers=headers,
+            connections=connections,
+            connect_seconds=min(timeout, CONNECT_SECONDS),
+            cert=cert,
             transport=transport,
-            verify=verification_for(base_url, cert) if cert else True,
-            trust_env=not _is_loopback(base_url),
         )
+        self._caller = PatientCaller(self._api.base_url + form.path)
 
-    async def over(self, session: str) -> None:
+    async def end_conversation(self, session: str) -> None:
         """Nothing is kept of a conversation."""
 
     async def close(self) -> None:
         """Close the connections."""
-        await self._http.aclose()
+        await self._api.close()
 
     async def ask(
         self,
         question: Question,
         rest: Callable[[float], Awaitable[bool]],
         patience: float,
-        tally: Tally,
+        tally: RunCounters,
     ) -> Answer | None:
         """See `Target.ask`."""
-        began = time.monotonic()
-        delay = _FIRST_DELAY
-        while True:
-            response: httpx.Response | None = None
-            try:
-                async with asyncio.timeout(self._timeout):
-                    response = await self._post(question)
-            except _AWAY as error:
-                wait, why = delay, f"{self.url} does not answer ({_cause(error)})"
-            except (httpx.TimeoutException, TimeoutError):
-                return _failed(f"no answer within {self._timeout:g} s", began)
-            except (httpx.UnsupportedProtocol, httpx.LocalProtocolError, httpx.InvalidURL) as error:
-                raise Unreachable(
-                    f"nothing can be sent: {_cause(error)}", self.url, "Check the address"
-                ) from error
-            except httpx.HTTPError as error:
-                return _failed(_cause(error), began)
-            else:
-                if response.status_code not in _BUSY:
-                    return self._read(response, question, began)
-                status = response.status_code
-                asked = _retry_after(response.headers)
-                # an engine that is off may be started at any moment, whatever it asks for
-                wait = max(delay, asked if status == 429 else min(asked, _LAST_DELAY))
-                why = f"{self.called} answers {status}: {self._refusal(response)}"
-            if time.monotonic() + wait - began > patience:
-                if response is not None:
-                    return _failed(why, began)
-                raise Unreachable(
-                    f"no answer for {patience:g} s ({why})",
-                    self.url,
-                    "Start it again, then the mock",
-                )
-            tally.waiting = why
-            if await rest(wait):
-                return None
-            delay = min(delay * 2, _LAST_DELAY)
-
-    async def _post(self, question: Question) -> httpx.Response:
-        """Ask once."""
         body = self._form.body(self._model, question.messages) | self._params
-        return await self._http.post(
-            self.url, content=msgspec.json.encode(body), headers=marks(question)
-        )
+        data = msgspec.json.encode(body)
 
-    def _text(self, response: httpx.Response, question: Question) -> str:
-        """The answer in what came back; raises ValueError with the cause when there is none."""
-        text = read(self._form, response.content)
+        def call() -> Awaitable[ApiAnswer]:
+            return self._api.call(
+                "POST", self._form.path, data, seconds=self._timeout, headers=marks(question)
+            )
+
+        return await self._caller.ask(call, self._text, rest, patience, tally)
+
+    def _text(self, answer: ApiAnswer) -> str:
+        text = read(self._form, answer.body)
         if text is None:
             raise ValueError(f"the answer is no {self._form.called}")
         return text
-
-    def _read(self, response: httpx.Response, question: Question, began: float) -> Answer:
-        if not response.is_success:
-            cause = f"{response.status_code}: {self._refusal(response)}"
-            if response.status_code in _SYSTEMIC and not self._any:
-                raise Unreachable(f"{self.called} refuses: {cause}", self.url)
-            return _failed(cause, began)
-        try:
-            text = self._text(response, question)
-        except ValueError as error:
-            return _failed(str(error), began)
-        self._any = True
-        return Answer(text=text, seconds=time.monotonic() - began)
-
-    def _refusal(self, response: httpx.Response) -> str:
-        """The server's own words, without the key."""
-        told = _refusal(response)
-        return told.replace(self._key, "[hidden]") if self._key else told
 
 
 def marks(question: Question) -> dict[str, str]:
@@ -255,42 +273,5 @@ def marks(question: Question) -> dict[str, str]:
     return found
 
 
-def _is_loopback(url: str) -> bool:
-    """Whether the environment's HTTP proxy has no business with it."""
-    try:
-        host = httpx.URL(url).host
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except (httpx.InvalidURL, ValueError):
-        return False
-
-
 def _failed(error: str, began: float) -> Answer:
     return Answer(error=error, seconds=time.monotonic() - began)
-
-
-def _refusal(response: httpx.Response) -> str:
-    """The server's own words."""
-    try:
-        found: Any = msgspec.json.decode(response.content)
-    except msgspec.MsgspecError:
-        found = response.text
-    if isinstance(found, Mapping):
-        inner = found.get("error", found.get("detail", found))
-        found = inner.get("message", inner) if isinstance(inner, Mapping) else inner
-    return one_line(redact(str(found)), 300) or response.reason_phrase
-
-
-def _retry_after(headers: Mapping[str, str]) -> float:
-    text = headers.get("retry-after", "").strip()
-    try:
-        wait = float(text) if text else 0.0
-    except ValueError:
-        try:
-            wait = parsedate_to_datetime(text).timestamp() - time.time()
-        except ValueError:
-            return 0.0
-    return min(max(wait, 0.0), RETRY_AFTER_CAP) if wait == wait else 0.0
-
-
-def _cause(error: Exception) -> str:
-    return str(error) or type(error).__name__

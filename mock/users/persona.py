@@ -15,10 +15,11 @@ import httpx
 import msgspec
 
 from ajet_swarm.common.text import content_text, one_line
+from core.openai.api import ApiAnswer, OpenAIApi, RequestShape
 from mock.dataset.rows import Row
-from mock.tally import Tally
+from mock.tally import RunCounters
 from mock.targets.dialects import CHAT, read
-from mock.targets.openai import TRAIN, Answer, Asker, Question, Unreachable
+from mock.targets.openai import CONNECT_SECONDS, TRAIN, Answer, PatientCaller, Unreachable
 
 STOP = "[END]"
 """What the model writes when the user has nothing more to say."""
@@ -27,8 +28,6 @@ TOKENS = 1024
 _THOUGHTS = re.compile(r"^\s*<think>.*?</think>", re.DOTALL)
 _LIMIT = 16_000
 """Characters of one message of the user."""
-_GIVES_WAY = ("seed", "temperature", "max_tokens")
-"""Fields of the request that are left out once an endpoint refuses them by name."""
 
 Rest = Callable[[float], Awaitable[bool]]
 
@@ -84,12 +83,20 @@ class UserModel:
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         self.options = options
-        self._asker = _Endpoint(options, connections, transport)
-        self._worked = False
+        self._api = OpenAIApi(
+            options.url,
+            key=options.key,
+            headers={TRAIN: "no"},  # it may be a proxy's address: users are not trained
+            connections=connections,
+            connect_seconds=min(options.timeout, CONNECT_SECONDS),
+            shape=RequestShape(seed=options.seed is not None),
+            transport=transport,
+        )
+        self._caller = PatientCaller(self._api.base_url + CHAT.path, "the user's model")
 
     async def close(self) -> None:
         """Close the connections."""
-        await self._asker.close()
+        await self._api.close()
 
     async def say(
         self,
@@ -98,7 +105,7 @@ class UserModel:
         turn: int,
         sent_id: str,
         rest: Rest,
-        tally: Tally,
+        tally: RunCounters,
     ) -> Said | None:
         """What the user of `row` says next.
 
@@ -117,24 +124,24 @@ class UserModel:
             Unreachable: the model never worked, and refuses everybody or is not there.
         """
         own = self.options
-        question = Question(
-            query="",
-            messages=prompt(row, messages, own.stop, own.turns - turn + 1),
-            sent_id=f"{sent_id}:{turn}",
-            turn=turn,
-            train=False,
-        )
+        asked = prompt(row, messages, own.stop, own.turns - turn + 1)
+        seed = None if own.seed is None else seed_of(own.seed, f"{sent_id}:{turn}")
+
+        def call() -> Awaitable[ApiAnswer]:
+            return self._api.adapt(
+                lambda shape: _body(own, asked, seed, shape), CHAT.path, seconds=own.timeout
+            )
+
         try:
-            answer = await self._asker.ask(question, rest, own.patience, tally)
+            answer = await self._caller.ask(call, _message, rest, own.patience, tally)
         except Unreachable as error:
-            if not self._worked:
+            if not self._caller.has_answered:
                 raise
             answer = Answer(error=error.what)
         if answer is None:
             return None
         if answer.error:
             return Said(error=f"the user's model failed: {one_line(answer.error, 300)}")
-        self._worked = True
         return heard(answer.text, own.stop)
 
 
@@ -196,62 +203,29 @@ def orders(row: Row, stop: str) -> str:
     )
 
 
-class _Endpoint(Asker):
-    """The model's address: what it refuses by name is left out from then on."""
+def _body(
+    options: UserOptions, messages: list[dict[str, str]], seed: int | None, shape: RequestShape
+) -> dict[str, Any]:
+    """Return the request for the user's next message."""
+    body = {**CHAT.body(options.model, messages), shape.limit: options.tokens}
+    if shape.temperature:
+        body["temperature"] = options.temperature
+    if shape.seed and seed is not None:
+        body["seed"] = seed
+    return body
 
-    called = "the user's model"
 
-    def __init__(
-        self, options: UserOptions, connections: int, transport: httpx.AsyncBaseTransport | None
-    ) -> None:
-        super().__init__(
-            options.url,
-            model=options.model,
-            api_key=options.key,
-            timeout=options.timeout,
-            connections=connections,
-            transport=transport,
-            headers={TRAIN: "no"},  # it may be a proxy's address: users are not trained
-        )
-        self._seed = options.seed
-        self._own: dict[str, Any] = {
-            "temperature": options.temperature,
-            "max_tokens": options.tokens,
-        }
-        self._refused: set[str] = set()
-
-    async def _post(self, question: Question) -> httpx.Response:
-        """Ask once, and once more for each field that is refused."""
-        while True:
-            body = self._body(question)
-            response = await self._http.post(self.url, content=msgspec.json.encode(body))
-            if response.status_code not in (400, 422):
-                return response
-            told = self._refusal(response).lower()
-            blamed = next((name for name in _GIVES_WAY if name in body and name in told), None)
-            if blamed is None:
-                return response
-            self._refused.add(blamed)
-
-    def _body(self, question: Question) -> dict[str, Any]:
-        body = CHAT.body(self._model, question.messages) | self._own
-        if self._seed is not None:
-            body["seed"] = seed_of(self._seed, question.sent_id)
-        if "max_tokens" in self._refused and "max_tokens" in body:
-            body["max_completion_tokens"] = body["max_tokens"]
-        return {name: value for name, value in body.items() if name not in self._refused}
-
-    def _text(self, response: httpx.Response, question: Question) -> str:
-        """The message; one that was cut off is none."""
-        text = read(CHAT, response.content)
-        if text is None:
-            raise ValueError("what came is no chat completion")
-        told = msgspec.json.decode(response.content)["choices"][0]
-        if told.get("finish_reason") == "length":
-            raise ValueError("its message was cut off by the limit of tokens")
-        if not content_text(told["message"].get("content")) and text:
-            raise ValueError("it called a tool in place of saying something")
-        return text
+def _message(answer: ApiAnswer) -> str:
+    """Return the message in an answer; raises ValueError for one that is cut off or empty."""
+    text = read(CHAT, answer.body)
+    if text is None:
+        raise ValueError("what came is no chat completion")
+    choice = msgspec.json.decode(answer.body)["choices"][0]
+    if choice.get("finish_reason") == "length":
+        raise ValueError("its message was cut off by the limit of tokens")
+    if not content_text(choice["message"].get("content")) and text:
+        raise ValueError("it called a tool in place of saying something")
+    return text
 
 
 def seed_of(seed: int, sent_id: str) -> int:

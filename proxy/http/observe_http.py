@@ -10,7 +10,7 @@ import msgspec
 from ajet_swarm.api.outcomes import Claimed
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.urls import web_address
-from ajet_swarm.http.interface import Response, Streamed, Transport
+from ajet_swarm.http.interface import Request, Response, Streamed, Transport
 from core.settings import UpstreamSettings
 from proxy.http.upstream_errors import fault, redirected
 
@@ -24,7 +24,7 @@ class UpstreamError(AjetError):
     """The upstream cannot be used as it was named."""
 
 
-class Model(msgspec.Struct, frozen=True):
+class ListedModel(msgspec.Struct, frozen=True):
     """One model that an upstream lists."""
 
     id: str = ""
@@ -37,60 +37,39 @@ class Model(msgspec.Struct, frozen=True):
         return self.max_model_len or self.context_length
 
 
-class Models(msgspec.Struct, frozen=True):
+class ModelList(msgspec.Struct, frozen=True):
     """Answer of `/v1/models`."""
 
-    data: list[Model] = []
+    data: list[ListedModel] = []
 
 
-class Checked:
+class ErrorMappingTransport:
     """The transport, with errors as what they mean to an upstream's client."""
 
     def __init__(self, transport: Transport, key: str) -> None:
         self._transport = transport
         self._key = key
 
-    async def request(
-        self,
-        method: str,
-        url: str,
-        *,
-        body: bytes | None = None,
-        headers: Mapping[str, str] | None = None,
-        timeout: float,
-        repeatable: bool = False,
-    ) -> Response:
+    async def request(self, request: Request) -> Response:
         """See `Transport.request`."""
-        answer = await self._transport.request(
-            method, url, body=body, headers=headers, timeout=timeout, repeatable=repeatable
-        )
+        answer = await self._transport.request(request)
         if answer.status >= 400:
             raise fault(answer.status, answer.headers, answer.body, self._key)
         if answer.status >= 300:
-            raise redirected(answer.status, answer.headers, url, self._key)
+            raise redirected(answer.status, answer.headers, request.url, self._key)
         return answer
 
     @asynccontextmanager
-    async def stream(
-        self,
-        method: str,
-        url: str,
-        *,
-        body: bytes | None = None,
-        headers: Mapping[str, str] | None = None,
-        timeout: float,
-    ) -> AsyncIterator[Streamed]:
+    async def stream(self, request: Request) -> AsyncIterator[Streamed]:
         """See `Transport.stream`."""
-        async with self._transport.stream(
-            method, url, body=body, headers=headers, timeout=timeout
-        ) as answer:
+        async with self._transport.stream(request) as answer:
             if answer.status >= 400:
                 parts = []
                 while part := await answer.read():
                     parts.append(part)
                 raise fault(answer.status, answer.headers, b"".join(parts), self._key)
             if answer.status >= 300:
-                raise redirected(answer.status, answer.headers, url, self._key)
+                raise redirected(answer.status, answer.headers, request.url, self._key)
             yield answer
 
 
@@ -137,7 +116,7 @@ def key_of(settings: UpstreamSettings) -> str:
     return key
 
 
-def asked(
+def upstream_request(
     body: bytes | Mapping[str, Any],
     kind: str,
     models: tuple[str, ...],
@@ -161,7 +140,7 @@ def asked(
     return told
 
 
-def own_id(claimed: Claimed, headers: Mapping[str, str] | None) -> dict[str, str]:
+def with_candidate_id(claimed: Claimed, headers: Mapping[str, str] | None) -> dict[str, str]:
     """The headers with a request id for each candidate: some upstreams refuse two of one id."""
     own = claimed.episode_uuid[:8]
     told = (headers or {}).items()

@@ -227,12 +227,12 @@ class PartKind(msgspec.Struct, frozen=True):
     slow: bool = False
     """Whether it makes parts that wait (`SlowPart`)."""
 
-    def build(self, name: str, given: Mapping[str, Any], where: Path) -> AnyPart:
+    def build(self, name: str, values: Mapping[str, Any], where: Path) -> AnyPart:
         """Return a part of this kind, with checked settings and defaults for the others.
 
         Args:
             name: Name of the part.
-            given: Its settings as the file has them.
+            values: Its settings as the file has them.
             where: Folder that relative paths start from.
 
         Raises:
@@ -241,13 +241,13 @@ class PartKind(msgspec.Struct, frozen=True):
         known = ", ".join(self.settings) or "no settings of its own"
         faults = [
             SettingError(field, f"there is no setting `{field}`", f"It has: {known}")
-            for field in given
+            for field in values
             if field not in self.settings
         ]
         full: dict[str, Any] = {}
         for field, setting in self.settings.items():
             try:
-                full[field] = _checked(field, setting, given.get(field), where)
+                full[field] = _checked(field, setting, values.get(field), where)
             except SettingError as fault:
                 faults.append(fault)
         if faults:

@@ -25,7 +25,7 @@ from ajet_swarm.api.outcomes import (
     RefusedKind,
 )
 from ajet_swarm.api.wire import GENERAL, QUICK
-from ajet_swarm.http.interface import Response, Transport
+from ajet_swarm.http.interface import Request, Response, Transport
 from ajet_swarm.protocol.errors import (
     ChatError,
     ChatErrorKind,
@@ -40,9 +40,18 @@ from ajet_swarm.protocol.schemas import (
     PoolInfo,
     WireOutput,
 )
+from core.openai.errors import hide
 from core.settings import UpstreamSettings
-from proxy.http.observe_http import NO_KEY, Checked, Models, addresses, asked, key_of, own_id
-from proxy.http.upstream_errors import LATER, RETRY_AFTER, fault, hide, redirected, spread
+from proxy.http.observe_http import (
+    NO_KEY,
+    ErrorMappingTransport,
+    ModelList,
+    addresses,
+    key_of,
+    upstream_request,
+    with_candidate_id,
+)
+from proxy.http.upstream_errors import LATER, RETRY_AFTER, fault, redirected, spread
 from proxy.servers.bare_prompts import PROMPT, BareTransport
 from proxy.servers.observe_engine import NoEngine
 
@@ -110,7 +119,7 @@ class ObserveClient(NoEngine):
 
     Attributes:
         models: What it can be asked for, the default first; empty while that is not known.
-        context: Its window in tokens; None when it does not say.
+        context_length: Its window in tokens; None when it does not say.
         trouble: What is wrong with it, for the operator; empty when nothing is.
         announced: The operator was told what observe mode is.
     """
@@ -134,10 +143,10 @@ class ObserveClient(NoEngine):
         self.key = key_of(settings)
         self.repeats = repeats
         self.models: tuple[str, ...] = (settings.model,) if settings.model else ()
-        self.context: int | None = None
+        self.context_length: int | None = None
         self.trouble = ""
         self.announced = False
-        self._checked = Checked(transport, self.key)
+        self._checked = ErrorMappingTransport(transport, self.key)
         self._bare = BareTransport(self._checked)
         self._features: frozenset[str] | None = None
         self._held: dict[str, Claimed] = {}
@@ -190,17 +199,17 @@ class ObserveClient(NoEngine):
         if self.trouble.startswith("key"):
             self.trouble = ""
         try:
-            listed = msgspec.json.decode(answer.body, type=Models).data
+            listed = msgspec.json.decode(answer.body, type=ModelList).data
         except (msgspec.MsgspecError, RecursionError):  # not every server lists its models
             return
         if not self.settings.model:
             self.models = tuple(one.id for one in listed if one.id)
         chosen = next(iter(self.models), "")
-        self.context = next((one.window for one in listed if one.id == chosen), None)
+        self.context_length = next((one.window for one in listed if one.id == chosen), None)
 
     def _fetch(self, url: str, timeout: float) -> Awaitable[Response]:
         return self.transport.request(
-            "GET", url, headers=self.credentials(), timeout=timeout, repeatable=True
+            Request("GET", url, headers=self.credentials(), timeout=timeout, repeatable=True)
         )
 
     def credentials(self) -> dict[str, str]:
@@ -324,7 +333,7 @@ class ObserveClient(NoEngine):
         timeout: float = CHAT,
     ) -> Awaitable[ChatAnswer]:
         """See `ajet_swarm.api.chat.ask`. A refusing upstream is asked again when it says."""
-        told, sent = self._asked(claimed, body), own_id(claimed, headers)
+        told, sent = self._asked(claimed, body), with_candidate_id(claimed, headers)
         way = self._bare if PROMPT in told else self._checked
         return self._call(claimed, lambda: ask(way, claimed, told, sent, timeout))
 
@@ -339,13 +348,13 @@ class ObserveClient(NoEngine):
         """See `ajet_swarm.api.chat.ask_stream`; a bare prompt is answered whole."""
         if PROMPT in body:
             return self.chat(claimed, body, headers, timeout)
-        told, sent = self._asked(claimed, body), own_id(claimed, headers)
+        told, sent = self._asked(claimed, body), with_candidate_id(claimed, headers)
         return self._call(
             claimed, lambda: ask_stream(self._checked, claimed, told, on_delta, sent, timeout)
         )
 
     def _asked(self, claimed: Claimed, body: bytes | Mapping[str, Any]) -> dict[str, Any]:
-        return asked(body, claimed.episode_type, self.models, self.settings.temperature)
+        return upstream_request(body, claimed.episode_type, self.models, self.settings.temperature)
 
     async def _call(
         self, claimed: Claimed, call: Callable[[], Awaitable[ChatAnswer]]
@@ -393,12 +402,14 @@ async def token_paths(
         SwarmError: no answer.
     """
     answer = await transport.request(
-        "POST",
-        f"{url}/tokenize",
-        body=msgspec.json.encode({**PROBE, "model": model} if model else PROBE),
-        headers={**headers, "Content-Type": "application/json"},
-        timeout=QUICK,
-        repeatable=True,
+        Request(
+            "POST",
+            f"{url}/tokenize",
+            body=msgspec.json.encode({**PROBE, "model": model} if model else PROBE),
+            headers={**headers, "Content-Type": "application/json"},
+            timeout=QUICK,
+            repeatable=True,
+        )
     )
     try:
         counts = answer.status == 200 and isinstance(

@@ -245,9 +245,9 @@ class Host:
         value = self._hooks.submit(call.request_id, task)
         if inspect.isawaitable(value):
             value = await value
-        wanted = isinstance(value, int) and not isinstance(value, bool) and value > 0
+        positive = isinstance(value, int) and not isinstance(value, bool) and value > 0
         metadata = task.metadata if isinstance(task.metadata, dict) else {}
-        return Noted(call.id, metadata, value if wanted else None)
+        return Noted(call.id, metadata, value if positive else None)
 
     def _send(self, message: FromChild) -> None:
         try:

@@ -42,9 +42,9 @@ class Logger:
         place = f"{frame.f_globals.get('__name__', '?')}:{frame.f_lineno}"
         _write(f"{time.strftime('%H:%M:%S')} | {str(level).upper():8} | {place} - {text}")
         if self._error:
-            given = self._error if isinstance(self._error, BaseException) else sys.exception()
-            if given is not None:
-                _write("".join(traceback.format_exception(given)).rstrip())
+            exception = self._error if isinstance(self._error, BaseException) else sys.exception()
+            if exception is not None:
+                _write("".join(traceback.format_exception(exception)).rstrip())
 
     def exception(self, message: object, *args: Any, **kwargs: Any) -> None:
         """Write a line and the traceback of the current exception."""

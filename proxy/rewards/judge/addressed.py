@@ -30,5 +30,5 @@ def words_to_judge(message: Mapping[str, Any]) -> str:
     text = content if isinstance(content, str) else ""
     if len(text) > LONGEST:
         text = f"{text[: LONGEST // 2]}\n{text[-LONGEST // 2 :]}"
-    found = _ADDRESS.search(text)
-    return " ".join(found[0].split())[:_EXCERPT] if found else ""
+    match = _ADDRESS.search(text)
+    return " ".join(match[0].split())[:_EXCERPT] if match else ""

@@ -51,7 +51,7 @@ class SpendCounter:
     def __init__(self, name: str, publish: Publish | None = None) -> None:
         self.now = JudgeSpent(judge=name)
         self.publish = publish
-        self._told = -EVERY
+        self._published_at = -EVERY
         self._alarm: asyncio.TimerHandle | None = None
 
     def add(self, **more: int) -> None:
@@ -81,23 +81,23 @@ class SpendCounter:
         self.now = msgspec.structs.replace(self.now, **facts)
         if self._alarm is not None or self.publish is None:
             return
-        wait = self._told + EVERY - time.monotonic()
+        wait = self._published_at + EVERY - time.monotonic()
         if wait <= 0:
-            self._tell()
+            self._publish_now()
         else:
-            self._alarm = asyncio.get_running_loop().call_later(wait, self._tell)
+            self._alarm = asyncio.get_running_loop().call_later(wait, self._publish_now)
 
     def flush(self) -> None:
         """Publish changes that are not published yet."""
         if self._alarm is not None:
-            self._tell()
+            self._publish_now()
 
-    def _tell(self) -> None:
+    def _publish_now(self) -> None:
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None
         if self.publish is not None:
-            self._told = time.monotonic()
+            self._published_at = time.monotonic()
             # a copy, because publishing adds the time to the event
             self.publish(msgspec.structs.replace(self.now))
 
@@ -115,12 +115,12 @@ class JudgeBudgets:
 
     def tally(self, name: str, publish: Publish | None = None) -> SpendCounter:
         """Return the counts of the judge `name`; a different `publish` begins new counts."""
-        found = self._tallies.get(name)
-        fresh = found is None or (publish and found.publish and found.publish != publish)
-        if found is None or fresh:
-            found = self._tallies[name] = SpendCounter(name)
-        found.publish = publish or found.publish
-        return found
+        counter = self._tallies.get(name)
+        fresh = counter is None or (publish and counter.publish and counter.publish != publish)
+        if counter is None or fresh:
+            counter = self._tallies[name] = SpendCounter(name)
+        counter.publish = publish or counter.publish
+        return counter
 
 
 JUDGE_BUDGETS = JudgeBudgets()

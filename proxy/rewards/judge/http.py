@@ -1,17 +1,14 @@
-"""One call to an OpenAI-compatible endpoint: what it takes is found out from its errors."""
+"""The calls of a judge to its endpoint: its models, and one reply to a question."""
 
-import asyncio
-import time
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
-from urllib.parse import urlsplit
+from typing import Any
 
-import httpx
 import msgspec
 
 from ajet_swarm.common.text import one_line
-from core.runtime.sockets import is_loopback
-from proxy.http.upstream_errors import LATER, fault, hide
+from core.openai.api import ApiAnswer, CallFailed, OpenAIApi, RequestShape
+from core.openai.errors import retry_after
+from proxy.http.upstream_errors import LATER
 from proxy.rewards.judge.prompt import Messages
 from proxy.rewards.judge.settings import Options
 
@@ -19,21 +16,7 @@ BODY_LIMIT = 2 << 20
 """Bytes of an answer that are read."""
 LIST_LIMIT = 10.0
 """Seconds the list of models may take."""
-
-Form = Literal["schema", "object", "text"]
-
-_FORM_WORDS = (
-    "response_format",
-    "response format",
-    "json_schema",
-    "json_object",
-    "json schema",
-    "json mode",
-    "structured",
-    "guided",
-    "grammar",
-)
-_AGAIN = frozenset({408, 409, 425})
+_AGAIN = LATER | {408, 409, 425}
 
 
 class JudgeFault(Exception):
@@ -67,32 +50,8 @@ class Reply(msgspec.Struct, frozen=True):
     seconds: float
 
 
-class Shape(msgspec.Struct, frozen=True):
-    """What the endpoint is known to take; each thing it refuses is left out from then on."""
-
-    form: Form = "schema"
-    limit: str = "max_tokens"
-    """Name of the field; newer models of OpenAI want `max_completion_tokens`."""
-    temperature: bool = True
-    system: bool = True
-
-    def without(self, refusal: str) -> "Shape | None":
-        """The shape that heeds a refusal; None when nothing of it is to blame."""
-        text = refusal.lower()
-        change: dict[str, Any] = {}
-        if "max_completion_tokens" in text and self.limit == "max_tokens":
-            change = {"limit": "max_completion_tokens"}
-        elif "temperature" in text and self.temperature:
-            change = {"temperature": False}
-        elif "system" in text and "role" in text and self.system:
-            change = {"system": False}
-        elif self.form != "text" and any(word in text for word in _FORM_WORDS):
-            change = {"form": "object" if self.form == "schema" else "text"}
-        return msgspec.structs.replace(self, **change) if change else None
-
-
-class Wire:
-    """The endpoint of one judge.
+class JudgeClient:
+    """Client of one judge's endpoint.
 
     Args:
         options: Of the judge.
@@ -105,67 +64,68 @@ class Wire:
         self, options: Options, url: str, key: str, sent: Callable[[], None] = lambda: None
     ) -> None:
         self.url = url
-        self.shape = Shape()
         self._options = options
-        self._key = key
         self._sent = sent
-        host = urlsplit(url).hostname or ""
-        self._client = httpx.AsyncClient(
+        self._api = OpenAIApi(
+            url,
+            key=key,
             headers={
                 "accept-encoding": "identity",  # a small body that unfolds into a large one
                 # it may be the fake vLLM: verdicts are no answers to train on, or to judge
                 "x-ajet-train": "no",
                 "x-ajet-judge": "yes",
-                **({"authorization": f"Bearer {key}"} if key else {}),
             },
-            timeout=None,  # each call has its own, over all of it
-            limits=httpx.Limits(max_connections=options.concurrency + 2),
-            trust_env=not is_loopback(host),
-            verify=url.startswith("https:"),  # without TLS no certificates are read
+            connections=options.concurrency + 2,
+            body_limit=BODY_LIMIT,
+            shape=RequestShape(form="schema"),
         )
 
     async def close(self) -> None:
         """Close all connections."""
-        await self._client.aclose()
+        await self._api.close()
 
     async def models(self) -> list[str] | None:
-        """Names of the models it lists; None when it has no such route.
+        """Return the names of the models it lists; None when it has no such route.
 
         Raises:
             JudgeFault: it gave no answer, or refused the key.
         """
         seconds = min(LIST_LIMIT, self._options.timeout)
-        status, headers, body = await self._exchange("GET", "/models", None, seconds)
-        if status in (401, 403) or status in LATER or status >= 500:
-            raise self._refused(status, headers, body)
         try:
-            listed = msgspec.json.decode(body, type=_Listed)
+            answer = await self._api.call("GET", "/models", None, seconds=seconds)
+        except CallFailed as failure:
+            raise self._no_answer(failure) from None
+        if answer.status in (401, 403) or answer.status in LATER or answer.status >= 500:
+            raise _refused(answer)
+        try:
+            listed = msgspec.json.decode(answer.body, type=_Listed)
         except (msgspec.MsgspecError, RecursionError):
             return None
-        return [one.id for one in listed.data] if status == 200 else None
+        return [one.id for one in listed.data] if answer.status == 200 else None
 
     async def ask(self, model: str, messages: Messages, schema: dict[str, Any], name: str) -> Reply:
-        """One reply.
+        """Return one reply.
 
         Raises:
             JudgeFault: there is none.
         """
-        while True:
-            shape = self.shape
-            try:
-                return await self._ask(shape, model, messages, schema, name)
-            except JudgeFault as refusal:
-                if refusal.status not in (400, 422, 500, 501):
-                    raise
-                other = shape.without(refusal.text)
-                if other is None:
-                    raise
-                if self.shape == shape:  # else another call has learnt it meanwhile
-                    self.shape = other
 
-    async def _ask(
-        self, shape: Shape, model: str, messages: Messages, schema: dict[str, Any], name: str
-    ) -> Reply:
+        def body(shape: RequestShape) -> dict[str, Any]:
+            self._sent()
+            return self._body(shape, model, messages, {"name": name, "schema": schema})
+
+        seconds = self._options.timeout
+        try:
+            answer = await self._api.adapt(body, "/chat/completions", seconds=seconds)
+        except CallFailed as failure:
+            raise self._no_answer(failure) from None
+        if answer.status != 200:
+            raise _refused(answer)
+        return self._reply(answer)
+
+    def _body(
+        self, shape: RequestShape, model: str, messages: Messages, form: Mapping[str, Any]
+    ) -> dict[str, Any]:
         body: dict[str, Any] = {
             "model": model,
             "messages": messages if shape.system else _merged(messages),
@@ -175,66 +135,40 @@ class Wire:
         if shape.temperature and "temperature" not in self._options.extra:
             body["temperature"] = self._options.temperature
         if shape.form == "schema":
-            form = {"name": name, "strict": True, "schema": schema}
-            body["response_format"] = {"type": "json_schema", "json_schema": form}
+            body["response_format"] = {
+                "type": "json_schema",
+                "json_schema": {"strict": True, **form},
+            }
         elif shape.form == "object":
             body["response_format"] = {"type": "json_object"}
-        began = time.monotonic()
-        self._sent()
-        status, headers, answer = await self._exchange(
-            "POST", "/chat/completions", msgspec.json.encode(body), self._options.timeout
-        )
-        if status != 200:
-            raise self._refused(status, headers, answer)
-        return self._reply(headers, answer, time.monotonic() - began)
+        return body
 
-    async def _exchange(
-        self, method: str, path: str, body: bytes | None, seconds: float
-    ) -> tuple[int, Mapping[str, str], bytes]:
-        headers = {"content-type": "application/json"} if body is not None else {}
-        found = bytearray()
-        try:
-            async with (
-                asyncio.timeout(seconds),
-                self._client.stream(
-                    method, self.url + path, content=body, headers=headers
-                ) as answer,
-            ):
-                async for piece in answer.aiter_bytes():
-                    found += piece
-                    if len(found) > BODY_LIMIT:
-                        raise JudgeFault("its answer is larger than 2 MiB", again=False)
-                return answer.status_code, answer.headers, bytes(found)
-        except TimeoutError:
-            raise JudgeFault(f"no answer within {seconds:g} s", again=True) from None
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
-            text = hide(str(error), self._key) or type(error).__name__
-            raise JudgeFault(f"no answer from {self.url}: {text}", again=True) from None
+    def _no_answer(self, failure: CallFailed) -> JudgeFault:
+        if failure.kind in ("late", "too_large"):
+            return JudgeFault(failure.text, again=failure.kind == "late")
+        return JudgeFault(f"no answer from {self.url}: {failure.text}", again=True)
 
-    def _refused(self, status: int, headers: Mapping[str, str], body: bytes) -> JudgeFault:
+    def _reply(self, answer: ApiAnswer) -> Reply:
         try:
-            found = fault(status, headers, body, self._key)
-        except RecursionError:  # nested without end: it says nothing
-            found = fault(status, headers, b"", self._key)
-        again = status in LATER or status in _AGAIN or status >= 500
-        text = found.text if str(status) in found.text else f"{status}: {found.text}"
-        return JudgeFault(text, again=again, wait=found.retry_after, status=status)
-
-    def _reply(self, headers: Mapping[str, str], body: bytes, seconds: float) -> Reply:
-        try:
-            told = msgspec.json.decode(body, type=_Completion)
-            choice = told.choices[0]
+            completion = msgspec.json.decode(answer.body, type=_Completion)
+            choice = completion.choices[0]
         except (msgspec.MsgspecError, IndexError, RecursionError):
-            kind = headers.get("content-type", "").partition(";")[0] or "no type"
+            kind = answer.headers.get("content-type", "").partition(";")[0] or "no type"
             raise JudgeFault(
-                f"what came is no chat completion ({kind}, {len(body)} bytes)", again=True
+                f"what came is no chat completion ({kind}, {len(answer.body)} bytes)", again=True
             ) from None
         return Reply(
-            text=hide(choice.message.content or "", self._key),
+            text=self._api.hide(choice.message.content or ""),
             cut=choice.finish_reason == "length",
-            tokens=_tokens(told.usage),
-            seconds=seconds,
+            tokens=_tokens(completion.usage),
+            seconds=answer.seconds,
         )
+
+
+def _refused(answer: ApiAnswer) -> JudgeFault:
+    again = answer.status in _AGAIN or answer.status >= 500
+    wait = retry_after(answer.headers)
+    return JudgeFault(answer.fault, again=again, wait=wait, status=answer.status)
 
 
 class _Card(msgspec.Struct):

@@ -16,7 +16,7 @@ from ajet_swarm.common.tasks import Tasks
 from proxy.rewards.judge.breaker import Breaker
 from proxy.rewards.judge.budget import JUDGE_BUDGETS, JudgeBudgets, SpendCounter
 from proxy.rewards.judge.cache import Cache
-from proxy.rewards.judge.http import JudgeFault, Wire
+from proxy.rewards.judge.http import JudgeClient, JudgeFault
 from proxy.rewards.judge.modes import GroupJudging
 from proxy.rewards.judge.prompt import winner_schema
 from proxy.rewards.judge.question import QuestionRunner, overspent
@@ -69,7 +69,7 @@ class Judge:
         self._tasks = Tasks(f"judge {options.name}")
         self._breaker = Breaker(options.breaker_after, options.breaker_seconds, self._refresh)
         self._cache: Cache | None = None
-        self._wire: Wire | None = None
+        self._client: JudgeClient | None = None
         self._asker: QuestionRunner | None = None
         self._model = options.model or ""
         self._opening = asyncio.Lock()
@@ -110,8 +110,8 @@ class Judge:
         if self._published_trouble and tally.now.trouble == self._published_trouble:
             tally.change(trouble="")  # it is about this part's address, not its successor's
         tally.flush()
-        if self._wire is not None:
-            await self._wire.close()
+        if self._client is not None:
+            await self._client.close()
         if self._cache is not None:
             await self._cache.close()
 
@@ -143,10 +143,10 @@ class Judge:
         if not group.context.answers:
             raise PartAbstained("the group has no answers to judge")
         try:
-            asker, wire = await self._open()
+            asker, client = await self._open()
         except JudgeFault as fault:
             raise PartAbstained(f"the judge cannot be asked: {fault.text}") from None
-        source = (wire.url, self._model)
+        source = (client.url, self._model)
         sitting = GroupJudging(self.options, source, asker, self._tally, group.context)
         return await sitting.values()
 
@@ -159,13 +159,13 @@ class Judge:
             return fault
         where = self._endpoint()
         try:
-            wire = await self._connect()
-            listed = await wire.models()
+            client = await self._connect()
+            listed = await client.models()
             model = self._model or (listed[0] if listed else "")
             if not model:
                 return JudgeProbe(False, "it lists no model", "Name one with `model`", where)
             if listed is None or model not in listed:
-                await wire.ask(model, _TEST_PROMPT, winner_schema(), "probe")
+                await client.ask(model, _TEST_PROMPT, winner_schema(), "probe")
         except JudgeFault as failure:
             summary = f"the judge at {where} fails: {failure.text}"
             todo = todo_of(failure, self.options)
@@ -206,22 +206,23 @@ class Judge:
             return self.options.url
         return address(self._desk.own.url) if self._desk.own is not None else OWN
 
-    async def _connect(self) -> Wire:
+    async def _connect(self) -> JudgeClient:
         async with self._reaching:
-            if self._wire is None:
-                self._wire = await asyncio.to_thread(self._new_wire)  # blocks: reads certificates
-            return self._wire
+            if self._client is None:
+                # in a thread: it reads certificates
+                self._client = await asyncio.to_thread(self._new_client)
+            return self._client
 
-    def _new_wire(self) -> Wire:
+    def _new_client(self) -> JudgeClient:
         own = self._desk.own if self.options.url == OWN else None
         if own is not None:
             key = own.key
             self._model = self._model or own.model
         else:
             key = find_key(self.options.key_env, self.options.key_file).value
-        return Wire(self.options, self._endpoint(), key, self._count_call)
+        return JudgeClient(self.options, self._endpoint(), key, self._count_call)
 
-    async def _open(self) -> tuple[QuestionRunner, Wire]:
+    async def _open(self) -> tuple[QuestionRunner, JudgeClient]:
         """Return the objects that put questions, created on first use.
 
         Raises:
@@ -229,13 +230,13 @@ class Judge:
             PartAbstained: the key is unusable.
         """
         async with self._opening:
-            if self._asker is not None and self._wire is not None:
-                return self._asker, self._wire
+            if self._asker is not None and self._client is not None:
+                return self._asker, self._client
             if (fault := await asyncio.to_thread(self._settings_fault)) is not None:
                 raise PartAbstained(f"{fault.summary}. {fault.todo}")
-            wire = await self._connect()
+            client = await self._connect()
             if not self._model:
-                listed = await wire.models()
+                listed = await client.models()
                 if not listed:
                     raise JudgeFault("it lists no model: name one with `model`", again=False)
                 self._model = listed[0]
@@ -244,14 +245,14 @@ class Judge:
                 self._cache = Cache(self._environment.home / CACHE)
             self._asker = QuestionRunner(
                 self.options,
-                wire,
+                client,
                 self._model,
                 self._breaker,
                 self._cache,
                 self._tally,
                 self._on_success,
             )
-            return self._asker, wire
+            return self._asker, client
 
     def _on_success(self) -> None:
         if self._trouble is not None or not self._proven:

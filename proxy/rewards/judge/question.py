@@ -13,7 +13,7 @@ from ajet_swarm.api.outcomes import THE_REQUESTS
 from proxy.rewards.judge.breaker import Breaker, BreakerOpen
 from proxy.rewards.judge.budget import SpendCounter
 from proxy.rewards.judge.cache import Cache
-from proxy.rewards.judge.http import JudgeFault, Reply, Wire
+from proxy.rewards.judge.http import JudgeClient, JudgeFault, Reply
 from proxy.rewards.judge.prompt import Messages, repairing
 from proxy.rewards.judge.reply import BadReply
 from proxy.rewards.judge.settings import Options
@@ -59,7 +59,7 @@ class QuestionRunner:
 
     Args:
         options: Settings of the judge.
-        wire: Connection to its endpoint.
+        client: Connection to its endpoint.
         model: Name of the model.
         breaker: Shared by all questions.
         cache: Stored verdicts; None for no cache.
@@ -70,7 +70,7 @@ class QuestionRunner:
     def __init__(
         self,
         options: Options,
-        wire: Wire,
+        client: JudgeClient,
         model: str,
         breaker: Breaker,
         cache: Cache | None,
@@ -78,7 +78,7 @@ class QuestionRunner:
         worked: Callable[[], None] = lambda: None,
     ) -> None:
         self._options = options
-        self._wire = wire
+        self._client = client
         self._model = model
         self._breaker = breaker
         self._cache = cache
@@ -188,7 +188,7 @@ class QuestionRunner:
 
     async def _send(self, question: Question[T], messages: Messages) -> Reply:
         async with self._slots:
-            reply = await self._wire.ask(self._model, messages, question.schema, question.name)
+            reply = await self._client.ask(self._model, messages, question.schema, question.name)
         cost = 0.0
         if reply.tokens is not None:
             prompt, completion = reply.tokens

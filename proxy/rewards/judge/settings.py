@@ -111,28 +111,28 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         return self.price_in is not None or self.price_out is not None
 
 
-def options(name: str, given: Mapping[str, Any]) -> Options:
+def options(name: str, values: Mapping[str, Any]) -> Options:
     """Return the options of the part `name`.
 
     Args:
         name: Name of the part.
-        given: All of `SETTINGS`, each of its type.
+        values: All of `SETTINGS`, each of its type.
 
     Raises:
         SettingError: the settings contradict each other, or the rubric cannot be read.
     """
-    if not given["low"] < given["high"]:
+    if not values["low"] < values["high"]:
         raise SettingError("high", "`high` must be above `low`")
-    if given["key_env"] is not None and given["key_file"] is not None:
+    if values["key_env"] is not None and values["key_file"] is not None:
         raise SettingError("key_file", "`key_env` and `key_file` exclude each other")
-    _check_variable(given["key_env"])
-    _check_extra(given["extra"])
-    if given["spend_limit"] is not None and not (given["price_in"] or given["price_out"]):
+    _check_variable(values["key_env"])
+    _check_extra(values["extra"])
+    if values["spend_limit"] is not None and not (values["price_in"] or values["price_out"]):
         raise SettingError(
             "spend_limit", "what is spent is not known", "Give price_in and price_out"
         )
-    text = RUBRIC if given["rubric"] is None else _rubric(given["rubric"])
-    return Options(name=name, rubric_text=text, **{**given, "url": address(given["url"])})
+    text = RUBRIC if values["rubric"] is None else _rubric(values["rubric"])
+    return Options(name=name, rubric_text=text, **{**values, "url": address(values["url"])})
 
 
 def address(url: str) -> str:
@@ -226,25 +226,25 @@ def find_key(
         environ: Environment variables; None for those of the process.
     """
     if env is not None:
-        found = (os.environ if environ is None else environ).get(env, "").strip()
+        key = (os.environ if environ is None else environ).get(env, "").strip()
         what, todo = f"the environment variable {env}", "Set it, then start the proxy again"
-        if not found:
+        if not key:
             return ApiKey("", f"the judge's key is missing: {what} is not set", todo)
     elif file is not None:
         what, todo = f"the file {file}", "Put the key in it"
         try:
-            found = file.read_text(encoding="utf-8").strip()
+            key = file.read_text(encoding="utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:
             why = getattr(error, "strerror", None) or "it is no text"
             return ApiKey("", f"the judge's key is missing: {what} cannot be read: {why}", todo)
-        if not found:
+        if not key:
             return ApiKey("", f"the judge's key is missing: {what} is empty", todo)
     else:
         return ApiKey()
-    if is_placeholder(found):
+    if is_placeholder(key):
         return ApiKey("", f"the judge's key is a placeholder: {what} holds no real key", todo)
-    if not found.isascii() or not found.isprintable() or " " in found:
+    if not key.isascii() or not key.isprintable() or " " in key:
         return ApiKey(
             "", f"the judge's key cannot be one: {what} holds spaces or odd letters", todo
         )
-    return ApiKey(found)
+    return ApiKey(key)

@@ -43,7 +43,7 @@ _CODE = (
     "text.py",
     "model/spec.py",
     "model/assembly.py",
-    "parts/asked.py",
+    "parts/expected_answer.py",
     "parts/compare.py",
     "parts/patterns.py",
     "parts/schema.py",
@@ -56,14 +56,14 @@ Stamp = tuple[tuple[str, int, int], ...]
 
 def stamp(files: Sequence[Path]) -> Stamp:
     """Return a cheap fingerprint of files."""
-    found = []
+    fingerprint = []
     for file in files:
         try:
             status = file.stat()
-            found.append((str(file), status.st_mtime_ns, status.st_size))
+            fingerprint.append((str(file), status.st_mtime_ns, status.st_size))
         except OSError:
-            found.append((str(file), -1, -1))
-    return tuple(found)
+            fingerprint.append((str(file), -1, -1))
+    return tuple(fingerprint)
 
 
 @dataclass(eq=False)

@@ -119,22 +119,22 @@ class RewardDistribution:
         """
         mean, std = _spread(*self._signal)
         room = FAR * std
-        found: list[Outlier] = []
+        outliers: list[Outlier] = []
         if high - mean >= room or mean - low >= room:
-            found = [
+            outliers = [
                 (group_id, index, value, (value - mean) / std)
                 for index, value in rewards
                 if abs(value - mean) >= room
             ]
         elif len(rewards) >= 4 and high - low >= LONE * std / 2:
-            found = [
+            outliers = [
                 (group_id, index, value, z)
                 for index, value, z in lone(rewards, std)
                 if abs(z) >= LONE
             ]
-        return self._unseen(found) if found else found
+        return self._unseen(outliers) if outliers else outliers
 
-    def _unseen(self, found: list[Outlier]) -> list[Outlier]:
+    def _unseen(self, outliers: list[Outlier]) -> list[Outlier]:
         """Return those beyond the rewards of ordinary groups.
 
         A reward that ordinary groups have had too is simply a bad or good answer: where rewards go
@@ -142,9 +142,9 @@ class RewardDistribution:
         """
         rows = [row for row, odd in zip(self._rows, self._odd, strict=True) if not odd]
         if not rows:
-            return found
+            return outliers
         low, high = min([row[3] for row in rows]), max([row[4] for row in rows])
-        return [one for one in found if not low <= one[2] <= high]
+        return [one for one in outliers if not low <= one[2] <= high]
 
     def trouble(self) -> str:
         """Return what is odd about the scale, as a sentence; empty for nothing."""
@@ -175,10 +175,10 @@ def lone(rewards: Sequence[tuple[int, float]], run_std: float) -> list[tuple[int
     n = len(rewards)
     total = sum(value for _, value in rewards)
     squares = sum(value * value for _, value in rewards)
-    found = []
+    distances = []
     for index, value in rewards:
         mean = (total - value) / (n - 1)
         spread = max((squares - value * value) / (n - 1) - mean * mean, 0.0)
         std = max(math.sqrt(spread), run_std / 2, 1e-9)
-        found.append((index, value, (value - mean) / std))
-    return found
+        distances.append((index, value, (value - mean) / std))
+    return distances

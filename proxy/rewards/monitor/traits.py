@@ -49,14 +49,14 @@ class TraitReader:
         size = len(grams)
         many = low.count
         marks = sum([many(mark) for mark in _MARKS])
-        found = (
+        values = (
             length,
             marks / len(low) if low else 0.0,
             1.0 - size / count if count > 0 else 0.0,
             len((grams & self._young) | (grams & self._old)) / size if size else 0.0,
             _refuses(low[:200]),
         )
-        return found, grams
+        return values, grams
 
     def won(self, grams: Grams) -> None:
         """Remember a winner; the oldest generation is dropped when a new one begins."""

@@ -59,7 +59,7 @@ class UnscoredMonitor:
         while True:
             await self._changed.wait()
             self._changed.clear()
-            self._tell()
+            self._update()
             await asyncio.sleep(EVERY)
 
     def _event(self, event: Event, dirty: frozenset[str]) -> None:
@@ -87,7 +87,7 @@ class UnscoredMonitor:
             if outcome.cause and group_id in groups and groups[group_id].open
         }
 
-    def _tell(self) -> None:
+    def _update(self) -> None:
         alert = self._alert()
         if alert is None:
             clear_alert(self._bus, KEY)

@@ -25,7 +25,7 @@ EVERY = 2.0
 """Seconds between two reports."""
 QUEUE = 4_000
 """Maximum number of groups in the queue; the oldest are dropped."""
-LOOKED = 20
+TEXTS_READ = 20
 """Groups whose texts are read between two reports; more would not improve the correlations."""
 AT_ONCE = 20
 """Groups without texts to read that are counted before the event loop gets its turn."""
@@ -39,7 +39,7 @@ CALM = 50
 class RewardMonitor:
     """Examines sealed groups a little later: the rewards of all, and the texts of some.
 
-    Between two reports it reads the texts of at most `LOOKED` groups, evenly spread.
+    Between two reports it reads the texts of at most `TEXTS_READ` groups, evenly spread.
 
     Args:
         bus: Source of the groups, and destination of the findings.
@@ -54,7 +54,7 @@ class RewardMonitor:
         self._values = RewardDistribution()
         self._signal = SignalMonitor()
         self._calm = 0
-        self._told: object = None
+        self._published: object = None
         self._by_rule: tuple[object, bool] = (None, False)
         """Parts of the rewards, and whether the values of all follow a fixed rule."""
 
@@ -66,7 +66,7 @@ class RewardMonitor:
         while True:
             self._some.clear()
             await self._all_waiting()
-            self._tell()
+            self._report()
             await self._some.wait()
             await asyncio.sleep(EVERY)
 
@@ -78,14 +78,14 @@ class RewardMonitor:
     async def _all_waiting(self) -> None:
         batch = list(self._waiting)
         self._waiting.clear()
-        stride = -(-len(batch) // LOOKED)
+        stride = -(-len(batch) // TEXTS_READ)
         for number, group_id in enumerate(batch):
-            looked = number % stride == 0
-            self._next(group_id, looked)
-            if looked or number % AT_ONCE == 0:
+            read_texts = number % stride == 0
+            self._examine(group_id, read_texts)
+            if read_texts or number % AT_ONCE == 0:
                 await asyncio.sleep(0)
 
-    def _next(self, group_id: str, texts: bool) -> None:
+    def _examine(self, group_id: str, texts: bool) -> None:
         group = self._bus.state.groups.get(group_id)
         if group is None:
             return
@@ -116,12 +116,14 @@ class RewardMonitor:
         if not texts or is_dead(rewards):
             return
         sizes = lengths([one.tokens for one in sent], [one.text for one in sent])
-        found = [self._traits.of(one.text, size) for one, size in zip(sent, sizes, strict=True)]
-        wanted = self._length_parts()
-        instead = {"length": [_without(one.parts, wanted) for one in sent]} if wanted else None
-        self._hacking.take(group.group_id, rewards, [traits for traits, _ in found], instead)
+        measured = [self._traits.of(one.text, size) for one, size in zip(sent, sizes, strict=True)]
+        by_length = self._length_parts()
+        instead = (
+            {"length": [_without(one.parts, by_length) for one in sent]} if by_length else None
+        )
+        self._hacking.take(group.group_id, rewards, [traits for traits, _ in measured], instead)
         best = max(range(len(rewards)), key=rewards.__getitem__)
-        winner: Grams = found[best][1]
+        winner: Grams = measured[best][1]
         self._traits.won(winner)
 
     def _length_parts(self) -> tuple[str, ...]:
@@ -139,7 +141,7 @@ class RewardMonitor:
 
     # --- reporting ------------------------------------------------------------------------------
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         if not self._values.count:
             return
         figures = self._hacking.figures()
@@ -154,8 +156,8 @@ class RewardMonitor:
             outliers=tuple(self._values.outliers)[-5:],
         )
         made_of = (figures, low, high, self._values.mean, event.outliers)
-        if made_of != self._told:
-            self._told = made_of
+        if made_of != self._published:
+            self._published = made_of
             self._bus.publish(event)
         for figure in figures:
             words = partial(_hacked, figure, self._length_parts())

@@ -1,11 +1,11 @@
-"""Whether an answer brings the code that its query asks for."""
+"""Whether an answer contains the code that its query calls for."""
 
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from proxy.rewards.part import PartInput, PartKind, PartValue
-from proxy.rewards.parts.asked import asked_by
+from proxy.rewards.parts.expected_answer import expected_answer
 
 _BLOCK = PartValue(1.0, "a code block")
 _OPEN = PartValue(0.6, "a code block that does not end")
@@ -14,11 +14,11 @@ _NONE = PartValue(0.0, "no code, though it is asked for")
 
 
 class Code:
-    """1 for a code block; does not apply to other queries, nor where tools can be called."""
+    """1 for a code block; does not apply to other queries, nor where tools are offered."""
 
     def score(self, group: PartInput) -> list[PartValue] | None:
-        """None where no code is asked for."""
-        if group.context.tools or not asked_by(group.context.query).code:
+        """Return one value for each answer; None when the query calls for no code."""
+        if group.context.tools or not expected_answer(group.context.query).code:
             return None
         return [_of(reading.text) for reading in group.readings]
 

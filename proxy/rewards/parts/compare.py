@@ -1,4 +1,4 @@
-"""Comparing a text with the dataset's reference: what the kinds about it share."""
+"""Comparison of a text with the dataset's reference, shared by the kinds that use it."""
 
 import math
 import re
@@ -26,55 +26,55 @@ _WORTH = {
     "ninety": 90, "hundred": 100, "thousand": 1_000, "million": 1_000_000,
 }  # fmt: skip
 _SPELLED_WITHIN = 300
-"""Characters at the end of a text in which a spelled number is looked for."""
+"""Characters at the end of a text that are searched for a spelled number."""
 _BOXED = re.compile(r"\\boxed\{([^{}]*)\}|####\s*([^\n]+)")
 
 PHRASE = 12
-"""Longest reference, in words, that an answer may contain as it stands."""
+"""Longest reference, in words, that an answer may contain verbatim."""
 TOLERANCE = 1e-6
-"""Relative difference up to which two numbers are the same."""
+"""Relative difference up to which two numbers count as equal."""
 
 
 def final(text: str) -> str | None:
-    """The last `\\boxed{}` or `####` of a text, where there is one."""
+    """Return the last `\\boxed{}` or `####` of a text; None without one."""
     if "####" not in text and "\\boxed{" not in text:
         return None
     marked = _BOXED.findall(text)
     return str(marked[-1][0] or marked[-1][1]).strip() if marked else None
 
 
-def goal_of(wanted: str) -> str:
-    """What a reference comes to: its marked end, else the whole."""
-    marked = final(wanted)
-    return wanted.strip() if marked is None else marked
+def goal_of(reference: str) -> str:
+    """Return the goal that a reference states: its marked end, or else all of it."""
+    marked = final(reference)
+    return reference.strip() if marked is None else marked
 
 
 def bare(text: str) -> str:
-    """Lower case, single spaces, no marks around it."""
+    """Return `text` in lower case, with single spaces and without punctuation around it."""
     return " ".join(text.lower().split()).strip(" .!?\"'`*")
 
 
 def plain(text: str) -> str:
-    """`text` with ASCII signs, and with fractions on one line."""
+    """Return `text` with ASCII signs and with fractions on one line."""
     if "−" in text:
         text = text.replace("−", "-")
     return _FRACTION.sub(r"\1/\2", text) if "frac{" in text else text
 
 
 def number_in(goal: str) -> float | None:
-    """The number that a reference is, perhaps with a unit or at the end of a short sentence.
+    """Return the number that a goal is, perhaps with a unit or at the end of a short sentence.
 
-    None when it is no number.
+    None when it is not a number.
     """
     goal = plain(goal)
-    found = _ALONE.fullmatch(goal)
-    if found is None and len(goal) <= 120:
-        found = _CONCLUDES.fullmatch(goal)
-    return None if found is None else value_of(found.group(1))
+    match = _ALONE.fullmatch(goal)
+    if match is None and len(goal) <= 120:
+        match = _CONCLUDES.fullmatch(goal)
+    return None if match is None else value_of(match.group(1))
 
 
 def value_of(number: str) -> float:
-    """The value of digits, perhaps of a fraction of two whole numbers."""
+    """Return the value of digits, which may be a fraction of two whole numbers."""
     above, slash, below = number.replace(",", "").partition("/")
     if not slash:
         return float(above)
@@ -82,16 +82,16 @@ def value_of(number: str) -> float:
 
 
 def numbers_of(text: str) -> frozenset[float]:
-    """The numbers that stand in a text as digits."""
+    """Return the numbers that a text contains as digits."""
     if _DIGIT.search(text) is None:
         return frozenset()
     return frozenset(map(value_of, _NUMBER.findall(plain(text))))
 
 
 def spelled(text: str) -> float | None:
-    """The last number that the end of a text spells in English words.
+    """Return the last number that the end of a text spells in English words; None without one.
 
-    "one" counts only where it is all that is said: elsewhere it is seldom a number.
+    "one" counts only if it is the whole text: elsewhere it is seldom a number.
     """
     words = words_of(text[-_SPELLED_WITHIN:])
     if _WORTH.keys().isdisjoint(words):
@@ -112,7 +112,7 @@ def spelled(text: str) -> float | None:
 
 
 def _joins(words: Sequence[str], place: int) -> bool:
-    """Whether a word is the "and" within a number: `one thousand and two`."""
+    """Return whether a word is the "and" within a number: `one thousand and two`."""
     return words[place] == "and" and place > 0 and words[place - 1] in ("hundred", "thousand")
 
 
@@ -135,16 +135,23 @@ def numeric(
     elsewhere: float,
     tolerance: float,
     first: float | None = None,
-    asked: Container[float] = (),
+    query_numbers: Container[float] = (),
 ) -> tuple[float, str]:
-    """1 for a text whose final number is `goal`, `elsewhere` for one that only names it.
+    """Return 1 for a text whose final number is `goal`, `elsewhere` if it only names it, else 0.
 
-    The final number is that of the last `\\boxed{}` or `####`, else the last number, in digits or
-    spelled behind them.
+    The final number is in the last `\\boxed{}` or `####`, or else the last number of the text, in
+    digits or spelled after them.
 
     Args:
-        first: What a text is worth that names `goal` before any other number of its own.
-        asked: Numbers of the query, which are not its own.
+        text: The answer.
+        goal: The expected number.
+        elsewhere: Value of a text that names `goal` but ends with another number.
+        tolerance: Relative difference up to which numbers count as equal.
+        first: Value of a text that names `goal` before any other number of its own.
+        query_numbers: Numbers of the query, which are not the text's own.
+
+    Returns:
+        The value and its reason.
     """
 
     def same(value: float) -> bool:
@@ -152,18 +159,18 @@ def numeric(
 
     text = plain(text)
     marked = final(text)
-    said = text if marked is None else marked
-    found = list(_NUMBER.finditer(said)) if _DIGIT.search(said) is not None else []
-    if found and same(value_of(found[-1][0])):
+    conclusion = text if marked is None else marked
+    matches = list(_NUMBER.finditer(conclusion)) if _DIGIT.search(conclusion) is not None else []
+    if matches and same(value_of(matches[-1][0])):
         return 1.0, f"ends with {goal:g}"
-    behind = spelled(said[found[-1].end() :] if found else said)
+    behind = spelled(conclusion[matches[-1].end() :] if matches else conclusion)
     if behind is not None and same(behind):
         return 1.0, f"ends with {goal:g}"
-    if not found:
+    if not matches:
         return 0.0, f"no number, {goal:g} expected" if behind is None else _ends(behind, goal)
-    end = value_of(found[-1][0])
+    end = value_of(matches[-1][0])
     values = [value_of(one) for one in _NUMBER.findall(text)]
-    own = next((value for value in values if same(value) or value not in asked), None)
+    own = next((value for value in values if same(value) or value not in query_numbers), None)
     if first is not None and own is not None and same(own):
         return first, f"names {goal:g} first, ends with {end:g}"
     if any(map(same, values)):
@@ -176,15 +183,19 @@ def _ends(end: float, goal: float) -> str:
 
 
 def verbal(text: str, goal: str) -> tuple[float, str]:
-    """0.9 for a short reference that stands in the text; for longer ones 0.6 times the F1."""
-    have, want = words_of(text), words_of(goal)
-    if not want:
+    """Return 0.9 for a text that contains a short goal; for a longer goal 0.6 times the words' F1.
+
+    Returns:
+        The value and its reason.
+    """
+    words, goal_words = words_of(text), words_of(goal)
+    if not goal_words:
         return 0.0, "the reference has no words to compare"
-    if len(want) <= PHRASE:
-        if f" {' '.join(want)} " in f" {' '.join(have)} ":
+    if len(goal_words) <= PHRASE:
+        if f" {' '.join(goal_words)} " in f" {' '.join(words)} ":
             return 0.9, "contains the reference"
-        if len(want) == 1:
+        if len(goal_words) == 1:
             return 0.0, "the reference is not in it"
-    common = (Counter(have) & Counter(want)).total()
-    score = 2 * common / (len(have) + len(want))
+    common = (Counter(words) & Counter(goal_words)).total()
+    score = 2 * common / (len(words) + len(goal_words))
     return 0.6 * score, f"word F1 with the reference {score:.2f}"

@@ -1,11 +1,11 @@
-"""How much of an answer stands in no other: in the group, or in the newest winners."""
+"""How much of an answer is new, compared with its group or with the newest winners."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from proxy.rewards.part import PartInput, PartKind, PartValue, Setting
-from proxy.rewards.parts.asked import asked_by
+from proxy.rewards.parts.expected_answer import expected_answer
 from proxy.rewards.text import Reading
 
 _EMPTY = PartValue(0.0, "nothing to compare")
@@ -14,7 +14,7 @@ _NEW = PartValue(1.0, "shares no phrase with a recent winner")
 
 
 def shared_most(readings: Sequence[Reading]) -> list[tuple[int, int]]:
-    """For each answer: how many trigrams its nearest sibling shares, and which that is.
+    """Return for each answer the number of trigrams its nearest sibling shares, and whose they are.
 
     0 and -1 for an answer that shares none.
     """
@@ -31,7 +31,7 @@ def shared_most(readings: Sequence[Reading]) -> list[tuple[int, int]]:
 
 
 def among_siblings(readings: Sequence[Reading]) -> list[PartValue]:
-    """1 minus the largest share of an answer's trigrams that one sibling has too."""
+    """Return 1 minus the largest share of an answer's trigrams that one sibling has too."""
     values = []
     for reading, (shared, nearest) in zip(readings, shared_most(readings), strict=True):
         size = len(reading.grams)
@@ -49,7 +49,7 @@ def among_siblings(readings: Sequence[Reading]) -> list[PartValue]:
 def against_history(
     readings: Sequence[Reading], recent: Sequence[frozenset[int]]
 ) -> list[PartValue]:
-    """1 minus the largest share of an answer's trigrams that one recent winner has too."""
+    """Return 1 minus the largest share of an answer's trigrams that one recent winner has too."""
     values = []
     for reading in readings:
         own = reading.grams
@@ -64,18 +64,20 @@ def against_history(
 
 
 class Diversity:
-    """Compares with the siblings, with recent winners, or takes the lower of the two."""
+    """Compares with the siblings, with recent winners, or with both and takes the lower value."""
 
     def __init__(self, against: str = "group", by_query: bool = False) -> None:
         self._against, self._by_query = against, by_query
         self.looks_back = against != "group"
 
     def score(self, group: PartInput) -> list[PartValue] | None:
-        """One value an answer; with `by_query` None for a question for a fact that no tools are
-        offered for: right answers to it are alike, and the one that differs is seldom right.
+        """Return one value for each answer.
+
+        With `by_query` the part does not apply to a question about a fact without tools: its right
+        answers are alike, and one that differs is seldom right.
         """
         context = group.context
-        if self._by_query and not context.tools and asked_by(context.query).fact:
+        if self._by_query and not context.tools and expected_answer(context.query).fact:
             return None
         if self._against == "group":
             return among_siblings(group.readings)

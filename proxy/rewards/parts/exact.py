@@ -1,4 +1,4 @@
-"""Whether an answer is the dataset's reference, and nothing else."""
+"""Whether an answer equals the dataset's reference."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,24 +11,24 @@ _SAME = PartValue(1.0, "the same as the reference")
 
 
 class Exact:
-    """1 for the same text, else 0; does not apply where the row has no reference."""
+    """1 for the same text, else 0; does not apply to a row without a reference."""
 
     def __init__(self, strict: bool = False, marked: bool = True) -> None:
         self._strict, self._marked = strict, marked
 
     def score(self, group: PartInput) -> list[PartValue] | None:
-        wanted = group.context.reference
-        if wanted is None:
+        reference = group.context.reference
+        if reference is None:
             return None
-        goal = self._plain(goal_of(wanted) if self._marked else wanted)
+        goal = self._plain(goal_of(reference) if self._marked else reference)
         return [self._of(reading.text, goal) for reading in group.readings]
 
     def _plain(self, text: str) -> str:
         return text.strip() if self._strict else bare(text)
 
     def _of(self, text: str, goal: str) -> PartValue:
-        said = final(text) if self._marked else None
-        if self._plain(text if said is None else said) == goal:
+        marked = final(text) if self._marked else None
+        if self._plain(text if marked is None else marked) == goal:
             return _SAME
         return PartValue(0.0, f"not {goal[:40]!r}")
 

@@ -1,4 +1,4 @@
-"""The gate against answers that did not come to their end."""
+"""The gate against incomplete answers."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -7,11 +7,11 @@ from typing import Any
 from proxy.rewards.part import PartInput, PartKind, PartValue, Setting
 
 CUT = 0.5
-"""What an answer keeps that was cut off by the length limit."""
+"""Value of an answer that was cut off by the length limit."""
 
 
 class Finished:
-    """1 for an answer that came to its end, less when it was cut off, 0 when it was filtered."""
+    """1 for a complete answer, less for one that was cut off, 0 for one that was filtered."""
 
     def __init__(self, cut: float = CUT) -> None:
         self._known = {
@@ -22,11 +22,11 @@ class Finished:
         }
 
     def of(self, reason: str) -> PartValue:
-        """The value of one finish reason; those unknown count as an end."""
+        """Return the value of one finish reason; an unknown one counts as complete."""
         return self._known.get(reason) or PartValue(1.0, reason)
 
     def score(self, group: PartInput) -> list[PartValue]:
-        """One value an answer."""
+        """Return one value for each answer."""
         of = self.of
         return [of(reading.finish_reason) for reading in group.readings]
 

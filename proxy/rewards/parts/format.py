@@ -1,4 +1,4 @@
-"""Whether an answer has the form that is wanted."""
+"""Whether an answer has a required form."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -15,21 +15,21 @@ from proxy.rewards.parts.schema import compiled
 
 _FENCED = re.compile(r"\A```\w*\n(.*)\n```\Z", re.DOTALL)
 LARGEST = 1 << 20
-"""Characters of an answer that may be JSON."""
+"""Maximum length of an answer that is read as JSON, in characters."""
 
 
 class Format:
-    """Share of the rules that an answer keeps; with `all` 1 when it keeps them all, else 0."""
+    """Share of the rules that an answer meets; with `all` 1 when it meets them all, else 0."""
 
     def __init__(self, rules: list[Callable[[str], str]], whole: bool) -> None:
         self._rules = rules
         self._whole = whole
         self.files: tuple[Path, ...] = ()
         self.searches = False
-        """Whether expressions are among the rules."""
+        """Whether regular expressions are among the rules."""
 
     def of(self, text: str) -> PartValue:
-        """The value of one text."""
+        """Return the value of one text."""
         faults = [fault for rule in self._rules if (fault := rule(text))]
         if not faults:
             return PartValue(1.0, "as wanted")
@@ -38,7 +38,7 @@ class Format:
         return PartValue(value, faults[0] + more)
 
     def score(self, group: PartInput) -> list[PartValue | None]:
-        """None for an answer that only calls tools."""
+        """Return one value for each answer; None for one that only calls tools."""
         with bounded() if self.searches else nullcontext():
             return [
                 self.of(one.text) if one.text or not one.tool_calls else None
@@ -47,8 +47,10 @@ class Format:
 
 
 def make(name: str, settings: Mapping[str, Any], where: Path) -> Format:
-    """Raises:
-    SettingError: no rule is given, or an expression or schema is wrong.
+    """Return the part.
+
+    Raises:
+        SettingError: there is no rule, or an expression or schema is invalid.
     """
     flags = 0 if settings["case"] else re.IGNORECASE
     rules: list[Callable[[str], str]] = []
@@ -90,17 +92,17 @@ def _read(file: Path) -> Any:
         raise SettingError("schema_file", f"{file} is no JSON", str(error)[:200]) from error
 
 
-def _matches(wanted: Pattern, found: bool) -> Callable[[str], str]:
-    told = f"{'nothing fits' if found else 'something fits'} {wanted.text[:40]!r}"
-    return lambda text: "" if wanted.found(text) is found else told
+def _matches(expected: Pattern, found: bool) -> Callable[[str], str]:
+    fault = f"{'nothing fits' if found else 'something fits'} {expected.text[:40]!r}"
+    return lambda text: "" if expected.found(text) is found else fault
 
 
-def _holds(wanted: str, found: bool, case: bool) -> Callable[[str], str]:
-    told = f"{'no' if found else 'says'} {wanted[:40]!r}"
+def _holds(phrase: str, required: bool, case: bool) -> Callable[[str], str]:
+    fault = f"{'no' if required else 'says'} {phrase[:40]!r}"
     if case:
-        return lambda text: "" if (wanted in text) is found else told
-    lower = wanted.lower()
-    return lambda text: "" if (lower in text.lower()) is found else told
+        return lambda text: "" if (phrase in text) is required else fault
+    lower = phrase.lower()
+    return lambda text: "" if (lower in text.lower()) is required else fault
 
 
 def _json(check: Callable[[Any], str]) -> Callable[[str], str]:

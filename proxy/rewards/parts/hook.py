@@ -1,4 +1,4 @@
-"""A folder of hooks as one part among others."""
+"""A folder of hooks as one part of a model."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -19,18 +19,18 @@ from proxy.rewards.source import Listener, RequestReport, SourceHealth
 
 
 class Hook:
-    """What `on_compute_relative_reward` returns; the numbers it notes are shown with it."""
+    """The value that `on_compute_relative_reward` returns, with the numbers that it notes."""
 
     def __init__(self, folder: Path, seconds: float | None, memory_mb: int | None) -> None:
         self._folder, self._seconds, self._memory_mb = folder, seconds, memory_mb
         self.source = HookSource(folder, self._limits(PartEnvironment()))
 
-    def _limits(self, around: PartEnvironment) -> HookLimits:
-        memory = around.memory_mb if self._memory_mb is None else self._memory_mb
-        return HookLimits(self._seconds or around.seconds, memory_bytes=memory << 20)
+    def _limits(self, environment: PartEnvironment) -> HookLimits:
+        memory = environment.memory_mb if self._memory_mb is None else self._memory_mb
+        return HookLimits(self._seconds or environment.seconds, memory_bytes=memory << 20)
 
     def place(self, around: PartEnvironment) -> None:
-        """The limits that are not set, and where to log, come from there."""
+        """Take the limits that are not set, and the folder of the log, from the environment."""
         log = None if around.home is None else around.home / "logs" / "hooks.log"
         if log is not None:
             log.parent.mkdir(parents=True, exist_ok=True)
@@ -43,7 +43,7 @@ class Hook:
         await self.source.close()
 
     def health(self) -> SourceHealth:
-        """That of the folder."""
+        """Return the health of the folder's source."""
         return self.source.health()
 
     @property
@@ -57,12 +57,14 @@ class Hook:
     async def request(
         self, request_id: str, task_id: str, query: str, metadata: Mapping[str, Any]
     ) -> RequestReport:
-        """Run `on_user_submit_new_requests`, where there is one."""
+        """Run `on_user_submit_new_requests`, if there is one."""
         return await self.source.request(request_id, task_id, query, metadata)
 
     async def score(self, group: PartInput) -> list[PartValue]:
-        """Raises:
-        PartAbstained: the hook failed; with its traceback, file and line.
+        """Return one value for each answer.
+
+        Raises:
+            PartAbstained: the hook failed; with its traceback, file and line.
         """
         sheet = await self.source.score(group.context)
         if (why := sheet.abstention) is not None:
@@ -74,8 +76,10 @@ class Hook:
 
 
 def make(name: str, settings: Mapping[str, Any], where: Path) -> Hook:
-    """Raises:
-    SettingError: there is no such folder.
+    """Return the part.
+
+    Raises:
+        SettingError: the folder does not exist.
     """
     folder = settings["folder"]
     if not folder.is_dir():

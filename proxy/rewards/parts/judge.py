@@ -10,8 +10,10 @@ from proxy.rewards.part import PartKind
 
 
 def make(name: str, settings: Mapping[str, Any], where: Path) -> Judge:
-    """Raises:
-    SettingError: a setting cannot work, or the rubric cannot be read.
+    """Return the part.
+
+    Raises:
+        SettingError: a setting is invalid, or the rubric cannot be read.
     """
     return Judge(options(name, settings))
 

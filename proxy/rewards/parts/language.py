@@ -1,4 +1,4 @@
-"""Which language an answer is written in: by script, and by the commonest words."""
+"""The language that an answer is written in, by its script and its most common words."""
 
 import re
 from collections import Counter
@@ -47,14 +47,14 @@ for _language, _words in _COMMON.items():
 
 LANGUAGES = (*_COMMON, *_SCRIPTS)
 ENOUGH = 3
-"""Words, or characters of a script, below which nothing is said."""
+"""Words, or characters of a script, below which the language is unknown."""
 
 
 def shares(text: str) -> dict[str, float]:
-    """Share of each language in `text`, most likely first; empty when there is too little of it.
+    """Return the share of each language in `text`, most likely first; empty for too little text.
 
-    A script counts by its characters, at two to a word; the words of Latin script go to the
-    languages whose commonest words they are, those of no list in proportion.
+    A script counts by its characters, two for a word. Words in Latin script count for the languages
+    whose common words they are; words of no list are divided in proportion.
     """
     text = ends_of(text)
     weights: dict[str, float] = {}
@@ -63,7 +63,7 @@ def shares(text: str) -> dict[str, float]:
     else:
         words = [word.lower() for word in _LATIN.findall(text) if word[0] < "\u0370"]
         weights = {name: len(find.findall(text)) / 2 for name, find in _FINDERS.items()}
-        if weights["ja"]:  # kana make the characters beside them Japanese
+        if weights["ja"]:  # with kana, the ideographs are Japanese too
             weights["ja"] += weights.pop("zh")
     known = [_OF[word] for word in words if word in _OF]
     if known:
@@ -79,30 +79,30 @@ def shares(text: str) -> dict[str, float]:
 
 
 class Language:
-    """1 for the language that is wanted; less, by how likely that is, for another."""
+    """1 for the expected language; for another one less, by how likely the expected one is."""
 
-    def __init__(self, wanted: str = "query") -> None:
-        self._wanted = wanted
+    def __init__(self, expected: str = "query") -> None:
+        self._expected = expected
 
     def score(self, group: PartInput) -> list[PartValue | None] | None:
-        """None where there is too little text to say, in the query or in an answer."""
-        wanted = self._wanted
-        if wanted == "query":
-            asked = shares(group.context.query)
-            if not asked:
+        """Return one value for each answer; None where query or answer has too little text."""
+        expected = self._expected
+        if expected == "query":
+            of_query = shares(group.context.query)
+            if not of_query:
                 return None
-            wanted = next(iter(asked))
-        return [_of(shares(reading.text), wanted) for reading in group.readings]
+            expected = next(iter(of_query))
+        return [_of(shares(reading.text), expected) for reading in group.readings]
 
 
-def _of(found: dict[str, float], wanted: str) -> PartValue | None:
-    if not found:
+def _of(languages: dict[str, float], expected: str) -> PartValue | None:
+    if not languages:
         return None
-    first = next(iter(found))
-    if first == wanted:
-        return PartValue(1.0, wanted)
-    share = found.get(wanted, 0.0) / found[first]
-    return PartValue(0.5 * share, f"{first}, not {wanted}")
+    first = next(iter(languages))
+    if first == expected:
+        return PartValue(1.0, expected)
+    share = languages.get(expected, 0.0) / languages[first]
+    return PartValue(0.5 * share, f"{first}, not {expected}")
 
 
 def make(name: str, settings: Mapping[str, Any], where: Path) -> Language:

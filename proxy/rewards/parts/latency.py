@@ -1,4 +1,4 @@
-"""How long an answer took."""
+"""The time that an answer took."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,24 +8,26 @@ from proxy.rewards.part import PartInput, PartKind, PartValue, Setting, SettingE
 
 
 class Latency:
-    """1 up to `good` seconds, 0 from `bad` on, a straight line between."""
+    """1 up to `good` seconds, 0 from `bad` seconds on, linear between."""
 
     def __init__(self, good: float, bad: float) -> None:
         self._good, self._bad = good, bad
 
     def of(self, seconds: float) -> PartValue:
-        """The value of one answer."""
+        """Return the value of one duration."""
         value = (self._bad - seconds) / (self._bad - self._good)
         return PartValue(min(1.0, max(0.0, value)), f"{seconds:.1f} s")
 
     def score(self, group: PartInput) -> list[PartValue]:
-        """One value an answer."""
+        """Return one value for each answer."""
         return [self.of(answer.seconds) for answer in group.context.answers]
 
 
 def make(name: str, settings: Mapping[str, Any], where: Path) -> Latency:
-    """Raises:
-    SettingError: `bad` is not after `good`.
+    """Return the part.
+
+    Raises:
+        SettingError: `bad` is not above `good`.
     """
     good, bad = settings["good"], settings["bad"]
     if good >= bad:

@@ -1,4 +1,4 @@
-"""How long an answer is."""
+"""The length of an answer."""
 
 import math
 from collections.abc import Mapping
@@ -6,24 +6,23 @@ from pathlib import Path
 from typing import Any
 
 from proxy.rewards.part import PartInput, PartKind, PartValue, Setting, SettingError
-from proxy.rewards.parts.asked import asked_by
+from proxy.rewards.parts.expected_answer import expected_answer
 
 IDEAL = 60.0
-"""Words of an answer that is neither short nor long."""
+"""Words in an answer that is neither short nor long."""
 WIDTH = 1.2
-"""How tolerant the length is: 0.6 remains at a third and at three times the ideal."""
+"""Tolerance: 0.6 is left at a third and at three times the ideal."""
 ASIDE = 0.1
-"""What is lost at either end of the band that a query asks for: within it, too, answers of
-different length seldom get the same reward."""
+"""Deduction at either end of the range that a query calls for, so that answers of different length
+within it seldom get the same reward."""
 
 _NONE = PartValue(0.0, "no words")
 
 
 class Length:
-    """1 within a band of words, falling smoothly to either side on the scale of the ratio.
+    """1 within a range of words, falling smoothly on both sides with the ratio; 0 for no words.
 
-    Smooth everywhere, so that two answers of different length seldom get the same reward; 0 for no
-    words.
+    It is smooth everywhere, so that two answers of different length seldom get the same reward.
     """
 
     def __init__(
@@ -35,11 +34,11 @@ class Length:
     ) -> None:
         self._low, self._high, self._width, self._by_query = low, high, width, by_query
 
-    def of(self, count: int, asked: tuple[float, float] | None = None) -> PartValue:
-        """The value of `count` words; of the band that a query asks for, where it does."""
+    def of(self, count: int, band: tuple[float, float] | None = None) -> PartValue:
+        """Return the value of `count` words, in the range that the query calls for, if it does."""
         if count == 0:
             return _NONE
-        low, high = asked or (self._low, self._high)
+        low, high = band or (self._low, self._high)
         if count < low:
             value = math.exp(-0.5 * (math.log(count / low) / self._width) ** 2)
         elif count > high:
@@ -47,7 +46,7 @@ class Length:
         else:
             value = 1.0
         words = "1 word" if count == 1 else f"{count} words"
-        if asked is None:
+        if band is None:
             return PartValue(value, words)
         middle, half = 0.5 * math.log(low * high), 0.5 * math.log(high / low)
         aside = min(1.0, abs(math.log(count) - middle) / half) if half else 0.0
@@ -55,18 +54,20 @@ class Length:
         return PartValue(value, f"{words}, {low:.0f} to {high:.0f} fit the query")
 
     def score(self, group: PartInput) -> list[PartValue | None]:
-        """None for an answer that calls tools: its text is not what counts."""
+        """Return one value for each answer; None for one that calls tools."""
         band = None
         if self._by_query:
-            asked = asked_by(group.context.query)
-            band = asked.least, asked.most
+            expected = expected_answer(group.context.query)
+            band = expected.least, expected.most
         of = self.of
         return [None if one.tool_calls else of(one.count, band) for one in group.readings]
 
 
 def make(name: str, settings: Mapping[str, Any], where: Path) -> Length:
-    """Raises:
-    SettingError: the band is upside down.
+    """Return the part.
+
+    Raises:
+        SettingError: `least` is above `most`.
     """
     low, high = settings["least"], settings["most"]
     if low is None and high is None:

@@ -9,14 +9,14 @@ from proxy.rewards.parts.compare import TOLERANCE, goal_of, number_in, numeric
 
 
 class Numeric:
-    """1 for the right final number; does not apply where the reference is no number."""
+    """1 for the right final number; does not apply where the reference is not a number."""
 
     def __init__(self, tolerance: float = TOLERANCE, elsewhere: float = 0.0) -> None:
         self._tolerance, self._elsewhere = tolerance, elsewhere
 
     def score(self, group: PartInput) -> list[PartValue] | None:
-        wanted = group.context.reference
-        goal = None if wanted is None else number_in(goal_of(wanted))
+        reference = group.context.reference
+        goal = None if reference is None else number_in(goal_of(reference))
         if goal is None:
             return None
         return [

@@ -9,18 +9,18 @@ from proxy.rewards.part import PartInput, PartKind, PartValue, Setting
 from proxy.rewards.text import Reading, line_of
 
 LEFT = 0.2
-"""What an answer keeps that only declines."""
+"""Value of an answer that only declines."""
 WITH_REASON = 0.6
-"""What one keeps that declines and says a little more."""
+"""Value of an answer that declines and says a little more."""
 SAYS_WHY = 12
-"""Words beside the first sentence that are a reason, or another way."""
+"""Words besides the first sentence that amount to a reason or an alternative."""
 AFTER_REFUSAL, AFTER_DOUBT = 60, 25
-"""Words after which it answers after all."""
+"""Words after which the text answers after all."""
 _HEAD = 300
 
 
 def _any(*phrases: str) -> str:
-    """A pattern for any of these."""
+    """Return a pattern for any of the phrases."""
     return f"(?:{'|'.join(phrases)})"
 
 
@@ -52,7 +52,7 @@ _ACT = _any(
     r"do(?=\W*$|[.!?\n,])",
 )
 _FINDING = _any("wait|believe|imagine|reproduce|find|see|confirm|help but")
-"""What somebody cannot do who works on it."""
+"""What a person who is working on the task may say that they cannot do."""
 _LACKS = _any(
     "the (?:ability|capability|means)",
     "access",
@@ -132,31 +132,31 @@ _SIGNS = frozenset(
         "sé",
     ]
 )
-"""Words of which each of these has one: most answers need no closer look."""
+"""Every refusal contains one of these words, so most answers need no closer look."""
 _FIRST = 50
 _END = re.compile(r"[.!?\n:;]|,? but\b")
-"""Ends what an answer declines with."""
+"""End of the clause with which an answer declines."""
 _ANSWERS = PartValue(1.0, "answers")
 
 
 class Refusal:
-    """1 for an answer, less for one that declines: least where it says nothing else."""
+    """1 for an answer, less for one that declines; least for one that only declines."""
 
     def __init__(self, left: float = LEFT) -> None:
         self._bare = left
         self._reasoned = max(left, WITH_REASON)
 
     def of(self, reading: Reading) -> PartValue:
-        """The value of one answer."""
+        """Return the value of one answer."""
         if reading.tool_calls or _SIGNS.isdisjoint(reading.words[:_FIRST]):
             return _ANSWERS
         head = reading.text[:_HEAD].lower().replace("’", "'")
-        found, what, enough = _DECLINES.match(head), "declines to answer", AFTER_REFUSAL
-        if found is None:
-            found, what, enough = _UNKNOWING.match(head), "does not answer", AFTER_DOUBT
-        if found is None:
+        match, what, enough = _DECLINES.match(head), "declines to answer", AFTER_REFUSAL
+        if match is None:
+            match, what, enough = _UNKNOWING.match(head), "does not answer", AFTER_DOUBT
+        if match is None:
             return _ANSWERS
-        end = _END.search(head, found.end())
+        end = _END.search(head, match.end())
         if end is not None and end[0].endswith("but") and enough == AFTER_DOUBT:
             return _ANSWERS  # "I am not sure, but I think it is 7"
         declining = head if end is None else head[: end.start()]
@@ -168,7 +168,7 @@ class Refusal:
         return PartValue(self._bare, what)
 
     def score(self, group: PartInput) -> list[PartValue]:
-        """One value an answer."""
+        """Return one value for each answer."""
         return [self.of(reading) for reading in group.readings]
 
 

@@ -1,23 +1,23 @@
-"""Whether an answer takes up the query."""
+"""Whether an answer refers to the query."""
 
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from proxy.rewards.part import PartInput, PartKind, PartValue, Setting
-from proxy.rewards.parts.asked import asked_by
+from proxy.rewards.parts.expected_answer import expected_answer
 from proxy.rewards.text import READ_LIMIT, words_of
 
 ENOUGH = 0.5
-"""Share of the query's words that is enough: who only repeats the question is not better."""
+"""Share of the words of the query that gives 1: repeating all of the question is no better."""
 
 TERSE = 4
-"""Words that may be the whole answer to a question for a fact, also when the query has them all."""
+"""Words that may be the whole answer to a question about a fact, even if the query has them all."""
 SENTENCE = 8
-"""Words of an answer to such a question that may have none of the query's: `It is Paris, of course`
+"""Words in an answer to such a question that may have none of the query's: `It is Paris, of course`
 is no worse than `Paris`."""
 NEUTRAL = 0.5
-"""What an answer gets that is too short to compare."""
+"""Value of an answer that is too short to compare."""
 _TERSE = PartValue(NEUTRAL, "too short to compare with the query")
 _ECHO = PartValue(0.0, "repeats words of the query only")
 
@@ -29,8 +29,10 @@ class Relevance:
         self._factor = 1.0 / enough
 
     def score(self, group: PartInput) -> list[PartValue | None] | None:
-        """None for a query without such words or that asks for others, as a translation, and for
-        an answer that calls tools.
+        """Return one value for each answer; None for one that calls tools.
+
+        The part does not apply to a query without content words, nor to an answer that needs none
+        of them, as a translation.
         """
         stems = group.stems
         if not stems:
@@ -39,28 +41,28 @@ class Relevance:
         spaced = [" " + stem for stem in stems]
         values: list[PartValue | None] = []
         query = frozenset(words_of(group.context.query[:READ_LIMIT]))
-        asked = asked_by(group.context.query)
+        expected = expected_answer(group.context.query)
         for reading in group.readings:
             if reading.tool_calls:
                 values.append(None)
                 continue
             words = reading.words
-            if asked.own_words and not query.issuperset(words):
+            if expected.own_words and not query.issuperset(words):
                 values.append(None)
                 continue
-            if asked.fact and 0 < len(words) <= TERSE:
+            if expected.fact and 0 < len(words) <= TERSE:
                 values.append(_TERSE)
                 continue
             if words and query.issuperset(words):
                 values.append(_ECHO)
                 continue
-            line, found = reading.line, 0
+            line, used = reading.line, 0
             for stem in spaced:
                 if stem in line:
-                    found += 1
-            value = factor * found / size
-            reason = f"{found} of {size} query words used"
-            if value < NEUTRAL and asked.fact and 0 < len(words) <= SENTENCE:
+                    used += 1
+            value = factor * used / size
+            reason = f"{used} of {size} query words used"
+            if value < NEUTRAL and expected.fact and 0 < len(words) <= SENTENCE:
                 value, reason = NEUTRAL, f"{reason}, a short sentence"
             values.append(PartValue(value if value < 1.0 else 1.0, reason))
         return values

@@ -9,10 +9,10 @@ from proxy.rewards.part import PartInput, PartKind, PartValue, Setting, SettingE
 from proxy.rewards.text import Reading, grams_of
 
 CLOSES, SHUT = 0.2, 0.7
-"""Share of repeated 4-grams where the gate starts to close, and where it is shut."""
+"""Share of repeated 4-grams where the value begins to fall, and where it is 0."""
 
 _RUN = re.compile(r"([^\s\-=_*#~.|+/\\])\1{29,}")
-"""One character thirty times over; those that draw rules and tables are left alone."""
+"""One character thirty times in a row, except those that draw rules and tables."""
 
 _THRICE = re.compile(r"(.)\1\1", re.DOTALL)
 
@@ -28,16 +28,16 @@ class Repetition:
         self._shut, self._span = shut, shut - closes
 
     def of(self, reading: Reading) -> PartValue:
-        """The value of one answer."""
+        """Return the value of one answer."""
         words = reading.words
         if not words and not reading.text.strip() and not reading.tool_calls:
             return _EMPTY
         if _THRICE.search(reading.ends[::10]) is not None and (run := _RUN.search(reading.ends)):
-            # of a run every tenth character is three alike
+            # in such a run, every tenth character gives three equal ones
             return PartValue(0.0, f"{run.group(1)!r} over and over")
         if len(words) < 11:
             return _SHORT
-        if len(reading.grams) >= len(words) - 2:  # no trigram comes twice, so nothing longer does
+        if len(reading.grams) >= len(words) - 2:  # no trigram is repeated, so no 4-gram is
             return _NOT_ONE
         grams = list(grams_of(words, 4))
         repeated = 1.0 - len(set(grams)) / len(grams)
@@ -48,13 +48,15 @@ class Repetition:
         return PartValue(min(1.0, max(0.0, value)), reason)
 
     def score(self, group: PartInput) -> list[PartValue]:
-        """One value an answer."""
+        """Return one value for each answer."""
         return [self.of(reading) for reading in group.readings]
 
 
 def make(name: str, settings: Mapping[str, Any], where: Path) -> Repetition:
-    """Raises:
-    SettingError: the gate would be shut before it closes.
+    """Return the part.
+
+    Raises:
+        SettingError: `shut` is not above `closes`.
     """
     closes, shut = settings["closes"], settings["shut"]
     if closes >= shut:

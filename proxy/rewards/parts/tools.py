@@ -1,4 +1,4 @@
-"""Whether tool calls can be carried out."""
+"""Whether tool calls are well-formed."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -23,11 +23,11 @@ _HEAD = 80
 
 
 class Tools:
-    """Share of the calls that name a function and carry a JSON object as arguments.
+    """Share of the calls that name a function and have a JSON object as arguments.
 
-    Does not apply to an answer without calls, unless they are required. With `declared` the calls
-    must fit the tools that the request offers, and an answer that announces work instead of
-    calling one of them is worth little.
+    It does not apply to an answer without calls, unless calls are required. With `declared` the
+    calls must fit the tools that the request offers, and an answer that announces an action instead
+    of calling one of them gets little.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class Tools:
         self._declared = declared
 
     def score(self, group: PartInput) -> list[PartValue | None] | None:
-        """None when nothing is called anywhere and nothing need be."""
+        """Return one value for each answer; None when no answer calls a tool or has to."""
         context = group.context
         declared = _declared(context.tools) if self._declared else {}
         calling = any([reading.tool_calls for reading in group.readings])
@@ -93,21 +93,21 @@ def _fault(call: Any, names: frozenset[str], declared: Mapping[str, Sequence[str
 
 
 def _declared(tools: Any) -> dict[str, Sequence[str]]:
-    """The arguments that each tool a request offers requires, by the tool's name."""
-    found: dict[str, Sequence[str]] = {}
+    """Return the arguments that each tool of a request requires, by the tool's name."""
+    required: dict[str, Sequence[str]] = {}
     for tool in tools:
         function = tool.get("function") if isinstance(tool, Mapping) else None
         name = function.get("name") if isinstance(function, Mapping) else None
         if isinstance(function, Mapping) and isinstance(name, str):
-            found[name] = _required(function.get("parameters"))
-    return found
+            required[name] = _required(function.get("parameters"))
+    return required
 
 
 def _required(parameters: Any) -> Sequence[str]:
-    wanted = parameters.get("required") if isinstance(parameters, Mapping) else None
-    if not isinstance(wanted, list):
+    required = parameters.get("required") if isinstance(parameters, Mapping) else None
+    if not isinstance(required, list):
         return ()
-    return [one for one in wanted if isinstance(one, str)]
+    return [one for one in required if isinstance(one, str)]
 
 
 def make(name: str, settings: Mapping[str, Any], where: Path) -> Tools:

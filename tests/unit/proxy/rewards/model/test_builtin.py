@@ -10,7 +10,7 @@ from proxy.rewards.model.source import ComposedSource
 from proxy.rewards.model.spec import combine
 from proxy.rewards.parts.finished import Finished
 from proxy.rewards.parts.length import IDEAL, Length
-from proxy.rewards.parts.reference import reference
+from proxy.rewards.parts.reference import agreement
 from proxy.rewards.parts.repetition import Repetition
 from proxy.rewards.source import Answer, GroupContext, Score
 from proxy.rewards.text import content_stems, content_text, read, words_of
@@ -174,13 +174,13 @@ def test_length_rises_to_the_ideal_and_falls() -> None:
     ],
 )
 def test_reference(text: str, wanted: str, value: float) -> None:
-    assert reference(text, wanted).value == pytest.approx(value)
+    assert agreement(text, wanted).value == pytest.approx(value)
 
 
 def test_a_long_reference_is_compared_by_words() -> None:
     wanted = "The Seine flows through Paris and reaches the sea near Le Havre in Normandy at last"
-    near = reference("The Seine flows through Paris to the sea near Le Havre", wanted).value
-    far = reference("I like trains and cheese", wanted).value
+    near = agreement("The Seine flows through Paris to the sea near Le Havre", wanted).value
+    far = agreement("I like trains and cheese", wanted).value
     assert 0.3 < near < 0.6
     assert far < 0.1
 

@@ -12,9 +12,9 @@ import pytest
 
 from ajet_swarm.common.errors import AjetError, UsageError
 from proxy.rewards import part as part_module
+from proxy.rewards.model.commands import RewardCommands, parts_of
 from proxy.rewards.model.edit import write
 from proxy.rewards.model.file import ModelFault, parse
-from proxy.rewards.model.live import RewardCommands, parts_of
 from proxy.rewards.model.source import ComposedSource
 from proxy.rewards.part import (
     KINDS,

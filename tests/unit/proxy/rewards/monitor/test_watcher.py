@@ -314,7 +314,7 @@ def test_a_run_without_signal_over_several_steps_is_told_until_signal_comes() ->
     assert not watch.lacks("other")
 
 
-# --- the guard --------------------------------------------------------------------------------
+# --- the monitor --------------------------------------------------------------------------------
 
 
 class Told:
@@ -334,12 +334,12 @@ def test_a_group_costs_the_watch_under_fifty_microseconds(tmp_path: Path) -> Non
         )
         for number in range(100)
     ]
-    guard = RewardMonitor(Told(State()))  # type: ignore[arg-type]  # nothing is published here
+    monitor = RewardMonitor(Told(State()))  # type: ignore[arg-type]  # nothing is published here
     best = 1.0
     for _ in range(20):
         began = time.thread_time()  # what others do on the machine is not counted
         for one in groups:
-            guard.take(one)
+            monitor.take(one)
         best = min(best, (time.thread_time() - began) / len(groups))
     sys.stdout.write(f"\nthe watch takes {best * 1e6:.0f} us a group of four\n")
     assert best < 200e-6 * slowness()  # it is below 50 on a machine with nothing else to do
@@ -349,7 +349,7 @@ async def test_alerts_and_figures_come_and_go(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watcher, "EVERY", 0.01)
-    monkeypatch.setattr(watcher, "LOOKED", 1_000)
+    monkeypatch.setattr(watcher, "TEXTS_READ", 1_000)
     journal = Journal(tmp_path / "j.db")
     state = State()
     for number in range(20):
@@ -405,7 +405,7 @@ def lengthy(number: int, others: list[float]) -> Group:
 async def test_the_length_that_a_part_rewards_is_no_alert(
     follows: bool, told: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watcher, "LOOKED", 1_000)
+    monkeypatch.setattr(watcher, "TEXTS_READ", 1_000)
     journal = Journal(tmp_path / "j.db")
     state = State()
     parts = (RewardPart(name="words", kind="length"), RewardPart(name="taste", kind="hook"))
@@ -431,20 +431,20 @@ async def test_an_alert_has_the_figures_and_groups_of_now(tmp_path: Path) -> Non
     journal = Journal(tmp_path / "j.db")
     state = State()
     bus = Bus(journal, "run", state)
-    guard = RewardMonitor(bus)
+    monitor = RewardMonitor(bus)
     try:
         for number in range(20):
             one = group(number, ["a", "b"], [0.5, 0.5])
             one.step = number // 5
-            guard.take(one)
-            guard._tell()
+            monitor.take(one)
+            monitor._report()
         first = state.alerts["dead:s"]
         assert "15 of the 15 groups" in first.cause
         assert first.groups == tuple(f"g{number}" for number in range(5, 20))
         one = group(20, ["a", "b"], [0.5, 0.5])
         one.step = 3
-        guard.take(one)
-        guard._tell()
+        monitor.take(one)
+        monitor._report()
         assert "16 of the 16 groups" in state.alerts["dead:s"].cause
         assert state.alerts["dead:s"].groups[-1] == "g20"
         assert state.alerts["dead:s"].at == first.at
@@ -494,7 +494,7 @@ async def test_under_load_every_reward_is_seen_and_texts_of_some(tmp_path: Path)
         async with Tasks("t") as tasks:
             tasks.spawn(RewardMonitor(bus).run(), "watch")
             await until(lambda: bus.state.reward_watch.groups > 0)
-            assert bus.state.reward_watch.groups == watcher.LOOKED
+            assert bus.state.reward_watch.groups == watcher.TEXTS_READ
             assert bus.state.reward_watch.high == 50.0
             assert "group g171" in bus.state.alerts["rewards:outlier"].cause
     finally:
@@ -520,12 +520,12 @@ async def test_what_cannot_be_watched_stops_nothing(tmp_path: Path) -> None:
 def test_what_a_person_gave_is_not_the_parts_doing(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "j.db")
     try:
-        guard = RewardMonitor(Bus(journal, "run"))
+        monitor = RewardMonitor(Bus(journal, "run"))
         voted = group(1, ["a b c", "d e f"], [1.0, 0.0])
         voted.source = "human"
-        guard.take(voted)
-        assert guard._values.count == 0
-        guard.take(group(2, ["a b c", "d e f"], [1.0, 0.0]))
-        assert guard._values.count > 0
+        monitor.take(voted)
+        assert monitor._values.count == 0
+        monitor.take(group(2, ["a b c", "d e f"], [1.0, 0.0]))
+        assert monitor._values.count > 0
     finally:
         journal.close()

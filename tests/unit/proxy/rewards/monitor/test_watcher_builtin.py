@@ -91,11 +91,11 @@ async def test_the_shipped_rewards_raise_no_alert_about_length(
         )
     )
     rng = random.Random(7)
-    guard = RewardMonitor(Bus(journal, "run", state))
+    monitor = RewardMonitor(Bus(journal, "run", state))
     try:
         for number in range(100):
-            guard.take(answers(number, rng))
-            guard._tell()
+            monitor.take(answers(number, rng))
+            monitor._report()
             assert "hacking:length" not in state.alerts
     finally:
         journal.close()
@@ -112,12 +112,12 @@ async def test_the_first_wrong_answer_is_no_outlier_where_a_rule_scores(
     state.rewards = Rewards(
         parts=(RewardPart(name="reference", kind=kind), RewardPart(name="length", kind="length"))
     )
-    guard = RewardMonitor(Bus(journal, "run", state))
+    monitor = RewardMonitor(Bus(journal, "run", state))
     try:
         for number in range(20):
             said = (*texts[:3], "It is 6.") if number == 15 else texts
-            guard.take(scored(number, "What is 3 + 4?", said))
-            guard._tell()
+            monitor.take(scored(number, "What is 3 + 4?", said))
+            monitor._report()
         assert ("rewards:outlier" in state.alerts) == alert
     finally:
         journal.close()

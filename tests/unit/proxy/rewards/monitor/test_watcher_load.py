@@ -34,7 +34,7 @@ async def test_it_tells_while_groups_keep_coming(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watcher, "EVERY", 0.01)
-    monkeypatch.setattr(watcher, "LOOKED", 5)
+    monkeypatch.setattr(watcher, "TEXTS_READ", 5)
     state, names = State(), [f"g{number}" for number in range(12)]
     for name in names:
         state.groups[name] = Group(
@@ -53,21 +53,21 @@ async def test_it_tells_while_groups_keep_coming(
         )
     journal = Journal(tmp_path / "j.db")
     bus = Bus(journal, "run", state)
-    guard = Busy(bus)
+    monitor = Busy(bus)
     told = asyncio.Event()
     read_then: list[int] = []
 
     def heard(event: Event, _: frozenset[str]) -> None:
-        read_then.append(guard.read)
+        read_then.append(monitor.read)
         told.set()
 
     bus.listen(heard, RewardsWatched)
     try:
         async with asyncio.timeout(20), Tasks("watch") as tasks:
-            tasks.spawn(guard.run(), "watch")
+            tasks.spawn(monitor.run(), "watch")
             await told.wait()
-            first = guard.read
-            while guard.read == first:  # what came meanwhile is read in its turn
+            first = monitor.read
+            while monitor.read == first:  # what came meanwhile is read in its turn
                 await asyncio.sleep(0.005)
     finally:
         journal.close()

@@ -1,0 +1,80 @@
+"""Error answers of OpenAI-compatible APIs: their words, without any key, and when to ask again."""
+
+import time
+from collections.abc import Mapping
+from email.utils import parsedate_to_datetime
+from http import HTTPStatus
+from typing import Any
+
+import msgspec
+
+from ajet_swarm.api.outcomes import violations
+from ajet_swarm.common.text import redact
+
+_A_DAY = 86_400
+_LONGEST = 16_000
+"""Characters of an error that are read: it may repeat a large request."""
+
+
+def error_fields(body: bytes) -> Mapping[str, Any]:
+    """Return `message`, `param` and `code` of an error's body; empty when it has none of them.
+
+    Reads `{"error": {...}}`, `{"error": "text"}`, `{"message": ...}` and `{"detail": ...}`.
+    """
+    try:
+        parsed = msgspec.json.decode(body)
+    except (msgspec.MsgspecError, RecursionError):
+        return {}
+    if not isinstance(parsed, dict):
+        return {}
+    error = parsed.get("error", parsed)
+    if isinstance(error, str):
+        return {"message": error}
+    if not isinstance(error, dict):
+        return {}
+    detail = error.get("detail")
+    if "message" not in error:
+        return {**error, "message": detail if isinstance(detail, str) else violations(detail)}
+    return error
+
+
+def error_text(status: int, body: bytes, key: str = "") -> str:
+    """Return a server's own words about an error, without the key.
+
+    A body that is not JSON is its own words, unless it is markup. Without words it is the status.
+    """
+    text = error_fields(body).get("message")
+    if not isinstance(text, str) or not text:
+        text = body.decode(errors="replace").strip()
+        text = "" if text.startswith("<") else text
+    return hide(text[:_LONGEST], key) or phrase(status)
+
+
+def hide(text: str, key: str) -> str:
+    """Return `text` without the key, or what looks like one."""
+    return redact(text.replace(key, "[redacted]") if key else text)
+
+
+def retry_after(headers: Mapping[str, str]) -> float | None:
+    """Return the seconds that a `Retry-After` asks to wait, at most a day; None when it does not.
+
+    Args:
+        headers: Names compare without regard to case, or are in lower case.
+    """
+    text = headers.get("retry-after", "").strip()
+    try:
+        wait = float(text)
+    except ValueError:
+        try:
+            wait = max(0.0, parsedate_to_datetime(text).timestamp() - time.time())
+        except ValueError:
+            return None
+    return wait if 0 <= wait < _A_DAY else None
+
+
+def phrase(status: int) -> str:
+    """Return a status in words: `404 Not Found`."""
+    try:
+        return f"{status} {HTTPStatus(status).phrase}"
+    except ValueError:
+        return f"HTTP {status}"

@@ -1,0 +1,143 @@
+"""Looking on: no way to change anything, by key, palette, command line or connection."""
+
+import argparse
+from typing import Any
+
+import httpx
+import pytest
+
+from console.cli import main
+from console.cli.options import READING
+from console.cli.parser import build_parser
+from console.models.available_commands import available_commands
+from console.session.app_state import WATCHER_MAY, Session
+from core.commands import COMMANDS
+from core.commands.spec import Command
+from core.events import ProxyStarted
+from core.reducer import reduce
+from core.state import State
+from proxy.control.client import ControlClient, ControlError
+from tests.support.console import Clock, FakeBoss, FakeLink, sample_state
+
+WORDS = {"text": "x", "int": 1, "float": 1.0, "flag": True, "ints": [0], "floats": [0.5]}
+
+
+def args_of(command: Command) -> dict[str, Any]:
+    """Arguments that pass the check of the registry."""
+    return {
+        arg.name: arg.choices[0] if arg.choices else WORDS.get(arg.kind, ["x"])
+        for arg in command.args
+        if arg.required
+    }
+
+
+def watched(state: State) -> State:
+    """The same state of a proxy that only looks on."""
+    state.watch_only = True
+    return state
+
+
+@pytest.mark.parametrize("command", COMMANDS.values(), ids=lambda one: one.name)
+async def test_a_read_only_console_gives_no_command_of_the_registry(command: Command) -> None:
+    link, boss = FakeLink(), FakeBoss({})
+    session = Session(link=link, boss=boss, read_only=True, clock=Clock())
+    outcome = await session.command(command.name, **args_of(command))
+    assert not outcome.ok
+    assert "read-only" in outcome.message
+    assert not [*link.commands, *boss.commands]
+
+
+@pytest.mark.parametrize("command", COMMANDS.values(), ids=lambda one: one.name)
+async def test_a_watcher_gives_none_that_reaches_a_server(command: Command) -> None:
+    link, boss = FakeLink(), FakeBoss({})
+    session = Session(link=link, boss=boss, clock=Clock())
+    session.state = watched(sample_state())
+    outcome = await session.command(command.name, **args_of(command))
+    assert outcome.ok == (command.name in WATCHER_MAY)
+    given = {name for name, _ in [*link.commands, *boss.commands]}
+    assert given <= {"alert.dismiss", "proxy.restart"}
+
+
+def test_the_palette_offers_nothing() -> None:
+    state = sample_state()
+    group = next(iter(state.groups))
+    session = Session(read_only=True, clock=Clock())
+    session.state, session.seen = state, True
+    assert available_commands(session, group, None) == []
+    session = Session(boss=FakeBoss({}), clock=Clock())
+    session.state, session.seen = watched(sample_state()), True
+    assert {one.command for one in available_commands(session, group, None)} <= WATCHER_MAY
+
+
+def test_a_watcher_is_known_by_its_first_event() -> None:
+    state = State()
+    more = {"client_uuid": "me", "pid": 1, "url": "", "version": "1", "rewards": "builtin"}
+    reduce(state, ProxyStarted(servers={}, watch_only=True, **more))  # type: ignore[arg-type]  # they fit
+    assert state.watch_only
+    reduce(state, ProxyStarted(servers={}, **more))  # type: ignore[arg-type]  # they fit
+    assert not state.watch_only
+
+
+async def test_a_read_only_connection_sends_nothing_but_questions() -> None:
+    asked: list[str] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(request.method)
+        return httpx.Response(200, json={"ok": True, "message": "", "directive": "run"})
+
+    transport = httpx.MockTransport(answer)
+    async with ControlClient("http://p", "t", transport, read_only=True) as client:
+        for command in COMMANDS.values():
+            with pytest.raises(ControlError, match="read-only"):
+                await client.command(command.name, args_of(command))
+        with pytest.raises(ControlError, match="read-only"):
+            await client.register_row({})
+        assert not asked
+        assert await client.directive("m") == "run"
+        assert asked == ["GET"]
+
+
+def verbs() -> dict[str, argparse.ArgumentParser]:
+    """All commands of the command line."""
+    (found,) = [
+        action.choices
+        for action in build_parser()._actions
+        if isinstance(action, argparse._SubParsersAction)
+    ]
+    return dict(found)
+
+
+def line_of(name: str, parser: argparse.ArgumentParser) -> list[str]:
+    """A command line with all that must be given."""
+    words = [name]
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            continue
+        value = str(next(iter(action.choices)) if action.choices else "1")
+        if not action.option_strings:
+            words += [] if action.nargs in ("*", "?") else [value]
+        elif action.required:
+            words += [action.option_strings[0], value]
+    for group in parser._mutually_exclusive_groups:
+        if group.required:
+            action = group._group_actions[0]
+            words += [action.option_strings[0], *([] if action.nargs == 0 else ["1"])]
+    return words
+
+
+@pytest.mark.parametrize("before", [True, False])
+@pytest.mark.parametrize("name", sorted(set(verbs()) - READING - {"checkpoints"}))
+def test_every_verb_that_writes_is_refused(
+    name: str, before: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = line_of(name, verbs()[name])
+    argv = ["--read-only", *line] if before else [*line, "--read-only"]
+    assert main(argv) == 2
+    assert f"`{name}` is refused with --read-only" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("verb", ["save x", "restore x", "prune 3", "import x f"])
+def test_so_are_the_verbs_about_checkpoints(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for argv in (["--read-only", "checkpoints"], ["checkpoints", "--read-only"]):
+        assert main([*argv, *verb.split()]) == 2
+        assert "`checkpoints` is refused with --read-only" in capsys.readouterr().err

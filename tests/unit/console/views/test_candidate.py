@@ -1,0 +1,233 @@
+"""Candidates as cards, the head above them, and how text is broken into lines."""
+
+import time
+from dataclasses import replace
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
+
+from ajet_swarm.common.text import one_line
+from console.models.group_text import whole_texts
+from console.text.lines import fit, line_width
+from console.text.tool_calls import tool_calls
+from console.text.wrap import wrapped
+from console.views.candidate import Card, body, cards, head, share_heights
+from console.views.events import event_line
+from console.views.group_detail import DetailOptions, header_lines, tabs_line
+from core.events import GroupOpened, GroupRated, Part
+from core.state import Rating
+from tests.support.console import NOW, group_events, state_of
+from tests.support.groups import HOSTILE_TEXTS, group, text_of
+from tests.support.stopwatch import slowness
+
+
+@pytest.mark.parametrize("width", [24, 36, 80])
+@pytest.mark.parametrize("text", HOSTILE_TEXTS, ids=range(len(HOSTILE_TEXTS)))
+def test_cards_stay_within_their_width(text: str, width: int) -> None:
+    card = Card(
+        index=0,
+        label="1",
+        text=text,
+        reasoning=text[:3_000],
+        tool_calls=text[:3_000],
+        error=text,
+        phase="failed",
+        winner=True,
+        returned=True,
+        rated=True,
+        reward=0.5,
+        cause=one_line(text, 300),
+        unfolded=True,
+    )
+    for line in (head(card, width, True), *body(card, width)):
+        assert line_width(line) <= width
+        for piece, _ in line:
+            assert not any(ord(char) < 32 or 0x7F <= ord(char) < 0xA0 for char in piece)
+
+
+def test_a_prompt_that_was_cut_is_marked_also_while_blind() -> None:
+    one = group()
+    one.candidates[2].truncated = True
+    made = cards(one)
+    heads = [text_of([head(card, 60, False)]) for card in made]
+    assert ["✂ prompt cut" in text for text in heads] == [False, False, True, False]
+    assert "✂" in text_of([head(made[2], 12, False)])
+    assert "✂" in text_of([head(replace(made[2], blind=True), 60, False)])
+    above = text_of(header_lines(one, NOW, 100, DetailOptions()))
+    assert "its middle was dropped for #3" in above
+    for candidate in one.candidates:
+        candidate.truncated = True
+    assert "was dropped for" not in text_of(header_lines(one, NOW, 100, DetailOptions()))
+
+
+def test_the_three_marks_are_distinct_and_said_in_words_when_there_is_room() -> None:
+    one = group()
+    one.returned = 2
+    one.rating = Rating(rating="best", order=(3,), rewards=(0, 0, 0, 1))
+    one.candidates[1].reward = 0.9
+    heads = [text_of([head(card, 60, False)]) for card in cards(one)]
+    assert ["winner" in text for text in heads] == [False, True, False, False]
+    assert ["returned" in text for text in heads] == [False, False, True, False]
+    assert ["rated best" in text for text in heads] == [False, False, False, True]
+    narrow = [text_of([head(card, 12, False)]) for card in cards(one)]
+    assert "▲" in narrow[1]
+    assert "→" in narrow[2]
+    assert "✓" in narrow[3]
+
+
+def test_a_card_tells_parts_with_weight_and_reason() -> None:
+    event_line = text_of(body(cards(group())[1], 60))
+    for words in ("reward 0.90", "advantage ≈+1.62", "length", "× 0.5", "42 words", "gate", "stop"):
+        assert words in event_line
+
+
+def test_one_line_of_facts_begins_with_what_tells_most() -> None:
+    parts = (Part("fits", 1.0, gate=True), Part("said", 0.0, gate=True), Part("right", 0.4))
+    line = text_of(body(Card(0, "1", text="x", reward=0.0, parts=parts, compact=True), 80))
+    assert line.index("said 0.00 gate") < line.index("right 0.40") < line.index("fits 1.00 gate")
+
+
+def test_the_reason_of_a_low_reward_stands_beside_it() -> None:
+    shown = group()
+    refusal = Part("refusal", 0.0, gate=True, reason="declines to answer")
+    shown.candidates[0].auto_reward = 0.0
+    shown.candidates[0].parts = (refusal, Part("length", 0.9))
+    low, other, *_ = cards(shown)
+    assert "reward 0.00  advantage ≈-1.00  refusal: declines to answer" in text_of(body(low, 80))
+    assert "refusal: declines to answer" in text_of(body(low, 40))
+    line = text_of(body(replace(low, compact=True), 80))
+    assert line.startswith(" reward 0.00 (refusal: declines to answer)  advantage")
+    assert "refusal" not in text_of(body(replace(low, blind=True), 80))
+    assert other.cause == ""
+    shown.rating = Rating(rating="best", order=(1,), rewards=(0.0, 1.0, 0.0, 0.0))
+    assert [one.cause for one in cards(shown)] == ["human rating"] * 4
+
+
+def test_reasoning_is_folded_until_asked_for() -> None:
+    card = Card(index=0, label="1", text="yes", reasoning="one\ntwo", phase="answered")
+    assert "two" not in text_of(body(card, 60))
+    assert "reasoning, 2 lines" in text_of(body(card, 60))
+    unfolded = Card(
+        index=0, label="1", text="yes", reasoning="one\ntwo", phase="answered", unfolded=True
+    )
+    assert "two" in text_of(body(unfolded, 60))
+
+
+def test_tool_calls_are_indented_json_and_anything_else_is_left() -> None:
+    calls = '[{"function":{"name":"find","arguments":"{\\"q\\":[1,2]}"}}]'
+    assert tool_calls(calls) == [("find", '{\n  "q": [\n    1,\n    2\n  ]\n}')]
+    assert tool_calls('[{"function":{"name":"f","arguments":"not json"}}]') == [("f", "not json")]
+    assert tool_calls("{cut off") == [("", "{cut off")]
+    assert tool_calls("[" * 5_000)[0][0] == ""
+    assert tool_calls("[3, null]") == [("", "3"), ("", "null")]
+
+
+def test_whole_texts_replace_cut_ones() -> None:
+    long_text = "word " * 1_000
+    events = group_events(1, texts=[long_text, "b", "c", "d"], until="AWAITING_RATING")
+    one = state_of(*events).groups["g0001"]
+    assert cards(one)[0].cut
+    query, whole = whole_texts(events)
+    assert query == "Why is the sky blue?"
+    assert cards(one, whole)[0].text == long_text
+    assert not cards(one, whole)[0].cut
+
+
+def test_the_images_of_a_request_are_named_where_its_query_is_shown() -> None:
+    opened, *rest = group_events(1)
+    assert isinstance(opened, GroupOpened)
+    opened = msgspec.structs.replace(opened, images=("[image 1.2 MB png]",))
+    shown = "Why is the sky blue? [image 1.2 MB png]"
+    assert whole_texts([opened, *rest])[0] == shown
+    assert state_of(opened, *rest).groups["g0001"].query == shown
+    line = event_line(opened)
+    assert line is not None
+    assert shown in line.text
+
+
+@given(
+    st.lists(st.integers(1, 60), min_size=1, max_size=8),
+    st.integers(1, 60),
+    st.one_of(st.none(), st.integers(0, 9)),
+)
+def test_stacked_cards_never_take_more_than_there_is(
+    wanted: list[int], room: int, focus: int | None
+) -> None:
+    given_rows = share_heights(wanted, room, focus)
+    assert len(given_rows) == len(wanted)
+    assert all(rows >= 1 for rows in given_rows)
+    assert sum(given_rows) <= max(room, len(wanted))
+    if sum(wanted) <= room and sum(min(want, 2) for want in wanted) <= room:
+        assert given_rows == wanted
+
+
+def test_four_long_answers_share_twelve_rows_and_the_selected_one_gets_most() -> None:
+    assert share_heights([30, 30, 30, 30], 12, None) == [3, 3, 3, 3]
+    assert share_heights([30, 30, 30, 30], 12, 1) == [2, 6, 2, 2]
+    assert share_heights([2, 30, 3, 30], 16, None) == [2, 5, 3, 6]
+
+
+def test_tabs_name_every_candidate() -> None:
+    text = text_of([tabs_line(cards(group()), 0, range(0, 2))])
+    for label in (" 1 0.20 ", " 2▲→ 0.90 ", " 3 0.40 ", " 4 0.10 "):
+        assert label in text
+
+
+def test_the_head_tells_everything_about_a_done_group() -> None:
+    one = group(until="DONE", row_id="q007")
+    one.reference = "Rayleigh"
+    one.note = "look again"
+    event_line = text_of(header_lines(one, NOW, 80, DetailOptions()))
+    for words in (
+        "● finished",
+        "finished, will train",
+        "q007",
+        "Rayleigh",
+        "claim 0.2s",
+        "slowest #4",
+        "note",
+    ):
+        assert words in event_line
+    assert all(line_width(line) <= 80 for line in header_lines(one, NOW, 80, DetailOptions()))
+
+
+def test_the_head_tells_what_a_rating_means_while_it_is_held() -> None:
+    events = group_events(1, until="AWAITING_RATING")
+    rated = GroupRated(
+        server="embedded",
+        group_id="g0001",
+        rating="best",
+        order=(2,),
+        rewards=(0.0, 0.0, 1.0, 0.0),
+        rater="anna",
+    )
+    event_line = text_of(
+        header_lines(state_of(*events, rated).groups["g0001"], NOW, 100, DetailOptions())
+    )
+    assert "rated best #3 by anna: rewards 0.00 0.00 1.00 0.00 · held, sends in 0:20" in event_line
+
+
+@given(st.text(max_size=400), st.integers(2, 60))
+def test_wrapped_lines_fit_and_keep_every_letter(text: str, width: int) -> None:
+    lines = wrapped(text, width)
+    assert all(cell_len(line) <= width for line in lines)
+    letters = [char for char in text if char.isalnum()]
+    shown = [char for char in "".join(lines) if char.isalnum()]
+    assert [char for char in letters if char in shown] == [
+        char for char in shown if char in letters
+    ]
+
+
+@given(st.text(max_size=200), st.integers(1, 60), st.booleans())
+def test_fit_is_exact(text: str, width: int, right: bool) -> None:
+    assert cell_len(fit(wrapped(text, 200)[0] if wrapped(text, 200) else "", width, right)) == width
+
+
+def test_a_megabyte_on_one_line_wraps_quickly_and_says_what_was_left_out() -> None:
+    began = time.process_time()
+    lines = wrapped("é" * 1_000_000, 40)
+    assert time.process_time() - began < 2.0 * slowness()
+    assert lines[-1] == "… 800000 more characters"

@@ -1,0 +1,155 @@
+"""Rewards, verdicts and rows of groups, without a screen."""
+
+from typing import Any
+
+import pytest
+
+from console.models.group_obstacles import vote_refusal
+from console.session.group_facts import (
+    advantages,
+    answered,
+    best_of,
+    known_rewards,
+    rated_best,
+    verdict,
+)
+from console.text.format import UNKNOWN
+from console.text.lines import Line
+from console.views.events import event_line
+from console.views.group import columns_for, header_line, row_line
+from console.views.group_detail import DetailOptions, header_lines
+from core.events import GroupLost, ScoringAbstained
+from core.state import Candidate, Rating
+from tests.support.console import NOW, group_events, state_of
+from tests.support.groups import group, text_of
+
+
+def test_known_rewards_are_automatic_then_rated_then_sealed() -> None:
+    open_group = group()
+    assert known_rewards(open_group) == [0.2, 0.9, 0.4, 0.1]
+    assert best_of(open_group) == 1
+    open_group.rating = Rating(rating="best", order=(3,), rewards=(0.0, 0.0, 0.0, 1.0))
+    assert known_rewards(open_group) == [0.0, 0.0, 0.0, 1.0]
+    assert best_of(open_group) == 3
+    assert rated_best(open_group) == 3
+    done = group(until="DONE")
+    done.rating = open_group.rating
+    assert known_rewards(done) == [0.2, 0.9, 0.4, 0.1]
+
+
+def test_a_short_group_spreads_its_rewards_over_those_that_answered() -> None:
+    short = group()
+    short.candidates[1] = Candidate(index=1, phase="failed", error="gone")
+    short.rating = Rating(rating="scores", scores=(0.1, 0.9, 0.3), rewards=(0.1, 0.9, 0.3))
+    assert answered(short) == [0, 2, 3]
+    assert known_rewards(short) == [0.1, None, 0.9, 0.3]
+    assert rated_best(short) == 2
+
+
+def test_a_tie_of_rewards_goes_to_the_lowest_index() -> None:
+    assert best_of(group(rewards=(0.1, 0.7, 0.7, 0.2))) == 1
+
+
+def test_advantages_have_mean_zero_and_unit_deviation() -> None:
+    values = [value for value in advantages(group()) if value is not None]
+    assert sum(values) == pytest.approx(0.0)
+    assert sum(value * value for value in values) / 4 == pytest.approx(1.0)
+    assert advantages(group(rewards=(0.5, 0.5, 0.5))) == [0.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind", "text"),
+    [
+        ({}, "train", "will train"),
+        ({"rewards": (0.5, 0.5, 0.5, 0.5)}, "dead", "dead: equal rewards"),
+        ({"until": "GENERATING"}, "none", "not scored yet"),
+        ({"until": "DONE"}, "train", "finished, will train"),
+        ({"until": "DONE", "rewards": (0.5, 0.5)}, "dead", "dead: equal rewards"),
+        ({"until": "ABORTED"}, "lost", "lost: aborted (the operator said so)"),
+    ],
+)
+def test_verdict(changes: dict[str, Any], kind: str, text: str) -> None:
+    found = verdict(group(**changes))
+    assert (found.kind, found.text) == (kind, text)
+
+
+def test_a_finished_group_that_the_engine_discarded_does_not_read_as_trained() -> None:
+    lost = GroupLost(server="embedded", group_id="g0001", cause="an engine restart")
+    one = state_of(*group_events(1), lost).groups["g0001"]
+    found = verdict(one)
+    assert (found.kind, found.sign) == ("lost", "×")
+    assert found.text == "finished, lost by an engine restart: will not train"
+    row = text_of([row_line(one, columns_for(120, False), NOW)])
+    assert "× lost" in row
+    assert "finished" not in row
+    shown = text_of(header_lines(one, NOW, 120, DetailOptions()))
+    assert found.text in shown
+    assert "will train" not in shown
+    assert "A asks it again" in shown
+    line = event_line(lost)
+    assert line is not None
+    assert (line.text, line.level) == (found.text, "warning")
+
+
+def test_verdict_of_ratings_before_they_are_sent() -> None:
+    one = group()
+    one.rating = Rating(rating="tie", rewards=(0.5,) * 4)
+    assert verdict(one).text == "dead: equal rewards (your tie)"
+    one.rating = Rating(rating="skip")
+    assert verdict(one).text == "lost: skipped, will be aborted"
+
+
+def test_verdict_of_an_abstention_names_the_way_out() -> None:
+    events = [
+        *group_events(1, until="GENERATING"),
+        ScoringAbstained(
+            server="embedded", group_id="g0001", part="judge", cause="no answer", traceback="Trace"
+        ),
+    ]
+    one = state_of(*events).groups["g0001"]
+    assert verdict(one).kind == "open"
+    event_line = text_of(header_lines(one, NOW, 80, DetailOptions()))
+    assert "judge: no answer" in event_line
+    assert "Rate it by hand" in event_line
+    assert "traceback, 1 line" in event_line
+    assert "Trace" not in event_line.replace("traceback", "")
+    assert "Trace" in text_of(header_lines(one, NOW, 80, DetailOptions(unfolded=True)))
+
+
+def test_eval_requests_are_not_trained_on() -> None:
+    one = group()
+    one.episode_type = "eval"
+    assert verdict(one).kind == "none"
+    assert "not trained on" in vote_refusal(one)
+
+
+def test_a_vote_after_the_seal_is_refused() -> None:
+    assert vote_refusal(group()) == ""
+    assert "Already finished" in vote_refusal(group(until="DONE"))
+    assert "Already aborted" in vote_refusal(group(until="ABORTED"))
+    assert "not complete yet" in vote_refusal(group(until="GENERATING"))
+
+
+def test_the_turns_column_says_which_answer_of_a_conversation_is_asked_for() -> None:
+    def cell(turns: int, width: int) -> str | None:
+        columns = columns_for(width, False)
+        one = group()
+        one.turns = turns
+        shown = row_text(row_line(one, columns, NOW))
+        place = next((at for at, column in enumerate(columns) if column.key == "turns"), None)
+        if place is None:
+            return None
+        start = 1 + sum(column.width + 1 for column in columns[:place])
+        assert row_text(header_line(columns))[start : start + 4] == "turn"
+        return shown[start : start + 4]
+
+    assert cell(7, 98) == "   7"
+    assert cell(1, 160) == "   1"
+    assert cell(0, 160) == f"   {UNKNOWN}"  # an old journal does not say
+    assert cell(12345, 120) is not None
+    assert len(cell(12345, 120) or "") == 4
+    assert cell(7, 97) is None  # where the list is narrow there is no room for it
+
+
+def row_text(line: Line) -> str:
+    return "".join(text for text, _ in line)

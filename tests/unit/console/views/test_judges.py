@@ -1,0 +1,263 @@
+"""The judges of the rewards in words and for programs, and what is said when one is in trouble."""
+
+import argparse
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import msgspec
+import pytest
+
+from console.cli.rewards import report as command
+from console.models.alerts import way_of
+from console.models.reward_figures import figures
+from console.text.lines import line_width
+from console.views.events import event_line as event_told
+from console.views.judges import figures_of, judge_head, judge_lines, judges_data
+from console.views.rewards.fault import last_fault
+from console.views.rewards.table import head_lines
+from core.events import AlertCleared, AlertRaised, Event, JudgeSpent, RewardPart, RewardsChanged
+from core.reducer import reduce
+from core.settings import Settings
+from core.state import JudgeSpend, State
+from proxy import main
+from proxy.rewards.model.file import parse
+from proxy.rewards.model.source import ComposedSource
+from proxy.rewards.source import Abstention, SourceHealth
+from tests.support.console import HOSTILE, NOW, state_of
+from tests.support.groups import text_of
+
+PARTS = (
+    RewardPart(name="finished", kind="finished", gate=True),
+    RewardPart(name="helpful", kind="judge"),
+    RewardPart(name="calm", kind="judge", enabled=False),
+)
+
+
+def spent(judge: str = "helpful", **more: Any) -> JudgeSpent:
+    told: dict[str, Any] = {
+        "model": "judge-1",
+        "mode": "listwise",
+        "calls": 45,
+        "groups": 40,
+        "failures": 6,
+        "hits": 10,
+        "retries": 3,
+        "repairs": 2,
+        "prompt_tokens": 30_000,
+        "completion_tokens": 1_200,
+        "cost": 0.25,
+        "priced": True,
+        "limit": 1.0,
+        "seconds": 90.0,
+        "at": NOW - 1,
+    }
+    return JudgeSpent(judge=judge, **(told | more))
+
+
+def changed(cause: str = "", part: str = "", version: str = "v1") -> RewardsChanged:
+    return RewardsChanged(
+        source="/h/rewards.yaml",
+        ok=not cause,
+        version=version,
+        cause=cause,
+        part=part,
+        parts=PARTS,
+        at=NOW - 9,
+    )
+
+
+def text(state: State, width: int = 78) -> str:
+    return text_of(judge_lines(state, width))
+
+
+def test_shares_and_means() -> None:
+    found = figures_of(state_of(changed(), spent()).judges["helpful"])
+    assert found.calls_a_group == pytest.approx(45 / 40)
+    assert found.cached == pytest.approx(10 / 50)
+    assert found.failed == pytest.approx(6 / 40)
+    assert found.latency == pytest.approx(2.0)
+    assert found.spent == pytest.approx(0.25)
+    nothing = figures_of(JudgeSpend(judge="new"))
+    assert {nothing.calls_a_group, nothing.cached, nothing.failed, nothing.spent} == {None}
+
+
+@pytest.mark.parametrize("width", [60, 78, 118, 158])
+def test_a_line_has_all_of_it(width: int) -> None:
+    state = state_of(changed(), spent(pairs=100, split=40, untold=1))
+    said = text(state, width)
+    for words in (
+        "helpful",
+        "45",
+        "1.1",
+        "31.2k",
+        "0.250",
+        "20%",
+        "15%",
+        "2.0s",
+        "judge-1 · listwise",
+        "limit 1 (25%)",
+        "order decided 40% of pairs",
+        "retries 3",
+        "1 call reported no tokens",
+    ):
+        assert words in said, words
+    if width >= 78:
+        assert max(map(line_width, (judge_head(width), *judge_lines(state, width)))) <= width
+
+
+def test_no_price_is_said_and_not_a_cost_of_zero() -> None:
+    state = state_of(changed(), spent(priced=False, cost=0.0, limit=0.0))
+    assert "no price" in text(state)
+    assert "0.000" not in text(state)
+    assert judges_data(state)[0]["cost"] is None
+    assert judges_data(state)[0]["limit"] is None
+
+
+def test_nothing_is_made_of_nothing() -> None:
+    assert judge_lines(state_of(changed()), 78) == []
+    said = text(state_of(changed(), JudgeSpent(judge="helpful", model="", mode="")))
+    assert "model not known yet" in said
+    assert "nan" not in said
+    assert "%" not in said
+
+
+def test_those_of_the_model_come_first_and_those_that_are_off_say_so() -> None:
+    state = state_of(changed(), spent("gone"), spent("calm", trouble="out"), spent())
+    assert [one["judge"] for one in judges_data(state)] == ["helpful", "calm", "gone"]
+    assert [one["in_use"] for one in judges_data(state)] == [True, False, False]
+    said = text(state)
+    assert said.count("removed from the model") == 1
+    assert said.count("   off") == 1
+    assert "✖" not in said
+    unasked = spent("gone", calls=0)
+    assert "gone" not in text(state_of(changed(), unasked, spent("calm"), spent()))
+
+
+def test_trouble_is_told_once() -> None:
+    cause = "the judge failed 5 times in a row: 503: " + "overloaded " * 30
+    state = state_of(changed(), spent(trouble=cause))
+    lines = judge_lines(state, 78)
+    assert "✖ the judge failed 5 times" in text_of(lines)
+    assert len(lines) == 3
+    assert max(map(line_width, lines)) <= 78
+    state = state_of(changed(f"{cause}. Wait", "helpful"), spent(trouble=cause))
+    assert "✖ see its fault" in text(state)
+    assert "failed 5 times" not in text(state)
+    fault = last_fault(state)
+    assert fault is not None
+    assert fault.what == "judge helpful in trouble"
+    head = text_of(head_lines(state, figures([]), NOW, 118, True))
+    assert "! a judge is in trouble" in head
+    assert "newest save broken" not in head
+    told = event_told(changed(cause, "helpful"))
+    assert told is not None
+    assert "judge helpful in trouble" in told.text
+
+
+def test_a_save_that_is_broken_is_still_called_so() -> None:
+    state = state_of(changed("no such kind", "model"))
+    fault = last_fault(state)
+    assert fault is not None
+    assert fault.what == "did not load"
+
+
+def test_text_of_others_stays_text() -> None:
+    state = state_of(changed(), spent(HOSTILE, model=HOSTILE, trouble=HOSTILE))
+    said = text(state)
+    assert "\x1b" not in said
+    assert "\n" not in "".join(piece for line in judge_lines(state, 78) for piece, _ in line)
+
+
+def test_the_command_line_has_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    state = state_of(changed(), spent())
+
+    async def snapshot(given: object, home: object) -> State:
+        return state
+
+    monkeypatch.setattr(command, "_snapshot", snapshot)
+    given = argparse.Namespace(home=tmp_path, last=20, json=True)
+    assert command.rewards(given) == 0
+    (judge,) = msgspec.json.decode(capsys.readouterr().out)["judges"]
+    assert (judge["judge"], judge["calls"], judge["tokens"], judge["cost"]) == (
+        "helpful",
+        45,
+        31_200,
+        0.25,
+    )
+    assert judge["figures"]["cached"] == 0.2
+    given.json = False
+    assert command.rewards(given) == 0
+    assert "a group" in capsys.readouterr().out
+
+
+def test_an_alert_names_the_judge_and_leads_to_it() -> None:
+    state = State()
+    events: list[Event] = []
+
+    def publish(event: Event) -> None:
+        events.append(event)
+        reduce(state, event)
+
+    model = parse("parts:\n  helpful: {kind: judge, url: 'http://127.0.0.1:9'}\n", None)
+    source = ComposedSource(model=model)
+    bus = SimpleNamespace(publish=publish, state=state)
+    seat = cast(Any, SimpleNamespace(bus=bus, rewards=source, settings=Settings()))
+    trouble = SourceHealth(False, Abstention("helpful", "no key. Set it"), "v1")
+    main._rewards_changed(seat, trouble)
+    (alert,) = state.alerts.values()
+    assert alert.key == "judge"
+    assert "the judge helpful is in trouble: no key" in alert.cause
+    way = way_of("judge")
+    assert way is not None
+    assert (way.place.name, way.does) == ("rewards", "its counts; e opens the file")
+    assert "`rewards-enable helpful off`" in alert.todo
+    main._rewards_changed(seat, SourceHealth(False, Abstention("model", "bad"), "v1"))
+    assert list(state.alerts) == ["rewards"]
+    main._rewards_changed(seat, SourceHealth(True, None, "v1"))
+    assert not state.alerts
+    unproven = SourceHealth(False, None, "v1", waiting_for="helpful")
+    main._rewards_changed(seat, unproven)
+    assert not state.alerts  # it is only being looked at: nothing is wrong
+    assert state.rewards.waits == "helpful"
+    assert "waits for helpful" in text_of(head_lines(state, figures([]), NOW, 118, True))
+    told = event_told(events[-1])
+    assert told is not None
+    assert (told.text, told.level) == ("the newest rewards wait for helpful", "info")
+    away = Abstention("helpful", "cannot be reached")
+    main._rewards_changed(seat, SourceHealth(False, away, "v1", "warning", "helpful"))
+    (alert,) = state.alerts.values()
+    assert (alert.key, alert.level) == ("judge", "warning")
+    assert "helpful was not reached yet: cannot be reached; the last good version" in alert.cause
+    fault = last_fault(state)
+    assert fault is not None
+    assert fault.what == "judge helpful not reached yet"
+    main._rewards_changed(seat, SourceHealth(False, away, "v1", "warning"))
+    assert "groups that its cache does not answer" in state.alerts["judge"].cause
+    main._rewards_changed(seat, SourceHealth(True, None, "v1"))
+    kinds = [type(one) for one in events]
+    assert (kinds.count(AlertRaised), kinds.count(AlertCleared)) == (4, 3)
+
+
+def test_the_end_of_the_hooks_process_is_not_a_save_that_does_not_load() -> None:
+    state = State()
+    bus = SimpleNamespace(publish=lambda event: reduce(state, event), state=state)
+    model = parse("parts:\n  length: {kind: length}\n", None)
+    rewards = ComposedSource(model=model)
+    seat = cast(Any, SimpleNamespace(bus=bus, rewards=rewards, settings=Settings()))
+    said = "the hooks' process ended (exit code 7); it is started again, and groups wait for it"
+    fell = Abstention("hook", said, file="/h", crashed=True)
+    main._rewards_changed(seat, SourceHealth(False, fell, ""))
+    alert = state.alerts["rewards"]
+    assert alert.cause == said
+    assert "Correct the file" not in alert.todo
+    fault = last_fault(state)
+    assert fault is not None
+    assert (fault.what, fault.cause) == ("ended", said)
+    main._rewards_changed(seat, SourceHealth(True, None, "v1"))
+    assert not state.alerts
+    missing = Abstention("hook", "there is none", file="/h/f.py")
+    main._rewards_changed(seat, SourceHealth(False, missing, ""))
+    assert "did not load: /h/f.py: there is none; groups go" in state.alerts["rewards"].cause

@@ -1,0 +1,313 @@
+"""The rewards in figures and words, without a screen."""
+
+import argparse
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from console.cli.rewards import report as command
+from console.models.reward_figures import (
+    Digests,
+    by_step,
+    correlated,
+    digest,
+    figures,
+    reward_of,
+    spread_of,
+)
+from console.text.lines import line_width
+from console.views.rewards.fault import fault_lines, last_fault
+from console.views.rewards.part import group_opinions, opinion_lines
+from console.views.rewards.table import (
+    decided_text,
+    head_lines,
+    part_head,
+    part_line,
+    part_words,
+    thinned,
+    trace_text,
+    weight_text,
+)
+from core.events import GroupClosed, Part, ScoringAbstained
+from core.reducer import reduce
+from core.runtime.home import Home
+from core.state import State
+from tests.support.console import HOSTILE, NOW, group_events, state_of
+from tests.support.groups import text_of
+from tests.support.rewards import broken, loaded, scored, state_with, two
+
+# --- the formula -----------------------------------------------------------------------------
+
+
+def test_gates_multiply_and_weights_add() -> None:
+    parts = two(0.8, 0.4, gate=0.5)
+    assert reward_of(parts) == pytest.approx(0.5 * (0.4 + 0.2))
+    assert reward_of(parts, without="open") == pytest.approx(0.6)
+    assert reward_of(parts, without="left") == pytest.approx(0.1)
+    assert reward_of(parts, {"left": 1.0, "right": 0.0}) == pytest.approx(0.4)
+
+
+def test_a_part_decided_when_another_would_have_won_without_it() -> None:
+    state = state_with(scored(1, [two(0.9, 0.1), two(0.2, 0.3)]))
+    told = digest(state.groups["g0001"])
+    assert told.distinct
+    assert told.parts["left"].decided
+    assert not told.parts["right"].decided
+    assert not told.parts["open"].decided
+
+
+def test_a_gate_that_closes_on_the_best_decides() -> None:
+    state = state_with(scored(1, [two(0.9, 0.9, gate=0.1), two(0.5, 0.5)]))
+    told = digest(state.groups["g0001"])
+    assert told.parts["open"].decided
+    assert not told.parts["left"].decided
+
+
+def test_the_only_part_decides_and_equal_rewards_decide_nothing() -> None:
+    alone = state_with(scored(1, [[Part("hook", 0.2)], [Part("hook", 0.8)]]))
+    assert digest(alone.groups["g0001"]).parts["hook"].decided
+    equal = state_with(scored(1, [two(0.5, 0.5), two(0.5, 0.5)]))
+    told = digest(equal.groups["g0001"])
+    assert not told.distinct
+    assert not any(part.decided for part in told.parts.values())
+    assert told.dead == "equal rewards"
+
+
+# --- many groups -----------------------------------------------------------------------------
+
+
+def test_figures_of_parts_over_the_last_groups() -> None:
+    groups = [
+        scored(number, [two(0.9, 0.1), two(0.2, 0.3, gate=0.5)], step=number // 4)
+        for number in range(1, 13)
+    ]
+    state = state_with(*groups)
+    found = figures(Digests().last(state, 10), "v1")
+    assert (found.groups, found.scored, found.present, found.dead) == (10, 10, 10, 0)
+    named = {part.name: part for part in found.parts}
+    assert list(named) == ["open", "left", "right"]
+    left = named["left"]
+    assert (left.kind, left.weight, left.groups) == ("weighted", 0.5, 10)
+    assert left.spread.mean == pytest.approx(0.55)
+    assert left.spread.std == pytest.approx(0.35)
+    assert (left.spread.low, left.spread.high) == (0.2, 0.9)
+    assert (left.decided, left.decidable) == (10, 10)
+    assert decided_text(left) == "100%"
+    assert (named["open"].kind, named["open"].closed) == ("gate", 10)
+    assert len(left.trace) == 10
+    points = by_step(Digests().last(state, 10), "left")
+    assert [one.step for one in points] == [0, 1, 2, 3]
+    assert points[0].mean == pytest.approx(0.55)
+
+
+def test_a_step_that_a_later_engine_run_does_over_has_its_groups_alone() -> None:
+    groups = [
+        scored(number, [two(value, value), two(value, value)], step=step)
+        for number, (value, step) in enumerate([(0.1, 1), (0.3, 2), (0.9, 2)], 1)
+    ]
+    state = state_with(*groups)
+    list(state.groups.values())[-1].engine_run = 1
+    points = by_step(Digests().last(state, 10), "left")
+    assert [(one.step, one.mean, one.engine_run) for one in points] == [
+        (1, pytest.approx(0.1), 0),
+        (2, pytest.approx(0.9), 1),
+    ]
+
+
+def test_a_part_of_weight_zero_is_only_noted() -> None:
+    pair = [[Part("hook", 0.2), Part("mood", 3.0, 0.0)], [Part("hook", 0.8), Part("mood", 1.0, 0)]]
+    part = figures(Digests().last(state_with(scored(1, pair)), 10)).parts[1]
+    assert (part.name, part.kind, decided_text(part), weight_text(part)) == (
+        "mood",
+        "noted",
+        "–",
+        "–",
+    )
+    assert "weight 0" in part_words(part, 80)
+
+
+def test_a_weight_that_differs_between_groups_is_shown_from_to() -> None:
+    state = state_with(
+        scored(1, [two(0.9, 0.1, weight=0.12), two(0.2, 0.3, weight=0.12)]),
+        scored(2, [two(0.9, 0.1, weight=0.3), two(0.2, 0.3, weight=0.3)]),
+    )
+    part = figures(Digests().last(state, 10)).parts[1]
+    assert weight_text(part) == ".12-.30"
+
+
+def test_dead_groups_and_abstentions_with_their_causes() -> None:
+    waits = group_events(3, until="GENERATING", at=NOW - 40)
+    state = state_with(
+        scored(1, [two(0.5, 0.5), two(0.5, 0.5)]),
+        scored(2, [two(0.9, 0.1), two(0.2, 0.3)]),
+        [
+            *waits,
+            ScoringAbstained(group_id="g0003", part="hook", cause="ZeroDivisionError", at=NOW - 30),
+            GroupClosed(group_id="g0003", phase="ABORTED", cause="rated skip", at=NOW - 20),
+        ],
+    )
+    found = figures(Digests().last(state, 10))
+    assert (found.groups, found.scored, found.settled) == (3, 2, 3)
+    assert (found.dead, found.sent) == (1, 2)
+    assert found.causes == (("equal rewards", 1),)
+    assert found.losses == (("aborted: rated skip", 1),)
+    assert found.abstentions == (("hook: ZeroDivisionError", 1),)
+    text = text_of(head_lines(state, found, NOW, 78, True))
+    assert "○ dead 50% (1 of 2)" in text
+    assert "dead: 1 equal rewards" in text
+    assert "× lost 33% (1 of 3)" in text
+    assert "lost: 1 aborted: rated skip" in text
+    assert "not scored 33% (1 of 3)" in text
+    assert "hook: ZeroDivisionError" not in text  # the fault below says it
+
+
+def test_groups_nobody_scored_count_apart_from_dead_ones() -> None:
+    why = "unscored: no console is attached; hook: ZeroDivisionError"
+    state = state_with(
+        scored(1, [two(0.5, 0.5), two(0.5, 0.5)]),
+        [
+            *group_events(3, until="GENERATING", at=NOW - 40),
+            ScoringAbstained(group_id="g0003", part="hook", cause="ZeroDivisionError", at=NOW - 30),
+            GroupClosed(group_id="g0003", phase="ABORTED", cause=why, at=NOW - 20),
+        ],
+    )
+    found = figures(Digests().last(state, 10))
+    assert (found.dead, dict(found.causes)) == (1, {"equal rewards": 1})
+    assert found.abstentions == (("hook: ZeroDivisionError", 1),)
+    state.rewards.ok, state.rewards.version = False, ""
+    assert "no console is attached, groups are aborted" in text_of(
+        head_lines(state, found, NOW, 120, True)
+    )
+
+
+def test_groups_that_are_not_trained_or_not_scored_yet_count_for_nothing() -> None:
+    state = state_with(group_events(1, until="GENERATING"))
+    assert Digests().last(state, 10) == []
+    found = figures([])
+    text = text_of(head_lines(state, found, NOW, 78, True))
+    assert "No group is scored yet" in text
+    assert "0%" not in text
+    state = state_with(scored(1, [two(0.9, 0.1), two(0.2, 0.3)]))
+    state.groups["g0001"].episode_type = "eval"
+    assert Digests().last(state, 10) == []
+
+
+def test_a_digest_is_made_again_only_when_its_group_changes() -> None:
+    state = state_with(scored(1, [two(0.9, 0.1), two(0.2, 0.3)], until="SCORING"))
+    kept = Digests()
+    first = kept.last(state, 10)[0]
+    assert kept.last(state, 10)[0] is first
+    assert not first.settled
+    group = state.groups["g0001"]
+    group.phase, group.sealed_at, group.source = "SUBMITTING", NOW, "human"
+    again = kept.last(state, 10)[0]
+    assert again is not first
+    assert again.settled
+    assert again.by_hand
+
+
+# --- arithmetic ------------------------------------------------------------------------------
+
+
+def test_length_is_compared_within_groups() -> None:
+    up = [[(10, 0.1), (20, 0.2)], [(100, 0.0), (110, 0.1)]]
+    found, count = correlated(up)
+    assert found == pytest.approx(1.0)
+    assert count == 4
+    down, _ = correlated([[(10, 0.2), (20, 0.1)], [(100, 0.9), (110, 0.8)]])
+    assert down == pytest.approx(-1.0)
+    assert correlated([[(10, 0.2), (10, 0.1), (10, 0.3)]]) == (None, 3)
+    assert correlated([[(10, 0.2)]]) == (None, 0)
+
+
+def test_tokens_are_the_length_where_they_are_known() -> None:
+    state = state_with(scored(1, [two(0.9, 0.1), two(0.2, 0.3), two(0.1, 0.1)]))
+    found = figures(Digests().last(state, 10))
+    assert (found.unit, found.paired) == ("tokens", 3)
+    for one in state.groups["g0001"].candidates:
+        one.tokens = 0
+    assert figures(Digests().last(state, 10)).unit == "characters"
+
+
+def test_quartiles() -> None:
+    found = spread_of([4.0, 1.0, 2.0, 3.0, 5.0])
+    assert (found.low, found.first, found.median, found.third, found.high) == (1, 2, 3, 4, 5)
+    assert found.std == pytest.approx(2**0.5)
+    assert spread_of([0.5]).third == 0.5
+
+
+def test_thinning_keeps_the_mean_and_the_room() -> None:
+    values = [float(one) for one in range(97)]
+    found = thinned(values, 10)
+    assert len(found) == 10
+    assert found == sorted(found)
+    assert thinned([1.0, 2.0], 10) == [1.0, 2.0]
+
+
+# --- what fits -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("width", [58, 78, 118, 158])
+def test_everything_fits_its_width(width: int) -> None:
+    pair = [
+        [Part(HOSTILE, -12345.678, reason=HOSTILE), Part("b", 1e9, gate=True)],
+        [Part(HOSTILE, 0.5, 0.25, reason=HOSTILE * 9), Part("b", 0.0, gate=True)],
+    ]
+    state = state_with(scored(1, pair))
+    state.groups["g0001"].query = HOSTILE
+    state.rewards.source, state.rewards.version = f"/{HOSTILE * 9}", HOSTILE
+    state.rewards.since = NOW - 60
+    found = figures(Digests().last(state, 10), "v1")
+    lines = [
+        *head_lines(state, found, NOW, width, True),
+        part_head(width),
+        *(part_line(part, width) for part in found.parts),
+        *(line for told in group_opinions(state, HOSTILE) for line in opinion_lines(told, width)),
+        *fault_lines(last_fault(state_of(broken(NOW, HOSTILE * 9))), NOW, width, True),
+    ]
+    for line in lines:
+        assert line_width(line) <= width, text_of([line])
+        assert "\x1b" not in text_of([line])
+        assert "\u202e" not in text_of([line])
+    assert all(len(trace_text(part, 9)) <= 9 for part in found.parts)
+
+
+def test_what_a_part_said_newest_first() -> None:
+    state = state_with(
+        scored(1, [two(0.9, 0.1), two(0.2, 0.3)]), scored(2, [two(0.3, 0.1), two(0.2, 0.3)])
+    )
+    told = group_opinions(state, "left")
+    assert [one.group_id for one in told] == ["g0002", "g0001"]
+    text = text_of(opinion_lines(told[1], 78))
+    assert "◆ decided it" in text
+    assert "0.90   reward  0.50 ▲ left 0.9" in text
+    assert "“answer 0 to: Why is the sky blue?”" not in text
+    without = text_of(opinion_lines(group_opinions(state, "right")[0], 78))
+    assert "“answer 0 to: Why is the sky blue?”" in without
+    assert group_opinions(state, "nothing") == []
+
+
+@pytest.mark.parametrize("json", [False, True])
+def test_the_same_on_the_command_line(
+    json: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    state = state_with(scored(1, [two(0.9, 0.1), two(0.2, 0.3)]))
+    for event in (loaded("v1", NOW - 100), broken(NOW - 50)):
+        reduce(state, event)
+
+    async def snapshot(given: argparse.Namespace, home: Home) -> State:
+        return state
+
+    monkeypatch.setattr(command, "_snapshot", snapshot)
+    given = argparse.Namespace(home=tmp_path, json=json, last=10)
+    assert command.rewards(given) == 0
+    said = capsys.readouterr().out
+    if json:
+        data = msgspec.json.decode(said)
+        assert (data["version"], data["ok"], data["fault"]["line"]) == ("v1", False, 12)
+        assert [one["name"] for one in data["figures"]["parts"]] == ["open", "left", "right"]
+    else:
+        assert "newest save broken" in said
+        assert "ZeroDivisionError: division by zero" in said
+        assert "left" in said
