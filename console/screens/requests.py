@@ -12,8 +12,7 @@ from textual.containers import Horizontal, Vertical
 from textual.widgets import Input
 
 from ajet_swarm.common.text import one_line
-from console.models.group_rows import RowModel
-from console.models.order import BY_TIME, ORDERS
+from console.models.group_rows import BY_TIME, ORDERS, RowModel
 from console.screens.base import ConsoleScreen
 from console.screens.group import GroupScreen
 from console.screens.group_actions import WRITING, GroupActions, GroupTarget

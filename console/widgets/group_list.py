@@ -9,8 +9,7 @@ from textual.geometry import Size
 from textual.message import Message
 from textual.strip import Strip
 
-from console.models.group_rows import RowModel
-from console.models.order import BY_TIME, SortOrder
+from console.models.group_rows import BY_TIME, RowModel, SortOrder
 from console.session.filters import Filter
 from console.text.lines import Line
 from console.views.group import Column, columns_for, header_line
