@@ -49,7 +49,7 @@ from proxy.context import Seat, ServerSeat
 from proxy.control.api import ControlApi
 from proxy.control.dispatch import CommandDispatcher
 from proxy.control.journal_alerts import follow_journal
-from proxy.control.watch_only import ReadOnlyTransport, WatchOnlyCommands, watch_app, watching
+from proxy.control.watch_only import ReadOnlyTransport, WatchOnlyCommands, watch_app, watch_servers
 from proxy.dataset_rows import Rows
 from proxy.endpoint import create_app
 from proxy.groups.handover import mode_at_start, note_waited, tell_waited, unrated
@@ -258,7 +258,7 @@ async def _running(seat: Seat, home: Home, url: str, notice: str) -> AsyncIterat
     seat.tasks.spawn(expire_alerts(seat.bus), "alerts")
     if seat.settings.proxy.watch_only:
         await _announce(seat, url, notice)
-        async with watching(seat, home):
+        async with watch_servers(seat, home):
             try:
                 yield None
             finally:

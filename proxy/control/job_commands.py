@@ -128,7 +128,7 @@ class JobCommands:
         """
         if (operation := self.running(server)) is not None:
             raise AjetError(
-                f"`{operation.title}` is being done to {server.name}",
+                f"`{operation.title}` runs on {server.name}",
                 todo="Wait for it, or cancel it: the `Engine: Cancel` entry, `engine-cancel`",
             )
 

@@ -166,7 +166,7 @@ async def _version(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 @contextlib.asynccontextmanager
-async def watching(seat: Seat, home: Home) -> AsyncIterator[None]:
+async def watch_servers(seat: Seat, home: Home) -> AsyncIterator[None]:
     """Watch all servers of a proxy while the context is open."""
     left_open = len(seat.bus.state.open_groups())
     if left_open:

@@ -1,4 +1,4 @@
-"""Hooks in their own process: what they get, what they give, and how they fail."""
+"""Hooks in their own process: their input, their output, and their failures."""
 
 import asyncio
 import os

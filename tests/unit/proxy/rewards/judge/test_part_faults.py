@@ -1,4 +1,4 @@
-"""A judge that fails in every way: the group abstains with the cause, and nothing is made up."""
+"""All failures of a judge: the group abstains with the cause, and no value is made up."""
 
 import asyncio
 import itertools

@@ -1,4 +1,4 @@
-"""What is wrong with a judge's settings, key or address is said before the first group."""
+"""Faults of a judge's settings, key or address are reported before the first group."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable

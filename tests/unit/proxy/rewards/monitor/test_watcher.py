@@ -1,4 +1,4 @@
-"""The watch over sent rewards: what they follow, what lies far off, and what it costs."""
+"""The monitor of sealed rewards: correlations, outliers, and its cost."""
 
 import asyncio
 import random
