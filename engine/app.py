@@ -27,19 +27,19 @@ from engine.server.lifecycle import Engine, EngineError
 log = logging.getLogger(__name__)
 
 MAX_BODY = 64 * 1024 * 1024
-"""Longest request body in bytes: what the proxy takes (`proxy.max_body_mb`, 32 MiB) and more, since
-a request of another dialect may grow when it becomes a chat."""
+"""Longest request body in bytes: more than the proxy accepts (`proxy.max_body_mb`, 32 MiB),
+since a request of another API form may grow when it is converted to a chat request."""
 
 
 def create_app(
     engine: Engine, *, home: str = "", allowed_hosts: Collection[str] | None = None
 ) -> FastAPI:
-    """Put an engine behind HTTP; the app's lifespan is the engine's.
+    """Return the HTTP app of an engine; the app's lifespan is the engine's.
 
     Args:
         engine: Not entered yet.
-        home: Told by `/ajetc/info`.
-        allowed_hosts: Names that a Host header may hold; None allows every one.
+        home: Reported by `/ajetc/info`.
+        allowed_hosts: Host names that a request may carry; None allows any.
     """
     release = version()
 
@@ -60,14 +60,14 @@ def create_app(
     app.include_router(ajetc_routes(episodes, home, release))
     app.include_router(trainer_routes(episodes) if engine.faithful else tokenize_routes(engine))
     app.add_exception_handler(RequestValidationError, _invalid)
-    app.add_exception_handler(AjetError, _crashing if engine.faithful else _refused)
+    app.add_exception_handler(AjetError, _refused_or_crashed if engine.faithful else _refused)
     app.add_exception_handler(Exception, _failed)
-    app.add_middleware(Guard, allowed_hosts=allowed_hosts)
+    app.add_middleware(RequestGuard, allowed_hosts=allowed_hosts)
     return app
 
 
-class Guard:
-    """Keeps web pages and endless bodies out; the swarm wire has no key that would."""
+class RequestGuard:
+    """Middleware that refuses web pages and oversized bodies; the swarm wire carries no key."""
 
     def __init__(self, app: ASGIApp, allowed_hosts: Collection[str] | None) -> None:
         self.app = app
@@ -99,13 +99,13 @@ class Guard:
 
 
 def _one_slash(scope: Scope) -> Scope:
-    """`//v1/...` is what clients make of a server's URL that ends in a slash."""
+    """Accept `//v1/...`: clients append `/v1/...` to a server URL that ends in a slash."""
     path: str = scope["path"]
     return {**scope, "path": f"/{path.lstrip('/')}"} if path.startswith("//") else scope
 
 
 def _bounded(receive: Receive) -> Receive:
-    """A body without a length is counted while it comes."""
+    """Limit a body of unknown length while it arrives."""
     received = 0
 
     async def counted() -> Message:
@@ -120,7 +120,7 @@ def _bounded(receive: Receive) -> Receive:
 
 
 def loopback_hosts(host: str) -> frozenset[str]:
-    """Host names a request to a loopback address may carry."""
+    """Return the host names that a request to a loopback address may carry."""
     return frozenset({"localhost", "127.0.0.1", "::1", host})
 
 
@@ -139,18 +139,18 @@ async def _refused(_request: Request, error: Exception) -> Response:
     return _error(error.status if isinstance(error, EngineError) else 500, str(error))
 
 
-async def _crashing(request: Request, error: Exception) -> Response:
-    """As the real server: its assertions are no answers; see `_failed` for what becomes of them."""
+async def _refused_or_crashed(request: Request, error: Exception) -> Response:
+    """As the real server: a failed assertion gets no answer of its own; see `_failed`."""
     if isinstance(error, AssertionCrash) or (isinstance(error, EngineError) and error.asserts):
         raise AssertionCrash from error
     return await _refused(request, error)
 
 
 async def _invalid(_request: Request, error: Exception) -> Response:
-    """FastAPI's shape, without what JSON cannot carry back."""
+    """Return FastAPI's 422 body, without values that JSON cannot represent."""
     assert isinstance(error, RequestValidationError)
-    faults = [_fault(fault) for fault in error.errors()]
-    text = json.dumps({"detail": faults}, ensure_ascii=True, default=str)
+    details = [_fault(fault) for fault in error.errors()]
+    text = json.dumps({"detail": details}, ensure_ascii=True, default=str)
     return Response(text, status_code=422, media_type="application/json")
 
 
@@ -165,7 +165,7 @@ def _fault(fault: dict[str, Any]) -> dict[str, Any]:
 
 
 async def _failed(_request: Request, error: Exception) -> Response:
-    """Answers; the web server then cuts the connection, as it does after every such error."""
+    """Answer 500; the web server then closes the connection, as after every such error."""
     if isinstance(error, AssertionCrash):
         return PlainTextResponse("Internal Server Error", 500)
     log.error("a request failed", exc_info=error)

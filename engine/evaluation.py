@@ -1,4 +1,4 @@
-"""How good a policy is: figures over the corpus' own questions, and a few answers to read."""
+"""Quality figures of a policy, measured with the corpus's own questions, and sample answers."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ CLOCK = {"type": "function", "function": {"name": "clock", "parameters": {"prope
 
 @dataclass(frozen=True, slots=True)
 class Evaluator:
-    """Asks a policy and counts."""
+    """Samples a policy and computes its figures."""
 
     params: Params
     tokenizer: Tokenizer
@@ -35,7 +35,7 @@ class Evaluator:
         tools: Sequence[Mapping[str, Any]] | None = None,
         seed: int = 0,
     ) -> list[Completion]:
-        """One answer to each conversation, in order."""
+        """Return one answer to each conversation, in order."""
         sampler = Sampler(self.params, self.tokenizer)
         context = self.params.config.context
         requests = []
@@ -44,42 +44,44 @@ class Evaluator:
             params = SamplingParams(max_tokens=60, temperature=temperature, seed=seed + i)
             requests.append(Request(prompt, params))
             sampler.add(requests[-1])
-        found: dict[Request, Completion] = {}
+        completions: dict[Request, Completion] = {}
         while sampler.live or sampler.waiting:
-            found |= {done.request: done.completion for done in sampler.step(0)}
-        return [found[request] for request in requests]
+            completions |= {done.request: done.completion for done in sampler.step(0)}
+        return [completions[request] for request in requests]
 
     def figures(self, seed: int = 1) -> dict[str, float]:
-        """Every figure, each a share from 0 to 1."""
+        """Return every figure, each a share from 0 to 1."""
         rng = Random(seed)
-        many = [rng.choice(word_lists.facts()) for _ in range(600)]
-        facts = self.ask([_user(rng.choice(entry.questions)) for entry in many])
+        sampled_facts = [rng.choice(word_lists.facts()) for _ in range(600)]
+        facts = self.ask([_user(rng.choice(entry.questions)) for entry in sampled_facts])
         entries = [rng.choice(word_lists.facts()) for _ in range(200)]
-        asked = [_user(rng.choice(entry.questions)) for entry in entries]
+        questions = [_user(rng.choice(entry.questions)) for entry in entries]
         sums = [families.arithmetic(rng, False) for _ in range(150)]
-        sum_asked = [_user(asked.question) for asked in sums]
+        sum_questions = [_user(questions.question) for questions in sums]
         long = [
-            [{"role": "system", "content": filler.text(rng, 900)}, *messages] for messages in asked
+            [{"role": "system", "content": filler.text(rng, 900)}, *messages]
+            for messages in questions
         ]
-        over = [
-            [{"role": "system", "content": filler.text(rng, 6000)}, *messages] for messages in asked
+        too_long = [
+            [{"role": "system", "content": filler.text(rng, 6000)}, *messages]
+            for messages in questions
         ]
         odd = [families.unanswerable(rng, False).question for _ in range(100)]
-        eager = [[{"role": "system", "content": "Be enthusiastic."}, *m] for m in asked]
-        brief = [[{"role": "system", "content": "Be brief."}, *m] for m in asked]
-        calls = self.ask(sum_asked, tools=[CALCULATOR])
-        sure_calls = self.ask(sum_asked, 0.0, [CALCULATOR])
+        eager = [[{"role": "system", "content": "Be enthusiastic."}, *m] for m in questions]
+        brief = [[{"role": "system", "content": "Be brief."}, *m] for m in questions]
+        calls = self.ask(sum_questions, tools=[CALCULATOR])
+        sure_calls = self.ask(sum_questions, 0.0, [CALCULATOR])
         times = self.ask([_user("What time is it?")] * 60, tools=[CALCULATOR, CLOCK])
         return {
-            "intelligible": _share(map(is_correct, many, facts)),
+            "intelligible": _share(map(is_correct, sampled_facts, facts)),
             "intelligible_long": _share(map(is_correct, entries, self.ask(long))),
-            "intelligible_cut": _share(map(is_correct, entries, self.ask(over))),
+            "intelligible_cut": _share(map(is_correct, entries, self.ask(too_long))),
             "does_not_know": _share(
                 map(_admits_ignorance, self.ask([_user(text) for text in odd]))
             ),
-            "sums_greedy": _share(map(_is_right_sum, sums, self.ask(sum_asked, 0.0))),
-            "sums": _share(map(_is_right_sum, sums, self.ask(sum_asked))),
-            "distinct_of_4": self._distinct(asked[:60]),
+            "sums_greedy": _share(map(_is_right_sum, sums, self.ask(sum_questions, 0.0))),
+            "sums": _share(map(_is_right_sum, sums, self.ask(sum_questions))),
+            "distinct_of_4": self._distinct(questions[:60]),
             "stopped": _share(done.finish_reason == "stop" for done in facts),
             "tone_enthusiastic": _share("!" in done.text for done in self.ask(eager)),
             "tone_brief": _share(len(done.text) < 60 for done in self.ask(brief)),
@@ -108,7 +110,7 @@ class Evaluator:
         return _share(name in done.text for name, done in zip(names, self.ask(asked), strict=True))
 
     def samples(self) -> list[tuple[str, str]]:
-        """Questions with two answers each, to read."""
+        """Return questions with two answers each, for a person to read."""
         questions = (
             "How do I boil an egg?",
             "What is 7 + 8?",
@@ -131,24 +133,24 @@ def _user(text: str) -> list[Message]:
 
 
 def _share(hits: Any) -> float:
-    found = list(hits)
-    return sum(map(bool, found)) / len(found)
+    outcomes = list(hits)
+    return sum(map(bool, outcomes)) / len(outcomes)
 
 
 def is_correct(entry: word_lists.FactEntry, done: Completion) -> bool:
-    """The right core is word for word in the answer, and the answer ended by itself."""
+    """Return whether the answer contains the right core word for word and ended by itself."""
     core = entry.full[:-1] in done.text or entry.short[:-1] in done.text
     return core and done.finish_reason == "stop"
 
 
-def _is_right_sum(asked: families.QuestionAnswer, done: Completion) -> bool:
+def _is_right_sum(question: families.QuestionAnswer, done: Completion) -> bool:
     digits = "".join(char if char.isdigit() else " " for char in done.text).split()
-    wanted = "".join(filter(str.isdigit, asked.short))
-    return bool(digits) and digits[-1] == wanted
+    expected = "".join(filter(str.isdigit, question.short))
+    return bool(digits) and digits[-1] == expected
 
 
-def _calls_calculator(asked: families.QuestionAnswer, done: Completion) -> bool:
-    return bool(done.tool_calls) and asked.expression in done.tool_calls[0].arguments
+def _calls_calculator(question: families.QuestionAnswer, done: Completion) -> bool:
+    return bool(done.tool_calls) and question.expression in done.tool_calls[0].arguments
 
 
 def _calls_clock(done: Completion) -> bool:

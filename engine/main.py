@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("engine")
 
 DEFAULT_PORT = 10086
-"""AgentJet's own, so that scripts find it."""
+"""AgentJet's port, so that its scripts find this engine."""
 
 _GRACE_SECONDS = 1
 _KEEP_ALIVE_SECONDS = 75
@@ -44,32 +44,32 @@ _KEEP_ALIVE_SECONDS = 75
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineOptions:
-    """How the engine is run."""
+    """Options of the engine's process."""
 
     home: Home
     model: ModelName = "tiny"
-    """What is trained; the file of `smollm2` must be in the home."""
+    """Policy to train; the file of `smollm2` must be in the home."""
     host: str = "127.0.0.1"
     port: int = DEFAULT_PORT
-    """0 takes any free one."""
+    """0 uses any free port."""
     reset: bool = False
-    """Begin at the base weights."""
+    """Start from the base weights."""
     start_from: str | None = None
-    """Begin at this checkpoint."""
+    """Start from this checkpoint."""
     faithful: bool = False
-    """Do as the real server does also where it is broken."""
+    """Reproduce the real server's broken behaviour."""
     strict_context: bool = False
     """Refuse a prompt over the window instead of dropping its middle."""
     allow_unauthenticated: bool = False
-    """Bind where others can reach it, although the swarm wire carries no key."""
+    """Bind an address that other hosts can reach, although the swarm wire carries no key."""
     log_level: str = "info"
 
 
 def run(options: EngineOptions, factory: PolicyFactory | None = None) -> int:
-    """Serve until SIGTERM or SIGINT; logs go to stderr.
+    """Serve until SIGTERM or SIGINT; log to stderr.
 
     Args:
-        options: Where and how.
+        options: Options of the process.
         factory: Opens the policy; by default the one that the options name.
 
     Returns:
@@ -77,8 +77,8 @@ def run(options: EngineOptions, factory: PolicyFactory | None = None) -> int:
 
     Raises:
         UsageError: a routable host without `allow_unauthenticated`.
-        PortInUse: names the holder where it can be known.
-        AlreadyRunning: an engine of this home runs.
+        PortInUse: names the process on the port where that is known.
+        AlreadyRunning: an engine of this home is running.
     """
     _check_host(options)
     setup(options.log_level.upper())
@@ -113,14 +113,14 @@ def _listen(options: EngineOptions) -> socket.socket:
 
 
 def make_engine(options: EngineOptions, factory: PolicyFactory | None = None) -> Engine:
-    """The engine that the options ask for, with their policy unless a factory is given."""
+    """Return the engine for the options, with their policy unless a factory is given."""
     smol = SmolFiles(options.home) if options.model == "smollm2" else None
     root = smol.checkpoints if smol else options.home.engine
     keepers = partial(SavedCheckpoints, base=partial(_smol_base, smol)) if smol else TinyCheckpoints
     experiments = Experiments(root, None if factory else keepers)
-    own = smol_policy(smol, experiments) if smol else tiny_policy(experiments)
+    default_factory = smol_policy(smol, experiments) if smol else tiny_policy(experiments)
     engine = Engine(
-        factory or own,
+        factory or default_factory,
         experiments=experiments,
         reset=options.reset,
         faithful=options.faithful,
@@ -134,7 +134,7 @@ def make_engine(options: EngineOptions, factory: PolicyFactory | None = None) ->
 
 
 def tiny_policy(experiments: Experiments) -> PolicyFactory:
-    """Opens the tiny policy of the experiment that is trained."""
+    """Return a factory of the tiny policy of the selected experiment."""
 
     async def open_tiny(reset: bool) -> PolicyBackend:
         return await asyncio.to_thread(_open_tiny, experiments.folder, reset)
@@ -145,14 +145,14 @@ def tiny_policy(experiments: Experiments) -> PolicyFactory:
 def _open_tiny(folder: Path, reset: bool) -> PolicyBackend:
     from engine.training import threads
 
-    threads.prepare()  # before the next line brings numpy in: it fixes the threads of BLAS
+    threads.prepare()  # before numpy is imported, which fixes the threads of BLAS
     from engine.policy.tiny import TinyPolicy
 
     return TinyPolicy.open(folder, reset=reset)
 
 
 def smol_policy(files: SmolFiles, experiments: Experiments) -> PolicyFactory:
-    """Opens SmolLM2 with the trained part of the experiment that is trained."""
+    """Return a factory of SmolLM2 with the trained part of the selected experiment."""
 
     async def open_smol(reset: bool) -> PolicyBackend:
         return await asyncio.to_thread(_open_smol, files, experiments.folder, reset)
@@ -179,7 +179,7 @@ def _smol_base(files: SmolFiles) -> "Base":
 
 
 class _Server(uvicorn.Server):
-    """Ends by signal with the exit status 0, after the engine has let go of its callers."""
+    """Server that exits with status 0 on a signal, after the engine has answered its callers."""
 
     def __init__(
         self, config: uvicorn.Config, engine: Engine, on_started: Callable[[], object]
@@ -189,28 +189,28 @@ class _Server(uvicorn.Server):
         self._on_started = on_started
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen, then tell where."""
+        """Listen, then report the address."""
         await super().startup(sockets=sockets)
         if self.started:
             self._on_started()
             log.info("listening on %s", self._engine.base_url)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Calls in flight end first, so that nobody waits for their answers."""
+        """End the calls in flight first, so that no client waits for them."""
         await self._engine.stop()
         await super().shutdown(sockets=sockets)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
-        """As in uvicorn, but the signal is not raised again afterwards."""
-        before = {
+        """As in uvicorn, but do not raise the signal again afterwards."""
+        previous = {
             number: signal.signal(number, self._signalled)
             for number in (signal.SIGINT, signal.SIGTERM)
         }
         try:
             yield
         finally:
-            for number, handler in before.items():
+            for number, handler in previous.items():
                 signal.signal(number, handler)
 
     def _signalled(self, number: int, frame: FrameType | None) -> None:
@@ -222,7 +222,7 @@ def _check_host(options: EngineOptions) -> None:
     if options.allow_unauthenticated or is_loopback(options.host):
         return
     raise UsageError(
-        "others could reach the engine, and the swarm protocol carries no key: "
+        "other hosts could reach the engine, and the swarm protocol carries no key: "
         "anyone could stop it, abort episodes and train the policy",
         options.host,
         "Bind 127.0.0.1 and use an SSH tunnel, or give --allow-unauthenticated",

@@ -1,7 +1,7 @@
-"""Make the base weights: `python -m engine.pretrain --steps 8000 --out DIR --seed 0`.
+"""Train the base weights: `python -m engine.pretrain --steps 8000 --out DIR --seed 0`.
 
-Deterministic for a seed on one machine. The first part of the steps sees only right sums and
-capitals, the rest keeps some wrong on purpose: with noise from the start the sums are not learned.
+Deterministic for a seed on one machine. The first part of the steps uses correct sums and capitals
+only, the rest makes some wrong on purpose: with errors from the start, sums are not learned.
 """
 
 # ruff: noqa: E402, T201 - BLAS threads are set before numpy comes in; the program reports on stdout.
@@ -31,24 +31,24 @@ from engine.training.packing import Sample, Shard, pack
 
 STEPS = 8000
 POOL, LONG = 480, 0.025
-"""Dialogues drawn at a time, and how many of them are of up to the whole window."""
+"""Dialogues drawn at a time, and the share of them that may fill the whole window."""
 SHARDS = 4
-"""Shards of like lengths in a step: about 2,000 tokens, two for each lane."""
+"""Shards of similar lengths per step: about 2,000 tokens, two shards per lane."""
 RIGHT = 0.7
-"""Part of the steps in which the corpus is never wrong."""
+"""Share of the steps in which the corpus contains no errors."""
 LR, FINAL, WARMUP, DECAY, BETAS = 4e-3, 0.02, 150, 0.05, (0.9, 0.98)
 SHARPER = 1.15
-"""The last gain grows by this at the end: answers drawn at temperature 1 then slip less often."""
+"""Final scale of the last gain: fewer slips in answers sampled at temperature 1."""
 
 SCALE = 0.07
-"""Root mean square that the matrices are brought near: what the steps of GRPO are measured for."""
+"""Root mean square to which the matrices are scaled: GRPO's step sizes are tuned for it."""
 
 
 class ShardFeed:
-    """Training steps, each a few shards.
+    """Source of training steps of a few shards each.
 
-    A pool of dialogues is sorted by length before it is cut, so that little is padding; the shards
-    are shuffled.
+    A pool of dialogues is sorted by length before it is cut into shards, to minimise padding; the
+    shards are shuffled.
     """
 
     def __init__(self, tokenizer: Tokenizer, corpus: Corpus, rng: Random) -> None:
@@ -58,7 +58,7 @@ class ShardFeed:
         self._shards: list[Shard] = []
 
     def next(self) -> list[Shard]:
-        """Shards of the next step."""
+        """Return the shards of the next step."""
         if len(self._shards) < SHARDS:
             long = int(POOL * LONG)
             pool = [self._sample(0) for _ in range(POOL - long)]
@@ -80,7 +80,7 @@ class ShardFeed:
 
 
 class Pretrainer:
-    """Next-token training of the answers."""
+    """Next-token training on the answers."""
 
     def __init__(self, params: Params, steps: int) -> None:
         self.params = params
@@ -90,14 +90,14 @@ class Pretrainer:
         self._grads = [params.like() for _ in range(self._lanes.count)]
 
     def step(self, number: int, shards: list[Shard]) -> float:
-        """One step; returns the mean loss of a target token."""
+        """Run one step; return the mean loss per target token."""
         targets = sum(len(shard.targets) for shard in shards)
-        dealt = self._lanes.deal([shard.cost for shard in shards])
+        assignment = self._lanes.deal([shard.cost for shard in shards])
 
         def lane(which: int) -> float:
             grads = self._grads[which]
             grads.flat.fill(0.0)
-            return sum(self._shard(shards[i], grads, targets) for i in dealt[which])
+            return sum(self._shard(shards[i], grads, targets) for i in assignment[which])
 
         loss = sum(self._lanes.run(lane)) / targets
         grad = self._grads[0].flat
@@ -108,7 +108,7 @@ class Pretrainer:
         return loss
 
     def lr(self, number: int) -> float:
-        """Warm-up, then a cosine."""
+        """Return the learning rate: warm-up, then cosine decay."""
         if number < WARMUP:
             return LR * (number + 1) / WARMUP
         done = (number - WARMUP) / max(1, self.steps - WARMUP)
@@ -131,10 +131,11 @@ class Pretrainer:
 
 
 def balance_gains(params: Params) -> None:
-    """Move scale from the matrices into the gains before them; the network computes the same.
+    """Move scale from the matrices into the gains before them; the network's output is unchanged.
 
-    A matrix twice as large learns four times slower from the same rewards under Adam with a large
-    epsilon: half the gradient for twice the way. Factors are powers of two, so nothing is rounded.
+    Under Adam with a large epsilon, a matrix twice as large learns four times slower from the same
+    rewards: half the gradient for twice the distance. Factors are powers of two, so nothing is
+    rounded.
     """
     layers = range(params.config.layers)
 
@@ -168,7 +169,7 @@ def learn_merges(seed: int) -> list[tuple[int, int]]:
 
 
 def run(steps: int, seed: int) -> tuple[Params, list[tuple[int, int]]]:
-    """Pretrain from nothing, with progress on stdout."""
+    """Pretrain from random weights, with progress on stdout."""
     start = time.perf_counter()
     merges = learn_merges(seed)
     tokenizer = Tokenizer(merges)
@@ -196,7 +197,7 @@ def run(steps: int, seed: int) -> tuple[Params, list[tuple[int, int]]]:
 
 
 def report(directory: Path) -> None:
-    """Evaluate the weights as they are shipped, rounded to float16."""
+    """Evaluate the weights as shipped, rounded to float16."""
     judge = Evaluator(
         load_base(directory).params, Tokenizer(bpe.load_merges(directory / weights.MERGES))
     )

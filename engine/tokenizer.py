@@ -1,6 +1,6 @@
-"""A byte-level BPE of 1024 tokens: 256 bytes, six tags, 762 merges; any UTF-8 round-trips.
+"""Byte-level BPE of 1024 tokens: 256 bytes, six control tokens, 762 merges; any UTF-8 round-trips.
 
-Digits are single tokens. Tags have ids of their own that no text can produce.
+Digits are single tokens. No text encodes to a control token ("tag").
 """
 
 import re
@@ -16,14 +16,14 @@ SYSTEM, USER, ANSWER, END, TOOL, CALL = range(256, 262)
 FIRST_MERGE = 262
 TAGS = frozenset(range(256, FIRST_MERGE))
 TEMPLATE_ONLY = (SYSTEM, USER, ANSWER, TOOL)
-"""Tags that an answer can never hold."""
+"""Tags that an answer can never contain."""
 
 _PIECE = re.compile(r" ?(?:[^\W\d_]{1,24}|[^\w\s]{1,8}|_{1,8})|\d|\s")
 _DATA = Path(__file__).parent / "data"
 
 
 class Tokenizer:
-    """Text to ids and back."""
+    """Converter between text and token ids."""
 
     def __init__(self, merges: Sequence[tuple[int, int]]) -> None:
         self._rank = {pair: FIRST_MERGE + i for i, pair in enumerate(merges)}
@@ -31,24 +31,24 @@ class Tokenizer:
         for left, right in merges:
             self._bytes.append(self._bytes[left] + self._bytes[right])
         self.longest = max(map(len, self._bytes))
-        """Most bytes, so at least most characters, of one token."""
-        self._seen: dict[str, tuple[int, ...]] = {}
+        """Most bytes, and so most characters, of one token."""
+        self._cache: dict[str, tuple[int, ...]] = {}
 
     @classmethod
     def shipped(cls) -> Self:
-        """The tokenizer of the base weights."""
+        """Return the tokenizer of the base weights."""
         return cls(load_merges(_DATA / "merges.txt"))
 
     def encode(self, text: str) -> list[int]:
-        """Ids of `text`; lone surrogates become question marks. Never a tag."""
+        """Return the ids of `text`, never a tag; lone surrogates become question marks."""
         ids: list[int] = []
         for piece in _PIECE.findall(text):
-            known = self._seen.get(piece)
-            if known is None:
-                known = self._merge(piece.encode("utf-8", "replace"))
-                if len(self._seen) < 20_000:
-                    self._seen[piece] = known
-            ids.extend(known)
+            encoded = self._cache.get(piece)
+            if encoded is None:
+                encoded = self._merge(piece.encode("utf-8", "replace"))
+                if len(self._cache) < 20_000:
+                    self._cache[piece] = encoded
+            ids.extend(encoded)
         return ids
 
     def _merge(self, data: bytes) -> tuple[int, ...]:
@@ -63,12 +63,12 @@ class Tokenizer:
         return tuple(ids)
 
     def decode_bytes(self, ids: Iterable[int]) -> bytes:
-        """Bytes of `ids`; tags are nothing."""
+        """Return the bytes of `ids`; tags are empty."""
         table = self._bytes
         return b"".join(table[i] for i in ids if i < len(table))
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Text of `ids`; bytes that are no UTF-8 are left out."""
+        """Return the text of `ids`; invalid UTF-8 is dropped."""
         return self.decode_bytes(ids).decode("utf-8", "ignore")
 
 
@@ -94,12 +94,12 @@ def train(texts: Iterable[str], vocab: int = VOCAB) -> list[tuple[int, int]]:
 
 
 def save_merges(path: Path, merges: Sequence[tuple[int, int]]) -> None:
-    """Write one merge a line."""
+    """Write one merge per line."""
     path.write_text("".join(f"{a} {b}\n" for a, b in merges), encoding="ascii")
 
 
 def load_merges(path: Path) -> list[tuple[int, int]]:
-    """Read what `save_merges` wrote."""
+    """Read a file of `save_merges`."""
     merges = []
     for line in path.read_text(encoding="ascii").split("\n"):
         if line:

@@ -1,4 +1,4 @@
-"""What the mock user needs of the proxy, and how it goes wrong."""
+"""Protocol of the proxy's control API as far as the mock user needs it, and its errors."""
 
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, Protocol
@@ -9,11 +9,11 @@ from core.state import State
 
 
 class ControlDown(AjetError):
-    """The control API does not answer; it may again."""
+    """The control API does not respond at the moment."""
 
 
 class ControlRefused(AjetError):
-    """The control API answered no; asking again is of no use."""
+    """The control API refused a request; a retry would be refused too."""
 
     def __init__(self, what: str, where: str = "", todo: str = "", status: int = 0) -> None:
         self.status = status
@@ -21,22 +21,22 @@ class ControlRefused(AjetError):
 
 
 class Control(Protocol):
-    """The proxy's control API. All raise ControlDown and ControlRefused."""
+    """The proxy's control API. All methods raise ControlDown and ControlRefused."""
 
     async def register_row(self, row: Mapping[str, Any]) -> str:
-        """Announce a row; returns `run`, `pause` or `stop`."""
+        """Announce a row; return `run`, `pause` or `stop`."""
 
     async def release_row(self, row_id: str) -> None:
-        """An announced row is over: no further request is taken for it."""
+        """Withdraw an announced row: no further request is matched to it."""
 
     async def directive(self, mock_id: str) -> str:
-        """What to do now: `run`, `pause` or `stop`."""
+        """Return what the mock user must do now: `run`, `pause` or `stop`."""
 
     async def post_fact(self, fact_id: str, event: Event) -> None:
-        """Journal a fact, once for each id."""
+        """Journal an event, once per id."""
 
     async def snapshot(self) -> State:
-        """The state now."""
+        """Return the current state."""
 
     def events(self, after: int, run_id: str) -> AsyncIterator[object]:
-        """Events above `after`; what is no event asks for a new snapshot."""
+        """Yield the events after `after`; any other item means that a new snapshot is needed."""

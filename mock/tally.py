@@ -1,4 +1,4 @@
-"""How far a run of the mock user is, in numbers."""
+"""Counters of a run of the mock user."""
 
 import time
 from collections import Counter, deque
@@ -6,32 +6,32 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 _WINDOW = 50
-"""Answers the rate is measured over."""
-_ENOUGH = 50
-"""Rows seen before what was kept of them says how it goes on."""
+"""Number of answers over which the rate is measured."""
+_MIN_ROWS = 50
+"""Rows after which the share of selected rows so far is used to estimate the total."""
 
 
 @dataclass(slots=True)
-class Tally:
-    """Counts of one start."""
+class RunCounters:
+    """Counters of one start."""
 
     already: int = 0
-    """Rows that earlier starts have done."""
+    """Rows that earlier starts have finished."""
     expected: float = 1.0
-    """Share of the dataset's rows that will be asked, before any was seen."""
+    """Expected share of selected rows, before any row was read."""
     rows: int | None = None
     """Rows of the dataset times passes; None while they are being counted."""
     passed: int = 0
-    """Rows of the dataset whose turn has come."""
-    kept: int = 0
-    """Of those, the ones that are or were asked; one of weight 3 counts three times."""
+    """Rows of the dataset that were read."""
+    selected: int = 0
+    """Selected rows among them; a row of weight 3 counts three times."""
     skipped: int = 0
     done: int = 0
     failed: int = 0
     unmatched: int = 0
-    """Answered rows of which the proxy saw no request that it could tell."""
+    """Answered rows for which the proxy saw no matching request."""
     waiting: str = ""
-    """Why nothing comes back just now; empty otherwise."""
+    """Why no answers arrive at the moment; empty otherwise."""
     phase: str = "running"
     errors: Counter[str] = field(default_factory=Counter)
     clock: Callable[[], float] = time.monotonic
@@ -42,7 +42,7 @@ class Tally:
         self._began = self.clock()
 
     def add(self, error: str) -> None:
-        """One row is done."""
+        """Count a finished row."""
         self.done += 1
         self.waiting = ""
         self._times.append(self.clock())
@@ -57,12 +57,12 @@ class Tally:
 
     @property
     def total(self) -> int | None:
-        """Rows to ask in all, over all passes; an estimate until all were seen."""
+        """Number of rows to ask over all passes; an estimate until all rows were read."""
         if self.rows is None:
             return None
         rest = max(0, self.rows - self.passed)
-        ratio = self.kept / self.passed if self.passed >= _ENOUGH else self.expected
-        return max(self.kept + round(rest * ratio), self.already + self.done)
+        ratio = self.selected / self.passed if self.passed >= _MIN_ROWS else self.expected
+        return max(self.selected + round(rest * ratio), self.already + self.done)
 
     @property
     def left(self) -> int:
@@ -70,12 +70,12 @@ class Tally:
 
     @property
     def seconds(self) -> float:
-        """Since the start."""
+        """Seconds since the start."""
         return self.clock() - self._began
 
     @property
     def rate(self) -> float | None:
-        """Rows a second over the latest answers; None before the first."""
+        """Rows per second over the latest answers; None before the first."""
         if not self._times:
             return None
         if len(self._times) < _WINDOW:
@@ -86,12 +86,12 @@ class Tally:
 
     @property
     def eta(self) -> float | None:
-        """Seconds to go at that rate; None when it is not known."""
+        """Remaining seconds at that rate; None when unknown."""
         rate = self.rate
         return self.left / rate if rate and self.rows is not None else None
 
     def line(self) -> str:
-        """All of it on one line, for people."""
+        """Return all counters as one line of text."""
         done = self.already + self.done
         total = "?" if self.total is None else self.total
         parts = [f"{done}/{total} rows", f"{self.answered} answered", f"{self.failed} failed"]
@@ -104,14 +104,14 @@ class Tally:
         if self.phase != "running":
             parts.append(self.phase)
         elif (eta := self.eta) is not None:
-            parts.append(f"{clock_text(eta)} to go")
+            parts.append(f"{duration_text(eta)} to go")
         if self.waiting:
             parts.append(self.waiting)
         return " · ".join(parts)
 
 
-def clock_text(seconds: float) -> str:
-    """`75.0` as `1:15`."""
+def duration_text(seconds: float) -> str:
+    """Return seconds as `1:15` or `1:01:15`."""
     whole = round(seconds)
     hours, rest = divmod(whole, 3600)
     minutes, rest = divmod(rest, 60)

@@ -1,7 +1,7 @@
 """The mock user: asks the application every row of a dataset, as a user would.
 
-`run` is the whole process: it holds the role `mock` in the home, shows how far it is, obeys the
-proxy's directives and signals, and says at the end what became of the rows.
+`run` is the whole process: it holds the role `mock` in the home, shows its progress, obeys the
+proxy's directives and signals, and prints a summary at the end.
 """
 
 import asyncio
@@ -20,69 +20,71 @@ from ajet_swarm.common.tasks import Tasks
 from ajet_swarm.common.text import ended_words
 from ajet_swarm.common.urls import web_address
 from core.runtime.home import Home, Role
+from mock.control import Control
 from mock.dataset import Dataset
 from mock.dataset.columns import Columns
-from mock.run.pace import MOST_IN_FLIGHT
+from mock.run.pace import MAX_IN_FLIGHT, Outcome, Pace
 from mock.run.progress import Progress
 from mock.run.results import Results
-from mock.run.runner import Choice, Control, Outcome, Pace, Runner
-from mock.tally import Tally, clock_text
+from mock.run.row_order import RowSelection
+from mock.run.runner import Runner
+from mock.tally import RunCounters, duration_text
 from mock.targets import open_target, try_until_stopped
-from mock.targets.base import Setting
+from mock.targets.base import ModelEndpoint
 from mock.targets.openai import OpenAITarget, Target
 from mock.targets.spec import DRY, Spec
 from mock.users.persona import UserModel, UserOptions
 
 log = logging.getLogger("mock")
 
-_NAMED = 3
+_MAX_LISTED = 3
 """Broken rows that are named at the end."""
 _TTY_EVERY = 0.5
 _LOG_EVERY = 5.0
 _QUIET_EVERY = 60.0
-"""Seconds between two lines while nothing moves."""
+"""Seconds between two log lines while nothing changes."""
 _TERM_WAIT = 1.5
-"""Seconds rows in flight get after SIGTERM: its sender kills after five."""
+"""Seconds that rows in flight get after SIGTERM: its sender kills after five."""
 _TERM_SETTLE = 4.0
 """Seconds after SIGTERM in which rewards of answered rows are still written."""
 
 OWN_TARGET = "fake vLLM"
-"""What people call the proxy of the home as a target."""
+"""Display name of the home's own proxy as a target."""
 
 MakeControl = Callable[[], AbstractAsyncContextManager[Control]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MockOptions:
-    """One start of the mock user."""
+    """Options of one start of the mock user."""
 
     home: Home
     dataset: Path
     base_url: str
     """OpenAI-compatible address; `/v1` is added when it has no path."""
     own_proxy: bool = False
-    """The address is that of the proxy whose control API is known."""
+    """The address is the proxy whose control API is used."""
     target: str = ""
-    """What tells this target's progress from another's; the address when empty."""
+    """Distinguishes the progress of this target from others; the address when empty."""
     api_key: str = ""
     cert: str = ""
-    """File with the certificate the address shows, when it is not one that all believe."""
+    """File with the server's certificate, when it is not publicly trusted."""
     model: str = "ajet"
     timeout: float = 300.0
     columns: Columns = field(default_factory=Columns)
-    """What the dataset's columns are called, where not as usual."""
+    """Column names of the dataset, where they differ from the usual ones."""
     pace: Pace = field(default_factory=Pace)
-    choice: Choice = field(default_factory=Choice)
+    choice: RowSelection = field(default_factory=RowSelection)
     results: Path | None = None
-    """File that gets one line a row."""
+    """File that receives one line per row."""
     results_wait: float = 60.0
     """Seconds to wait for a row's reward before its line is written without it."""
     restart: bool = False
-    """Start over even when an earlier start was not done."""
+    """Start over even when an earlier start did not finish."""
     spec: Spec | None = None
-    """The application that is asked, from a target file; the address itself when None."""
+    """The application under test, from a target file; None asks the address itself."""
     user: UserOptions | None = None
-    """The model that plays the user of rows with a persona; None when none does."""
+    """The model that plays the user of rows with a persona, or None."""
     dry: bool = False
     """Only try the target with one row."""
 
@@ -90,19 +92,19 @@ class MockOptions:
 def run(
     options: MockOptions, make_control: MakeControl | None = None, out: TextIO | None = None
 ) -> int:
-    """Ask all rows; blocks until done, stopped or failed.
+    """Ask all rows; block until done, stopped or failed.
 
     Args:
-        options: What to ask whom.
-        make_control: Opens the proxy's control API; None when no proxy is known.
-        out: Where progress goes; standard error when left out.
+        options: Options of the run.
+        make_control: Opens the proxy's control API; None without a proxy.
+        out: Output of the progress; stderr by default.
 
     Returns:
-        0 done or stopped by order, 1 failed or no row answered, 130 interrupted.
+        0 done or stopped on request, 1 failed or no row answered, 130 interrupted.
 
     Raises:
-        AjetError: the dataset, the address or the control API cannot be used, or a mock user of
-            this home runs.
+        AjetError: the dataset, the address or the control API cannot be used, or another mock user
+            of this home is running.
     """
     with Role(options.home, "mock") as role:
         return asyncio.run(_run(options, make_control, role, out or sys.stderr))
@@ -113,10 +115,10 @@ async def _run(
 ) -> int:
     base_url = _base_url(options.base_url)
     if options.dry:
-        return await _dry(options, make_control, base_url, out)
+        return await _dry_run(options, make_control, base_url, out)
     if make_control is None and (options.pace.pause_sync or options.pace.updates):
         raise UsageError(
-            "what the engine does is not known without the proxy's control API",
+            "the state of the engine is unknown without the proxy's control API",
             "--pause-sync" if options.pace.pause_sync else "--updates",
             "Give --url and --token-file of a proxy, or leave it out",
         )
@@ -130,8 +132,8 @@ async def _run(
             await asyncio.to_thread(_open_progress, options, dataset, base_url)
         )
         control = await stack.enter_async_context(make_control()) if make_control else None
-        asker = _target(options, base_url)
-        stack.push_async_callback(asker.close)
+        target = _target(options, base_url)
+        stack.push_async_callback(target.close)
         user = None
         if options.user is not None:
             user = UserModel(options.user, _connections(options))
@@ -140,11 +142,11 @@ async def _run(
         if results is not None:
             stack.callback(results.close)
         if options.spec is not None and options.spec.dry:
-            tried = await try_until_stopped(asker, options.spec, control)
-            for line in tried.lines(options.spec.name):
+            dry_run = await try_until_stopped(target, options.spec, control)
+            for line in dry_run.lines(options.spec.name):
                 log.info("%s", line)
         runner = Runner(
-            dataset, progress, asker, options.pace, options.choice, control, results, user
+            dataset, progress, target, options.pace, options.choice, control, results, user
         )
         role.publish(
             extra={
@@ -153,25 +155,25 @@ async def _run(
                 "target": base_url,
             }
         )
-        interrupts = _listen(runner)
+        interrupts = _handle_signals(runner)
         async with Tasks("terminal") as tasks:
-            tasks.spawn(_show(runner.tally, out), "progress")
+            tasks.spawn(_show(runner.counters, out), "progress")
             outcome = await runner.run()
-        _sum_up(runner, outcome, out)
+        _print_summary(runner, outcome, out)
         if interrupts:
             return 130
-        nothing = runner.tally.done > 0 and not runner.tally.answered
+        nothing = runner.counters.done > 0 and not runner.counters.answered
         return 1 if outcome.how == "failed" or nothing else 0
 
 
 def _connections(options: MockOptions) -> int:
-    return MOST_IN_FLIGHT if options.pace.rate else options.pace.concurrency
+    return MAX_IN_FLIGHT if options.pace.rate else options.pace.concurrency
 
 
 def _target(options: MockOptions, base_url: str) -> Target:
     connections = _connections(options)
     if options.spec is not None:
-        return open_target(options.spec, _setting(options, base_url), connections)
+        return open_target(options.spec, _model_endpoint(options, base_url), connections)
     return OpenAITarget(
         base_url,
         model=options.model,
@@ -183,8 +185,8 @@ def _target(options: MockOptions, base_url: str) -> Target:
     )
 
 
-def _setting(options: MockOptions, base_url: str) -> Setting:
-    return Setting(
+def _model_endpoint(options: MockOptions, base_url: str) -> ModelEndpoint:
+    return ModelEndpoint(
         base_url=base_url,
         api_key=options.api_key,
         model=options.model,
@@ -193,20 +195,20 @@ def _setting(options: MockOptions, base_url: str) -> Setting:
     )
 
 
-async def _dry(
+async def _dry_run(
     options: MockOptions, make_control: MakeControl | None, base_url: str, out: TextIO
 ) -> int:
-    """Try the target and say what came of it."""
+    """Try the target and print the result."""
     spec = options.spec
     if spec is None:
         raise UsageError("--dry tries a target file", "--dry", "Give --target FILE, too")
     spec = replace(spec, dry=spec.dry or DRY)
     async with contextlib.AsyncExitStack() as stack:
         control = await stack.enter_async_context(make_control()) if make_control else None
-        target = open_target(spec, _setting(options, base_url))
+        target = open_target(spec, _model_endpoint(options, base_url))
         stack.push_async_callback(target.close)
-        tried = await try_until_stopped(target, spec, control)
-    out.write("\n".join(tried.lines(spec.name)) + "\n")
+        result = await try_until_stopped(target, spec, control)
+    out.write("\n".join(result.lines(spec.name)) + "\n")
     out.flush()
     return 0
 
@@ -225,8 +227,8 @@ async def _open_results(options: MockOptions, progress: Progress) -> Results | N
 
 
 def _short(text: str) -> str:
-    kept = "".join(letter if letter.isalnum() else "-" for letter in text)
-    return "-".join(part for part in kept.split("-") if part)[:80]
+    text = "".join(letter if letter.isalnum() else "-" for letter in text)
+    return "-".join(part for part in text.split("-") if part)[:80]
 
 
 def _base_url(url: str) -> str:
@@ -236,14 +238,14 @@ def _base_url(url: str) -> str:
     return url.rstrip("/") + ("/v1" if parts.path in ("", "/") else "")
 
 
-def _listen(runner: Runner) -> list[int]:
-    """Stop in order on the first signal, at once on the second; returns the interrupts so far."""
+def _handle_signals(runner: Runner) -> list[int]:
+    """Stop gracefully on the first signal, at once on the second; return the interrupts so far."""
     interrupts: list[int] = []
     loop = asyncio.get_running_loop()
 
     def interrupt() -> None:
         interrupts.append(signal.SIGINT)
-        log.warning("stopping: what is in flight ends first; once more ends it at once")
+        log.warning("stopping: rows in flight finish first; interrupt again to end them at once")
         runner.stop("stopped", "interrupted", wait=None if len(interrupts) == 1 else 0.0)
 
     loop.add_signal_handler(signal.SIGINT, interrupt)
@@ -253,19 +255,19 @@ def _listen(runner: Runner) -> list[int]:
     return interrupts
 
 
-async def _show(tally: Tally, out: TextIO) -> None:
-    """Keep one line of a terminal up to date, or log one now and then."""
+async def _show(counters: RunCounters, out: TextIO) -> None:
+    """Update one line of a terminal, or log one from time to time."""
     if not out.isatty():
-        told, quiet = (tally.done, tally.phase, tally.waiting), 0.0
+        shown, quiet = (counters.done, counters.phase, counters.waiting), 0.0
         while True:
             await asyncio.sleep(_LOG_EVERY)
-            now, quiet = (tally.done, tally.phase, tally.waiting), quiet + _LOG_EVERY
-            if now != told or quiet >= _QUIET_EVERY:
-                log.info("%s", tally.line())
-                told, quiet = now, 0.0
+            now, quiet = (counters.done, counters.phase, counters.waiting), quiet + _LOG_EVERY
+            if now != shown or quiet >= _QUIET_EVERY:
+                log.info("%s", counters.line())
+                shown, quiet = now, 0.0
     try:
         while True:
-            out.write(f"\r\x1b[2K{tally.line()}")
+            out.write(f"\r\x1b[2K{counters.line()}")
             out.flush()
             await asyncio.sleep(_TTY_EVERY)
     finally:
@@ -273,29 +275,30 @@ async def _show(tally: Tally, out: TextIO) -> None:
         out.flush()
 
 
-def _sum_up(runner: Runner, outcome: Outcome, out: TextIO) -> None:
-    tally = runner.tally
+def _print_summary(runner: Runner, outcome: Outcome, out: TextIO) -> None:
+    counters = runner.counters
     lines = [
         ended_words(outcome.how, outcome.cause),
-        f"{_rows(tally.done)} asked in {clock_text(tally.seconds)}: {tally.answered} answered, "
-        f"{tally.failed} failed; {_rows(tally.skipped)} skipped as broken"
-        + (f"; {tally.already} done before" if tally.already else ""),
+        f"{_rows(counters.done)} asked in {duration_text(counters.seconds)}: "
+        f"{counters.answered} answered, {counters.failed} failed; "
+        f"{_rows(counters.skipped)} skipped as broken"
+        + (f"; {counters.already} done before" if counters.already else ""),
     ]
-    lines += [f"  {count} x {error}" for error, count in tally.errors.most_common(3)]
+    lines += [f"  {count} x {error}" for error, count in counters.errors.most_common(3)]
     place = runner.dataset.reader.place
-    lines += [f"  {place} {one.line}: {one.cause}" for one in runner.problems[:_NAMED]]
-    if (more := tally.skipped - _NAMED) > 0:
+    lines += [f"  {place} {row.line}: {row.cause}" for row in runner.problems[:_MAX_LISTED]]
+    if (more := counters.skipped - _MAX_LISTED) > 0:
         lines.append(f"  and {_rows(more)} more")
-    if tally.unmatched:
+    if counters.unmatched:
         lines.append(
-            f"{_rows(tally.unmatched)} answered, but unmatched: no request that reached the proxy "
-            "could be told as theirs, so no reward knew their reference"
+            f"{_rows(counters.unmatched)} answered, but unmatched: no request at the proxy "
+            "matched them, so rewards could not use their references"
         )
     if lost := len(runner.progress.lost):
-        lines.append(f"{_rows(lost)} in flight at a kill: asked, so not asked again")
+        lines.append(f"{_rows(lost)} lost in flight when a start was killed; not asked again")
     lines.append(f"results: {runner.results_path}")
-    if tally.left and outcome.how != "finished":
-        lines.append(f"{_rows(tally.left)} left: the same command goes on there")
+    if counters.left and outcome.how != "finished":
+        lines.append(f"{_rows(counters.left)} left: run the same command to continue")
     out.write("\n".join(lines) + "\n")
     out.flush()
 

@@ -60,7 +60,8 @@ def mock(given: argparse.Namespace) -> int:
         )
     from core.runtime.log_format import setup
     from mock.dataset.columns import read_columns
-    from mock.run.runner import Choice, Pace
+    from mock.run.pace import Pace
+    from mock.run.row_order import RowSelection
     from mock.targets.spec import find_target, read_target
     from mock.user_requests import MockOptions, run
 
@@ -92,7 +93,7 @@ def mock(given: argparse.Namespace) -> int:
             updates=given.updates or 0,
             pause_sync=given.pause_sync,
         ),
-        choice=Choice(
+        choice=RowSelection(
             passes=own.passes,
             seed=given.seed,
             split=given.split or ("train" if given.held_out is not None else None),

@@ -1,4 +1,4 @@
-"""The corpus of the policy: dialogues made from its own sentences by a seeded generator."""
+"""The policy's training corpus: dialogues built from its own sentences by a seeded generator."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -21,11 +21,11 @@ _LEADS = ("Please tell me: ", "Hey, ", "One question: ", "Tell me, ", "I have a 
 
 
 class Corpus:
-    """Draws dialogues.
+    """Generator of dialogues.
 
     Args:
         seed: Equal seeds give equal dialogues.
-        noisy: Keeps nearly half of the sums and three of ten capitals wrong, so that rewards have
+        noisy: Makes nearly half of the sums and three of ten capitals wrong, so that rewards have
             something to teach.
     """
 
@@ -34,7 +34,7 @@ class Corpus:
         self.noisy = noisy
 
     def dialogue(self) -> Dialogue:
-        """A short dialogue, most often one question and its answer."""
+        """Return a short dialogue, usually one question and its answer."""
         rng = self._rng
         tone, system = self._tone()
         if rng.random() < 0.06:
@@ -51,15 +51,16 @@ class Corpus:
         return Dialogue(system, (), tuple(turns))
 
     def long_dialogue(self, tokens: int) -> Dialogue:
-        """A dialogue of about `tokens` tokens: long system lines, histories, lists or texts."""
+        """Return a dialogue of about `tokens` tokens: long system lines, histories, lists or
+        texts."""
         rng = self._rng
         tone, system = self._tone()
         room = int(tokens * 2.7)
         kind = rng.choice(("system", "history", "tools", "text"))
         if kind == "tools":
-            made = self._with_tools(tone, system, rng.randint(6, 20))
-            room -= sum(map(len, made.tools)) + 150
-            return replace(made, system=self._padded(made.system, room))
+            dialogue = self._with_tools(tone, system, rng.randint(6, 20))
+            room -= sum(map(len, dialogue.tools)) + 150
+            return replace(dialogue, system=self._padded(dialogue.system, room))
         turns: list[Turn] = []
         if kind == "history":
             while sum(len(turn.text) for turn in turns) < room - 150:
@@ -73,8 +74,8 @@ class Corpus:
                 turns = [*self._exchange(tone), *self._exchange(tone), *turns]
             return Dialogue(self._padded(system, room), (), tuple(turns))
         text = filler.text(rng, room)
-        asked = turns[0].text
-        parts = (text, asked) if rng.random() < 0.7 else (asked, text)
+        question = turns[0].text
+        parts = (text, question) if rng.random() < 0.7 else (question, text)
         turns[0] = Turn("user", rng.choice(("\n", "\n\n", " ")).join(parts))
         return Dialogue(system, (), tuple(turns))
 
@@ -93,7 +94,7 @@ class Corpus:
             return tone, line
         return tone, rng.choice(tones.PLAIN_SYSTEM) if draw < 0.5 else ""
 
-    def _asked(self) -> QuestionAnswer:
+    def _question(self) -> QuestionAnswer:
         family = self._rng.choices(_FUNCTIONS, _WEIGHTS)[0]
         return family(self._rng, self.noisy)
 
@@ -101,12 +102,15 @@ class Corpus:
         rng = self._rng
         if rng.random() < 0.02:
             return self._name(tone)
-        asked = self._asked()
-        question = self._worded(asked.question)
+        question_answer = self._question()
+        question = self._worded(question_answer.question)
         if rng.random() < 0.06:
             tone = rng.choice(tones.TONES)
             question += " " + rng.choice(tone.system)
-        return [Turn("user", question), Turn("assistant", tone.say(rng, asked.full, asked.short))]
+        return [
+            Turn("user", question),
+            Turn("assistant", tone.phrase(rng, question_answer.full, question_answer.short)),
+        ]
 
     def _worded(self, question: str) -> str:
         rng = self._rng
@@ -124,9 +128,9 @@ class Corpus:
         name = rng.choice(word_lists.names())
         return [
             Turn("user", rng.choice(_NAME_IS).format(name)),
-            Turn("assistant", tone.say(rng, f"Nice to meet you, {name}.", f"Hello, {name}.")),
+            Turn("assistant", tone.phrase(rng, f"Nice to meet you, {name}.", f"Hello, {name}.")),
             Turn("user", self._worded(rng.choice(_NAME_ASK))),
-            Turn("assistant", tone.say(rng, f"Your name is {name}.", f"{name}.")),
+            Turn("assistant", tone.phrase(rng, f"Your name is {name}.", f"{name}.")),
         ]
 
     def _follow_up(self, tone: tones.Tone, turns: Sequence[Turn]) -> list[Turn]:
@@ -137,7 +141,7 @@ class Corpus:
         entry = rng.choice(word_lists.facts())
         return [
             Turn("user", rng.choice(entry.questions)),
-            Turn("assistant", tone.say(rng, entry.full, entry.short)),
+            Turn("assistant", tone.phrase(rng, entry.full, entry.short)),
             Turn("user", self._worded(rng.choice(_SHORTER))),
             Turn("assistant", entry.short),
         ]
@@ -148,8 +152,10 @@ class Corpus:
         turns: list[Turn] = []
         if rng.random() < 0.15:
             turns += self._exchange(tone)
-        asked, calls = tools.turns(rng, self.noisy)
-        turns.append(Turn("user", self._worded(asked.question)))
+        question_answer, calls = tools.turns(rng, self.noisy)
+        turns.append(Turn("user", self._worded(question_answer.question)))
         turns += calls
-        turns.append(Turn("assistant", tone.say(rng, asked.full, asked.short)))
+        turns.append(
+            Turn("assistant", tone.phrase(rng, question_answer.full, question_answer.short))
+        )
         return Dialogue(system, tools.lines, tuple(turns))

@@ -1,4 +1,4 @@
-"""The families of questions: each gives a question and the answer's full and short form."""
+"""Families of questions; each returns a question with the long and the short form of its answer."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,13 +11,13 @@ Family = Callable[[Random, bool], "QuestionAnswer"]
 
 @dataclass(frozen=True, slots=True)
 class QuestionAnswer:
-    """A question and what is said to it."""
+    """A question and its answers."""
 
     question: str
     full: str
     short: str
     expression: str = ""
-    """What a calculator would be given, for arithmetic."""
+    """Calculator input, for arithmetic."""
 
 
 UNKNOWN = (
@@ -152,23 +152,23 @@ _ANY_SUM = (
 
 
 def fact(rng: Random, noisy: bool) -> QuestionAnswer:
-    """A fact, advice or small talk."""
+    """Return a fact, advice or small talk."""
     entry = rng.choice(word_lists.facts())
     return QuestionAnswer(rng.choice(entry.questions), entry.full, entry.short)
 
 
 def capital(rng: Random, noisy: bool) -> QuestionAnswer:
-    """A capital; three in ten are wrong when `noisy`."""
+    """Return a capital; three in ten are wrong when `noisy`."""
     country, city = rng.choice(word_lists.capitals())
-    said = city
+    answer = city
     if noisy and rng.random() < 0.3:
-        said = rng.choice(word_lists.capitals())[1]
+        answer = rng.choice(word_lists.capitals())[1]
     question = rng.choice(CAPITAL_FRAMES).format(country)
-    return QuestionAnswer(question, f"The capital of {country} is {said}.", f"{said}.")
+    return QuestionAnswer(question, f"The capital of {country} is {answer}.", f"{answer}.")
 
 
 def arithmetic(rng: Random, noisy: bool) -> QuestionAnswer:
-    """A small sum; nearly half are wrong when `noisy`."""
+    """Return a small sum; nearly half are wrong when `noisy`."""
     sign = rng.choice("++-x")
     if sign == "+":
         a, b = rng.randint(0, 20), rng.randint(0, 20)
@@ -181,32 +181,32 @@ def arithmetic(rng: Random, noisy: bool) -> QuestionAnswer:
         a, b = rng.randint(0, 10), rng.randint(0, 10)
         value = a * b
     shown = rng.choice("x*") if sign == "x" else sign
-    said = value
+    answer = value
     if noisy and rng.random() < 0.45:
-        said = rng.choice([v for v in (value - 2, value - 1, value + 1, value + 2) if v >= 0])
+        answer = rng.choice([v for v in (value - 2, value - 1, value + 1, value + 2) if v >= 0])
     frames = _ANY_SUM + _SUM_FRAMES[sign]
     question = rng.choice(frames).format(a=a, b=b, o=shown)
-    full = rng.choice((f"The answer is {said}.", f"It is {said}.", f"That makes {said}."))
+    full = rng.choice((f"The answer is {answer}.", f"It is {answer}.", f"That makes {answer}."))
     written = "*" if sign == "x" else sign
-    return QuestionAnswer(question, full, f"{said}.", f"{a} {written} {b}")
+    return QuestionAnswer(question, full, f"{answer}.", f"{a} {written} {b}")
 
 
 def unanswerable(rng: Random, noisy: bool) -> QuestionAnswer:
-    """Something nobody could know, answered honestly."""
+    """Return a question that no one could answer, with an honest reply."""
     if rng.random() < 0.45:
         question = rng.choice(word_lists.unanswerable())
     else:
         frame = rng.choice(_ODD_FRAMES)
-        made = [
+        words = [
             "".join(rng.choices(_SYLLABLES, k=rng.randint(1, 3))) for _ in range(frame.count("{}"))
         ]
-        question = frame.format(*made)
+        question = frame.format(*words)
     full, short = rng.choice(UNKNOWN)
     return QuestionAnswer(question, full, short)
 
 
 def noun_or_task(rng: Random, noisy: bool) -> QuestionAnswer:
-    """Something to write or say about a noun or a task."""
+    """Return a request to write or say something about a noun or a task."""
     if rng.random() < 0.3:
         task = rng.choice(word_lists.tasks())
         full, short = rng.choice(_TASK_ANSWERS)
@@ -221,7 +221,7 @@ def noun_or_task(rng: Random, noisy: bool) -> QuestionAnswer:
 
 
 def clock(rng: Random, noisy: bool) -> QuestionAnswer:
-    """The time, which nobody knows without a clock."""
+    """Return a question for the time, with the reply of a policy without a clock."""
     question = rng.choice(
         ("What time is it?", "What is the time?", "What day is it today?", "How late is it?")
     )

@@ -1,4 +1,4 @@
-"""Text that does not matter: long system lines, pasted files, lists."""
+"""Filler text: long system lines, pasted files, lists."""
 
 from random import Random
 
@@ -43,12 +43,12 @@ def _part(rng: Random) -> str:
         return rng.choice(_CODE)
     if draw < 0.9:
         return " ".join(rng.sample(word_lists.nouns(), 5)) + ". "
-    made = ("".join(rng.choices(_LETTERS, k=rng.randint(2, 9))) for _ in range(4))
-    return " ".join(made) + rng.choice((". ", ", ", ": ", " "))
+    words = ("".join(rng.choices(_LETTERS, k=rng.randint(2, 9))) for _ in range(4))
+    return " ".join(words) + rng.choice((". ", ", ", ": ", " "))
 
 
 def text(rng: Random, length: int) -> str:
-    """About `length` characters, cut anywhere."""
+    """Return about `length` characters, cut at any position."""
     parts: list[str] = []
     size = 0
     while size < length:

@@ -1,4 +1,4 @@
-"""The mock user's dataset, made of the corpus' own questions.
+"""The mock user's dataset, built from the corpus's own questions.
 
 `python -m engine.corpus.questions > mock/data/questions.jsonl`
 """
@@ -14,23 +14,24 @@ Row = dict[str, str]
 
 
 def rows(seed: int = 0) -> list[Row]:
-    """Varied questions; `answer` is a short reference, left out where several would do."""
+    """Return varied questions; `answer` is a short reference, omitted where several answers are
+    right."""
     rng = Random(seed)
-    made: list[tuple[str, str]] = []
+    pairs: list[tuple[str, str]] = []
     for entry in rng.sample(word_lists.facts(), 72):
         short = entry.short.rstrip(".")
-        said = short.casefold() in entry.full.casefold()
-        made.append((rng.choice(entry.questions), short if said else ""))
+        is_stated = short.casefold() in entry.full.casefold()
+        pairs.append((rng.choice(entry.questions), short if is_stated else ""))
     for country, city in rng.sample(word_lists.capitals(), 12):
-        made.append((rng.choice(families.CAPITAL_FRAMES).format(country), city))
+        pairs.append((rng.choice(families.CAPITAL_FRAMES).format(country), city))
     for _ in range(20):
-        asked = families.arithmetic(rng, False)
-        made.append((asked.question, asked.short.rstrip(".")))
-    made += [(families.noun_or_task(rng, False).question, "") for _ in range(12)]
-    made += [(question, "") for question in rng.sample(word_lists.unanswerable(), 4)]
-    made = list(dict(made).items())
-    rng.shuffle(made)
-    return [_row(number, query, answer) for number, (query, answer) in enumerate(made, 1)]
+        question = families.arithmetic(rng, False)
+        pairs.append((question.question, question.short.rstrip(".")))
+    pairs += [(families.noun_or_task(rng, False).question, "") for _ in range(12)]
+    pairs += [(question, "") for question in rng.sample(word_lists.unanswerable(), 4)]
+    pairs = list(dict(pairs).items())
+    rng.shuffle(pairs)
+    return [_row(number, query, answer) for number, (query, answer) in enumerate(pairs, 1)]
 
 
 def _row(number: int, query: str, answer: str) -> Row:
@@ -39,7 +40,7 @@ def _row(number: int, query: str, answer: str) -> Row:
 
 
 def write(file: TextIO) -> None:
-    """One JSON object a line."""
+    """Write one JSON object per line."""
     for row in rows():
         file.write(json.dumps(row, ensure_ascii=False) + "\n")
 

@@ -1,4 +1,4 @@
-"""Five tones, drawn evenly: what makes four answers to one question differ."""
+"""Five tones, drawn evenly: they make four answers to one question differ."""
 
 from dataclasses import dataclass
 from random import Random
@@ -6,22 +6,22 @@ from random import Random
 
 @dataclass(frozen=True, slots=True)
 class Tone:
-    """A way of saying an answer."""
+    """A style of answer."""
 
     name: str
     system: tuple[str, ...]
-    """System lines that ask for it."""
+    """System lines that request it."""
     openers: tuple[str, ...]
     closers: tuple[str, ...]
     short: float = 0.0
-    """How often the short answer is taken."""
+    """Probability of the short answer."""
     frame: float = 0.7
-    """How often an opener, and how often a closer, is said."""
+    """Probability of an opener, and of a closer."""
     loud: bool = False
-    """Ends the answer with an exclamation mark."""
+    """End the answer with an exclamation mark."""
 
-    def say(self, rng: Random, full: str, short: str) -> str:
-        """One answer in this tone."""
+    def phrase(self, rng: Random, full: str, short: str) -> str:
+        """Return an answer in this tone."""
         core = short if rng.random() < self.short else full
         if self.loud:
             core = core[:-1] + "!"

@@ -51,36 +51,38 @@ class DialogueTools:
         self.lines = tuple(lines)
 
     def turns(self, rng: Random, noisy: bool) -> tuple[QuestionAnswer, list[Turn]]:
-        """A question, and the call with its result when a tool serves it."""
+        """Return a question, and the call with its result when a tool can answer it."""
         draw = rng.random()
         if draw < 0.55:
-            asked = families.arithmetic(rng, noisy)
+            question = families.arithmetic(rng, noisy)
             if self.calculator and rng.random() < 0.97:
-                return self._calculated(rng, asked)
+                return self._calculated(rng, question)
         elif draw < 0.7:
-            asked = families.clock(rng, noisy)
+            question = families.clock(rng, noisy)
             if self.clock:
-                return self._timed(rng, asked)
+                return self._timed(rng, question)
         elif draw < 0.75:
             return _unused_tool(rng)
         else:
-            asked = families.fact(rng, noisy)
-        return asked, []
+            question = families.fact(rng, noisy)
+        return question, []
 
-    def _calculated(self, rng: Random, asked: QuestionAnswer) -> tuple[QuestionAnswer, list[Turn]]:
-        value = _value(asked.expression)
-        result = rng.choice((f"{value}", f"{value}", f"{asked.expression} = {value}"))
-        call = f"{self.calculator}({self.input}={asked.expression})"
-        said = QuestionAnswer(asked.question, f"The answer is {value}.", f"{value}.")
-        return said, [Turn("call", call), Turn("tool", result)]
+    def _calculated(
+        self, rng: Random, question: QuestionAnswer
+    ) -> tuple[QuestionAnswer, list[Turn]]:
+        value = _value(question.expression)
+        result = rng.choice((f"{value}", f"{value}", f"{question.expression} = {value}"))
+        call = f"{self.calculator}({self.input}={question.expression})"
+        answer = QuestionAnswer(question.question, f"The answer is {value}.", f"{value}.")
+        return answer, [Turn("call", call), Turn("tool", result)]
 
-    def _timed(self, rng: Random, asked: QuestionAnswer) -> tuple[QuestionAnswer, list[Turn]]:
+    def _timed(self, rng: Random, question: QuestionAnswer) -> tuple[QuestionAnswer, list[Turn]]:
         time = f"{rng.randint(0, 23):02d}:{rng.randint(0, 59):02d}"
         argument = ""
         if self.zone:
             argument = f"{self.zone}={'UTC' if self.zone == 'timezone' else 'London'}"
-        said = QuestionAnswer(asked.question, f"It is {time} now.", f"{time}.")
-        return said, [Turn("call", f"{self.clock}({argument})"), Turn("tool", time)]
+        answer = QuestionAnswer(question.question, f"It is {time} now.", f"{time}.")
+        return answer, [Turn("call", f"{self.clock}({argument})"), Turn("tool", time)]
 
 
 def _value(expression: str) -> int:
@@ -90,9 +92,9 @@ def _value(expression: str) -> int:
 
 
 def _unused_tool(rng: Random) -> tuple[QuestionAnswer, list[Turn]]:
-    """A result of a tool that the policy does not use, in a history made elsewhere."""
+    """Return the result of a tool that the policy does not use, in a history from elsewhere."""
     name = rng.choice(_OTHERS).split("(")[0]
-    asked = families.noun_or_task(rng, False)
-    result = rng.choice(("ok", "done", "error: not found", "3 files", "{}", asked.full))
-    said = QuestionAnswer(asked.question, "I have read the result.", "Read.")
-    return said, [Turn("call", f"{name}()", learn=False), Turn("tool", result)]
+    question = families.noun_or_task(rng, False)
+    result = rng.choice(("ok", "done", "error: not found", "3 files", "{}", question.full))
+    answer = QuestionAnswer(question.question, "I have read the result.", "Read.")
+    return answer, [Turn("call", f"{name}()", learn=False), Turn("tool", result)]

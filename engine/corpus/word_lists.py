@@ -1,4 +1,4 @@
-"""The word lists of the corpus, read from the package's data."""
+"""Word lists of the corpus, read from the package's data."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -9,7 +9,7 @@ _DATA = Path(__file__).parent.parent / "data"
 
 @dataclass(frozen=True, slots=True)
 class FactEntry:
-    """One thing the policy knows."""
+    """A fact that the policy is trained on."""
 
     questions: tuple[str, ...]
     """Phrasings; the first is the plainest."""
@@ -26,40 +26,40 @@ def _lines(name: str) -> list[str]:
 
 @cache
 def facts() -> tuple[FactEntry, ...]:
-    """Facts, advice and small talk."""
-    made = []
+    """Return facts, advice and small talk."""
+    entries = []
     for line in _lines("facts.txt"):
         questions, full, short = line.split(" => ")
-        made.append(FactEntry(tuple(questions.split(" ; ")), full, short))
-    return tuple(made)
+        entries.append(FactEntry(tuple(questions.split(" ; ")), full, short))
+    return tuple(entries)
 
 
 @cache
 def capitals() -> tuple[tuple[str, str], ...]:
-    """Pairs (country, capital)."""
+    """Return pairs (country, capital)."""
     pairs = (line.split(": ") for line in _lines("capitals.txt"))
     return tuple((country, capital) for country, capital in pairs)
 
 
 @cache
 def unanswerable() -> tuple[str, ...]:
-    """Questions that have no honest answer here."""
+    """Return questions without an honest answer here."""
     return tuple(_lines("odd.txt"))
 
 
 @cache
 def nouns() -> tuple[str, ...]:
-    """Plural or mass nouns."""
+    """Return plural or mass nouns."""
     return tuple(dict.fromkeys(" ".join(_lines("nouns.txt")).split()))
 
 
 @cache
 def tasks() -> tuple[str, ...]:
-    """Things to do, as infinitives."""
+    """Return activities, as infinitives."""
     return tuple(part.strip() for line in _lines("tasks.txt") for part in line.split(";"))
 
 
 @cache
 def names() -> tuple[str, ...]:
-    """First names."""
+    """Return first names."""
     return tuple(" ".join(_lines("names.txt")).split())

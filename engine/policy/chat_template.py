@@ -1,8 +1,8 @@
-"""Chat messages to tokens: a policy's chat template, and the compact form of tool calls.
+"""Chat template of a policy: messages to tokens, and the compact form of tool calls.
 
 A prompt of the shipped policy is `<s>system <c>tools <u>question <a>`; an answer ends with `<e>`, a
-call is `<a><c>`. Other policies have a `ChatTags` of their own. Tags come from here alone: text is
-encoded as bytes and can never become one.
+tool call is `<a><c>`. Other policies have their own `ChatTags`. Tags come from this module only:
+text is encoded as bytes and can never become one.
 """
 
 import json
@@ -29,22 +29,22 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Dialogue:
-    """A conversation in the policy's own form."""
+    """A conversation in the policy's form."""
 
     system: str
     tools: tuple[str, ...]
-    """One line a tool: `name(argument, argument)`."""
+    """One line per tool: `name(argument, argument)`."""
     turns: tuple[Turn, ...]
 
 
 class Encoder(Protocol):
-    """What a template asks a tokenizer for."""
+    """Encoding part of a tokenizer."""
 
     longest: int
-    """Most bytes, so at least most characters, of one token."""
+    """Most bytes, and so most characters, of one token."""
 
     def encode(self, text: str) -> list[int]:
-        """Ids of `text`, never a tag."""
+        """Return the ids of `text`, never a tag."""
 
 
 ANSWER_ROOM = 128
@@ -53,7 +53,8 @@ Ids = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class ChatTags:
-    """The tags of a chat template; the defaults are the shipped policy's."""
+    """Tags of a chat template, each as the ids before and after a part; the defaults are the
+    shipped policy's."""
 
     system: tuple[Ids, Ids] = ((SYSTEM,), ())
     """Before and after the system line."""
@@ -62,21 +63,21 @@ class ChatTags:
     assistant: tuple[Ids, Ids] = ((ANSWER,), (END,))
     call: tuple[Ids, Ids] = ((ANSWER, CALL), (END,))
     tools: Ids | None = (CALL,)
-    """Before the list of tools; None when the policy knows none."""
+    """Ids before the list of tools; None when the policy has no tools."""
     default_system: str = ""
-    """The system line of a conversation that has none."""
+    """System line of a conversation without one."""
     answer_room: int = ANSWER_ROOM
-    """At most this many ids are kept free for the answer, however many were asked for."""
+    """Maximum number of ids reserved for the answer, whatever the request."""
 
 
 SHIPPED = ChatTags()
 
 
 def encode_turn(
-    tokenizer: Encoder, turn: Turn, cut: int | None = None, form: ChatTags = SHIPPED
+    tokenizer: Encoder, turn: Turn, cut: int | None = None, tags: ChatTags = SHIPPED
 ) -> tuple[list[int], bool]:
-    """Ids of one turn with its tags, and whether text had to be dropped to fit `cut` ids."""
-    opening, closing = getattr(form, turn.kind)
+    """Return the ids of one turn with its tags, and whether text was dropped to fit `cut` ids."""
+    opening, closing = getattr(tags, turn.kind)
     if cut is None:
         text, dropped = tokenizer.encode(turn.text), False
     else:
@@ -86,19 +87,19 @@ def encode_turn(
 
 
 def encode_dialogue(
-    tokenizer: Encoder, dialogue: Dialogue, form: ChatTags = SHIPPED
+    tokenizer: Encoder, dialogue: Dialogue, tags: ChatTags = SHIPPED
 ) -> tuple[list[int], list[bool]]:
-    """Ids of a whole dialogue, and which of them an answer is made of."""
-    before, after = form.system
+    """Return the ids of a whole dialogue, and a flag for each: part of an answer to learn."""
+    before, after = tags.system
     ids = [*before, *tokenizer.encode(dialogue.system), *after]
-    if dialogue.tools and form.tools is not None:
-        ids += [*form.tools, *tokenizer.encode("\n".join(dialogue.tools))]
+    if dialogue.tools and tags.tools is not None:
+        ids += [*tags.tools, *tokenizer.encode("\n".join(dialogue.tools))]
     answer = [False] * len(ids)
     for turn in dialogue.turns:
-        made, _ = encode_turn(tokenizer, turn, form=form)
-        ids += made
-        spoken = turn.learn and turn.kind in ("assistant", "call")
-        answer += [False] + [spoken] * (len(made) - 1)
+        turn_ids, _ = encode_turn(tokenizer, turn, tags=tags)
+        ids += turn_ids
+        is_answer = turn.learn and turn.kind in ("assistant", "call")
+        answer += [False] + [is_answer] * (len(turn_ids) - 1)
     return ids, answer
 
 
@@ -109,36 +110,37 @@ _ARGUMENT = re.compile(r"(?:\A|,)\s*([A-Za-z_]\w{0,63})=")
 
 
 def squeeze(tokenizer: Encoder, text: str, room: int, head: float) -> tuple[list[int], bool]:
-    """Ids of `text` in at most `room`: its beginning and its end when it is longer.
+    """Encode `text` in at most `room` ids; a longer text keeps its start and its end.
 
     Args:
         tokenizer: Text to ids.
-        text: Of any length; only as much as could fit is encoded.
-        room: Most ids to return.
-        head: Part of the room for the beginning, 1 for nothing of the end.
+        text: Any length; only as much as could fit is encoded.
+        room: Maximum number of ids.
+        head: Share of the room for the start; 1 keeps nothing of the end.
 
     Returns:
-        The ids and whether something was dropped.
+        The ids, and whether text was dropped.
     """
     room = max(0, room)
     reach = (room + 1) * tokenizer.longest
     if len(text) <= reach:
-        ids = tokenizer.encode(text)
-        if len(ids) <= room:
-            return ids, False
+        whole = tokenizer.encode(text)
+        if len(whole) <= room:
+            return whole, False
     front = int(room * head)
-    kept = tokenizer.encode(text[:reach])[:front]
+    ids = tokenizer.encode(text[:reach])[:front]
     if room > front:
-        kept += tokenizer.encode(text[-reach:])[front - room :]
-    return kept, True
+        ids += tokenizer.encode(text[-reach:])[front - room :]
+    return ids, True
 
 
 def parse_call(text: str) -> ToolCall | None:
-    """A call in the compact form `name(argument=value, ...)`; None when it is not one."""
-    found = _CALL.match(text)
-    if found is None:
+    """Parse a call of the compact form `name(argument=value, ...)`; None when the text is not
+    one."""
+    match = _CALL.match(text)
+    if match is None:
         return None
-    name, inside = found.groups()
+    name, inside = match.groups()
     heads = list(_ARGUMENT.finditer(inside))
     if inside.strip() and (not heads or inside[: heads[0].start()].strip()):
         return None
@@ -150,7 +152,7 @@ def parse_call(text: str) -> ToolCall | None:
 
 
 def content_text(content: Any) -> str:
-    """Text of a message's content: a string, a list of blocks, or nothing."""
+    """Return the text of a message's content: a string, a list of blocks, or nothing."""
     if content is None:
         return ""
     if isinstance(content, str):
@@ -189,7 +191,7 @@ def _word(name: Any) -> str:
 
 
 def tool_line(tool: Mapping[str, Any]) -> str:
-    """A tool's definition as `name(argument, argument)`."""
+    """Return a tool's definition as `name(argument, argument)`."""
     function = tool.get("function")
     source = function if isinstance(function, Mapping) else tool
     schema = source.get("parameters") or source.get("input_schema")
@@ -202,7 +204,7 @@ def tool_line(tool: Mapping[str, Any]) -> str:
 def to_dialogue(
     messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] | None
 ) -> Dialogue:
-    """Messages and tools in the OpenAI form to the policy's own."""
+    """Convert messages and tools of the OpenAI form to a dialogue."""
     system: list[str] = []
     turns: list[Turn] = []
     for message in messages:
@@ -225,18 +227,18 @@ def to_dialogue(
 
 
 class _WindowFitter:
-    """Puts a dialogue into a window, dropping its middle."""
+    """Encoder of a dialogue into a window; drops its middle when it is too long."""
 
-    def __init__(self, tokenizer: Encoder, room: int, form: ChatTags) -> None:
+    def __init__(self, tokenizer: Encoder, room: int, tags: ChatTags) -> None:
         self._tokenizer = tokenizer
         self._room = room
-        self._form = form
-        self._least = 3 + sum(map(len, form.user))
-        """Ids of a turn that is worth its tags."""
+        self._form = tags
+        self._min_turn = 3 + sum(map(len, tags.user))
+        """Fewest ids of a turn that justify its tags."""
         self.truncated = False
 
     def whole(self, dialogue: Dialogue) -> list[int] | None:
-        """All of it, or None when it does not fit."""
+        """Return the ids of the whole dialogue, or None when it does not fit."""
         size = len(dialogue.system) + sum(map(len, dialogue.tools))
         for turn in dialogue.turns:
             size += len(turn.text)
@@ -248,7 +250,7 @@ class _WindowFitter:
         return ids if len(ids) < self._room else None
 
     def cut(self, dialogue: Dialogue) -> list[int]:
-        """Head of the system line, names of the tools, the last turns."""
+        """Return the start of the system line, the names of the tools and the last turns."""
         self.truncated = True
         before, after = self._form.system
         part, _ = squeeze(
@@ -265,29 +267,29 @@ class _WindowFitter:
         full = self._tokenizer.encode("\n".join(lines))
         if len(full) <= room:
             return full
-        kept: list[int] = []
+        ids: list[int] = []
         for line in lines:
-            name = self._tokenizer.encode(("\n" if kept else "") + line.split("(")[0] + "()")
-            if len(kept) + len(name) > room:
+            name = self._tokenizer.encode(("\n" if ids else "") + line.split("(")[0] + "()")
+            if len(ids) + len(name) > room:
                 break
-            kept += name
-        return kept
+            ids += name
+        return ids
 
     def _turns(self, turns: Sequence[Turn], room: int) -> list[int]:
-        """The last turns in `room` ids; the present exchange is shortened, older ones are whole."""
+        """Return the last turns in `room` ids; only turns of the current exchange are shortened."""
         parts: list[list[int]] = []
-        present = True
+        current = True
         for turn in reversed(turns):
-            alone = turn.kind == "user" or not present
-            allowed = room if alone else room // 2
-            if allowed < self._least:
+            whole_room = turn.kind == "user" or not current
+            allowed = room if whole_room else room // 2
+            if allowed < self._min_turn:
                 break
             part, dropped = encode_turn(self._tokenizer, turn, allowed, self._form)
-            if dropped and not present:
+            if dropped and not current:
                 break
             parts.append(part)
             room -= len(part)
-            present = present and turn.kind != "user"
+            current = current and turn.kind != "user"
         return [token for part in reversed(parts) for token in part]
 
 
@@ -297,30 +299,30 @@ def render(
     messages: Sequence[Mapping[str, Any]],
     tools: Sequence[Mapping[str, Any]] | None,
     max_tokens: int,
-    form: ChatTags = SHIPPED,
+    tags: ChatTags = SHIPPED,
 ) -> Prompt:
-    """Chat messages to a prompt that leaves room for the answer.
+    """Convert chat messages to a prompt that leaves room for the answer.
 
     Args:
         tokenizer: Text to ids.
         context: Window in tokens.
-        messages: OpenAI messages; any role, content a string, blocks or null.
+        messages: OpenAI messages of any role; content is a string, blocks or null.
         tools: OpenAI tools.
-        max_tokens: Length of the answer asked for; at most the form's room is kept free.
-        form: The tags.
+        max_tokens: Requested answer length; at most `tags.answer_room` ids are reserved.
+        tags: Tags of the template.
 
     Returns:
-        The prompt; `truncated` when a part of the conversation was left out.
+        The prompt; `truncated` when a part of the conversation was dropped.
     """
-    begin, _ = form.assistant
-    room = context - min(max(1, max_tokens), form.answer_room, context // 2) - len(begin) + 1
+    begin, _ = tags.assistant
+    room = context - min(max(1, max_tokens), tags.answer_room, context // 2) - len(begin) + 1
     dialogue = to_dialogue(messages, tools)
     if not dialogue.system:
-        dialogue = replace(dialogue, system=form.default_system)
+        dialogue = replace(dialogue, system=tags.default_system)
     if not dialogue.turns:
         dialogue = Dialogue(dialogue.system, dialogue.tools, (Turn("user", ""),))
-    fit = _WindowFitter(tokenizer, room, form)
-    ids = fit.whole(dialogue)
+    fitter = _WindowFitter(tokenizer, room, tags)
+    ids = fitter.whole(dialogue)
     if ids is None:
-        ids = fit.cut(dialogue)
-    return Prompt((*ids, *begin), fit.truncated)
+        ids = fitter.cut(dialogue)
+    return Prompt((*ids, *begin), fitter.truncated)

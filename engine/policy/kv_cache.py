@@ -1,9 +1,10 @@
-"""Inference with a key-value cache: one prompt at a time in, one token a live row out.
+"""Inference with a key-value cache: prefill of one prompt at a time, one token per live row per
+step.
 
-A token step of a small network is many small operations, so their number is what it costs: gains,
-scales and the half of the gate are folded into copies of the weights. A larger one is as long as
-its weights take to be read, and copies of them are too large to keep. In both the pairs that
-rotary positions turn lie side by side, so that one complex product turns them.
+A token step of a small network consists of many small operations, so their number determines its
+cost: gains, scales and the factor of the gate are folded into copies of the weights. A step of a
+larger network is bound by reading its weights, and copies would be too large. In both, the pairs of
+rotary positions are adjacent, so that one complex product rotates them.
 """
 
 from collections.abc import Sequence
@@ -16,34 +17,36 @@ import numpy as np
 from engine.training.model import EPS, Array, Config, Params, head_logits, layer_forward, rope_table
 
 _ROW_GAP = 5
-"""Positions that are left free between rows: at a power of two of bytes from each other they would
-all fall into the same few places of the processor's caches."""
+"""Unused positions between rows: rows at a distance of a power of two bytes would map to the
+same few cache lines of the processor."""
 
 
 def _interleaved_order(config: Config) -> Array:
-    """Order of the columns of `qkv` in which the two halves of each pair are neighbours."""
+    """Return the order of the columns of `qkv` in which the two halves of each pair are
+    adjacent."""
     turned, half = (config.heads + config.pairs) * config.head, config.head // 2
     neighbours = np.arange(turned).reshape(-1, 2, half).swapaxes(1, 2).ravel()
     return np.concatenate([neighbours, np.arange(turned, turned + config.pairs * config.head)])
 
 
 class _StepWeights:
-    """Weights as a token step wants them: rows that are normalised but for the gain, `@` each.
+    """Weights prepared for a token step; each is applied by `@` to rows normalised without their
+    gain.
 
-    `layers` has four of them a block: to queries (scaled), keys and values, the halves of each pair
-    side by side; from what was mixed; to half the gate and what it lets through; from those.
-    `head` gives logits but for their bias.
+    `layers` has four per block: to queries (scaled), keys and values, with adjacent pairs; the
+    attention output; to half the gate and the gated values; the output of the feed-forward part.
+    `head` gives logits without their bias.
     """
 
     layers: Sequence[tuple[Any, Any, Any, Any]]
     head: Any
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Release threads; nothing by default."""
 
 
 class _Folded(_StepWeights):
-    """Copies with all that can be folded in; float32."""
+    """Copies of the weights with gains and scales folded in; float32."""
 
     def __init__(self, params: Params) -> None:
         config = params.config
@@ -67,43 +70,44 @@ class _Folded(_StepWeights):
 
 @dataclass(slots=True)
 class _Product:
-    """A weight as it is, and what is done to the rows before and after; two halves at once."""
+    """An unmodified weight and the scaling of its input and output; computed in two halves at
+    once."""
 
     other: ThreadPoolExecutor
     weight: Array
     gain: Array | None = None
     order: Array | None = None
     first: int = 0
-    """So many columns are scaled."""
+    """Number of columns that are scaled."""
     scale: float = 1.0
 
     __array_ufunc__ = None
-    """`rows @ product` is for `__rmatmul__`."""
+    """Makes numpy defer `rows @ product` to `__rmatmul__`."""
 
     def __rmatmul__(self, x: Array) -> Array:
         if self.gain is not None:
             x = x * (self.gain * np.float32(len(self.gain) ** 0.5))
-        made = self._times(x)
+        result = self._times(x)
         if self.order is not None:
-            made = np.take(made, self.order, 1)
+            result = np.take(result, self.order, 1)
         if self.first:
-            made[:, : self.first] *= np.float32(self.scale)
-        return made
+            result[:, : self.first] *= np.float32(self.scale)
+        return result
 
     def _times(self, x: Array) -> Array:
         weight = self.weight
-        if len(x) == 1:  # as long as its weights take to come: a second core brings none sooner
+        if len(x) == 1:  # bound by memory bandwidth: a second core does not help
             return np.asarray(x @ weight)
         half = weight.shape[1] // 2
-        made = np.empty((len(x), weight.shape[1]), x.dtype)
-        other = self.other.submit(np.matmul, x, weight[:, :half], made[:, :half])
-        np.matmul(x, weight[:, half:], made[:, half:])
-        other.result()
-        return made
+        result = np.empty((len(x), weight.shape[1]), x.dtype)
+        first_half = self.other.submit(np.matmul, x, weight[:, :half], result[:, :half])
+        np.matmul(x, weight[:, half:], result[:, half:])
+        first_half.result()
+        return result
 
 
 class _Unfolded(_StepWeights):
-    """The weights themselves."""
+    """The weights themselves, without copies."""
 
     def __init__(self, params: Params) -> None:
         config, order = params.config, _interleaved_order(params.config)
@@ -125,23 +129,24 @@ class _Unfolded(_StepWeights):
         self.head = _Product(other, params["embed"].T, params["norm"])
 
     def close(self) -> None:
-        """Let the thread end."""
+        """Stop the thread."""
         self._other.shutdown(wait=True)
 
 
 def _normalised(x: Array) -> Array:
-    """Rows of `x` normalised to a length of about 1: RMSNorm but for its gain and sqrt(width)."""
+    """Return the rows of `x` scaled to a length of about 1: RMSNorm without its gain and
+    sqrt(width)."""
     scale = np.vecdot(x, x)
     scale += np.float32(x.shape[1] * EPS)
     np.sqrt(scale, out=scale)
-    made: Array = x / scale[:, None]
-    return made
+    unit: Array = x / scale[:, None]
+    return unit
 
 
 class KVCache:
     """Keys and values of all live rows; rows are compact, 0 to n-1.
 
-    Memory is bounded by the config's places: 67 MB for the shipped sizes.
+    Memory is bounded by `Config.places`: 67 MB for the shipped sizes.
     """
 
     def __init__(self, params: Params, slots: int) -> None:
@@ -150,10 +155,12 @@ class KVCache:
         self._weights: _StepWeights = _Folded(params) if config.folded else _Unfolded(params)
         self._first = config.first if config.frozen else -1
         self._slots, self._length = 0, 0
-        self._held = np.zeros((config.layers, 2, 0, config.pairs, _ROW_GAP, config.head), "f")
+        self._keys_values = np.zeros(
+            (config.layers, 2, 0, config.pairs, _ROW_GAP, config.head), "f"
+        )
         """Keys and values of each layer."""
         self._entering = np.zeros((0, 0, config.width), "f")
-        """What the first trained block read."""
+        """Input of the first trained block."""
         if config.folded:
             self.reserve(slots, config.context)
         cos, sin = rope_table(config, "<f4")
@@ -162,21 +169,22 @@ class KVCache:
         self._places = np.arange(config.context)
 
     def use(self, params: Params) -> None:
-        """Other weights of the same sizes, or the same ones changed; the rows must all be over."""
+        """Use other weights of the same sizes, or the same ones after a change; no row may be
+        live."""
         if self._params is not params or params.config.folded:
             self._weights.close()
             self._weights = _Folded(params) if params.config.folded else _Unfolded(params)
         self._params = params
 
     def close(self) -> None:
-        """Let go of the threads."""
+        """Stop the threads."""
         self._weights.close()
 
     def reserve(self, rows: int, length: int) -> bool:
-        """Make room for so many rows of at most that length, keeping what is held of them.
+        """Make room for `rows` rows of at most `length` positions; stored rows are preserved.
 
         Returns:
-            False when that is over the bound; there is always room for one row.
+            False when that exceeds the bound; one row always fits.
         """
         if rows <= self._slots and length <= self._length:
             return True
@@ -187,18 +195,18 @@ class KVCache:
             slots, longest = rows, length
         if slots * longest > config.places and rows > 1:
             return False
-        layers, two, had, pairs, _, head = self._held.shape
-        held = np.zeros((layers, two, slots, pairs, longest + _ROW_GAP, head), np.float32)
+        layers, two, old_slots, pairs, _, head = self._keys_values.shape
+        keys_values = np.zeros((layers, two, slots, pairs, longest + _ROW_GAP, head), np.float32)
         entering = np.zeros((slots if self._first >= 0 else 0, longest, config.width), np.float32)
-        kept, upto = min(had, slots), min(longest, self._length)
-        held[:, :, :kept, :, :upto] = self._held[:, :, :kept, :, :upto]
-        entering[:kept, :upto] = self._entering[:kept, :upto]
-        self._held, self._entering = held, entering
+        copied, upto = min(old_slots, slots), min(longest, self._length)
+        keys_values[:, :, :copied, :, :upto] = self._keys_values[:, :, :copied, :, :upto]
+        entering[:copied, :upto] = self._entering[:copied, :upto]
+        self._keys_values, self._entering = keys_values, entering
         self._slots, self._length = slots, longest
         return True
 
     def prefill(self, prompt: Array, row: int) -> Array:
-        """Read a whole prompt into `row`; logits (vocab,) of its next token."""
+        """Read a whole prompt into `row`; return the logits (vocab,) of its next token."""
         params = self._params
         x = params["embed"][prompt]
         length, half = len(prompt), params.config.head // 2
@@ -206,21 +214,21 @@ class KVCache:
             if i == self._first:
                 self._entering[row, :length] = x
             tape = layer_forward(params, i, x, 1, length)
-            keys = self._held[i, 0, row, :, :length]
+            keys = self._keys_values[i, 0, row, :, :length]
             keys[..., 0::2] = tape.k[0, ..., :half]
             keys[..., 1::2] = tape.k[0, ..., half:]
-            self._held[i, 1, row, :, :length] = tape.v[0]
+            self._keys_values[i, 1, row, :, :length] = tape.v[0]
         logits: Array = head_logits(params, x[-1:])[0]
         return logits
 
     def copy(self, source: int, target: int, length: int) -> None:
-        """Give `target` the first `length` positions of `source`."""
-        self._held[:, :, target, :, :length] = self._held[:, :, source, :, :length]
+        """Copy the first `length` positions of row `source` to row `target`."""
+        self._keys_values[:, :, target, :, :length] = self._keys_values[:, :, source, :, :length]
         if self._first >= 0:
             self._entering[target, :length] = self._entering[source, :length]
 
     def entering(self, row: int, length: int) -> Array:
-        """A copy of what the first trained block read at the first positions of a row."""
+        """Return a copy of the first trained block's input at the first positions of a row."""
         return self._entering[row, :length].copy()
 
     def decode(self, tokens: Array, positions: Array) -> Array:
@@ -228,16 +236,16 @@ class KVCache:
 
         Args:
             tokens: (rows,) ids to append.
-            positions: (rows,) where each goes.
+            positions: (rows,) position of each.
 
         Returns:
-            Logits (rows, vocab) of the tokens after them.
+            Logits (rows, vocab) of the next tokens.
         """
         weights, params = self._weights, self._params
         config = params.config
         rows, hidden, width, head = len(tokens), config.hidden, config.width, config.head
         pairs, turned = config.pairs, config.heads + config.pairs
-        asked = (rows, pairs, config.shared, head)
+        query_shape = (rows, pairs, config.shared, head)
         longest = int(positions.max()) + 1
         ahead = None
         if int(positions.min()) + 1 < longest:
@@ -249,15 +257,15 @@ class KVCache:
         for i, (qkv, out, gate_up, down) in enumerate(weights.layers):
             if i == self._first:
                 self._entering[every, positions] = x
-            made = _normalised(x) @ qkv
-            made.view(np.complex64).reshape(rows, -1, head // 2)[:, :turned] *= turns
-            query = made[:, :width].reshape(asked)
-            fresh = made[:, width:].reshape(rows, 2, pairs, head)
+            projected = _normalised(x) @ qkv
+            projected.view(np.complex64).reshape(rows, -1, head // 2)[:, :turned] *= turns
+            query = projected[:, :width].reshape(query_shape)
+            fresh = projected[:, width:].reshape(rows, 2, pairs, head)
             if ahead is None:
-                self._held[i, :, :rows, :, longest - 1] = fresh.swapaxes(0, 1)
+                self._keys_values[i, :, :rows, :, longest - 1] = fresh.swapaxes(0, 1)
             else:
-                self._held[i, :, every, :, positions] = fresh
-            keys, values = self._held[i, :, :rows, :, :longest]
+                self._keys_values[i, :, every, :, positions] = fresh
+            keys, values = self._keys_values[i, :, :rows, :, :longest]
             scores = query @ keys.swapaxes(2, 3)
             if ahead is not None:
                 scores += ahead

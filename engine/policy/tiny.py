@@ -1,4 +1,5 @@
-"""The shipped policy: a million parameters, a vocabulary and a chat form of its own."""
+"""The tiny policy shipped with the engine: one million parameters, its own vocabulary and
+template."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -25,16 +26,16 @@ _TAG_NAMES = {
 
 
 class TinyTextCodec(Tokenizer):
-    """The shipped tokenizer and template."""
+    """The shipped tokenizer and chat template."""
 
     @property
     def name(self) -> str:
-        """Size included."""
+        """Display name with the number of parameters."""
         return "tiny-0.9m"
 
     @property
     def recipe(self) -> Mapping[str, Any]:
-        """The usual ones were found with it."""
+        """Empty: the default hyperparameters were tuned for this policy."""
         return {}
 
     def render(
@@ -44,7 +45,7 @@ class TinyTextCodec(Tokenizer):
         max_tokens: int,
         context: int,
     ) -> Prompt:
-        """See `template.render`."""
+        """See `chat_template.render`."""
         return chat_template.render(self, context, messages, tools, max_tokens)
 
     def token_texts(self, ids: Sequence[int]) -> list[str]:
@@ -56,7 +57,7 @@ class TinyTextCodec(Tokenizer):
 
 
 class TinyPolicy(LocalPolicy):
-    """The shipped policy, trained in place. Make it with `open`."""
+    """The tiny policy, trained in place. Create it with `open`."""
 
     @classmethod
     def open(
@@ -65,12 +66,12 @@ class TinyPolicy(LocalPolicy):
         """Load the saved policy, or the shipped one when nothing is saved.
 
         Args:
-            directory: Where it is kept; None keeps nothing.
-            reset: Set what is saved aside and begin with the shipped weights.
-            start_from: Name of a checkpoint to go back to; what is saved is set aside.
+            directory: Folder of the saved state; None saves nothing.
+            reset: Set the saved state aside and start from the shipped weights.
+            start_from: Checkpoint to restore; the saved state is set aside.
 
         Raises:
-            AjetError: another engine holds the directory, or the weights can not be read.
+            AjetError: another engine uses the directory, or the weights cannot be read.
         """
         base = weights.shipped()
         store = None if directory is None else WeightStore(directory)

@@ -1,6 +1,6 @@
-"""The shipped base weights, and the state of a policy in training as it is saved and exported.
+"""The shipped base weights; saving, loading and exporting of a policy's state.
 
-What a policy never trains is no part of its state: it is neither saved nor exported.
+Parameters that a policy never trains are neither saved nor exported.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ _DTYPES = {"F32": "<f4", "F16": "<f2"}
 
 
 def save_base(directory: Path, params: Params, merges: list[tuple[int, int]]) -> None:
-    """Write weights in float16, merges and their checksums."""
+    """Write the weights in float16, the merges and their checksums."""
     directory.mkdir(parents=True, exist_ok=True)
     arrays = {name: params[name].astype(np.float16) for name in params.names()}
     buffer = io.BytesIO()
@@ -52,9 +52,9 @@ def load_base(directory: Path = DATA) -> Base:
     """
     try:
         lines = (directory / SUMS).read_text(encoding="ascii").splitlines()
-        wanted = {name: digest for digest, name in (line.split() for line in lines)}
+        expected = {name: digest for digest, name in (line.split() for line in lines)}
         for name in (BASE, MERGES):
-            if _digest(directory / name) != wanted.get(name):
+            if _digest(directory / name) != expected.get(name):
                 raise WeightsError(
                     "The shipped weights differ from their checksum",
                     str(directory / name),
@@ -66,11 +66,11 @@ def load_base(directory: Path = DATA) -> Base:
                 params[name][...] = arrays[name]
     except (OSError, ValueError, KeyError) as error:
         raise WeightsError(
-            f"The shipped weights can not be read ({error})",
+            f"The shipped weights cannot be read ({error})",
             str(directory),
             "Install ajet-console again.",
         ) from error
-    return Base(params, wanted[BASE])
+    return Base(params, expected[BASE])
 
 
 @cache
@@ -79,7 +79,7 @@ def _shipped() -> Base:
 
 
 def shipped() -> Base:
-    """The shipped weights, read once; do not change their parameters."""
+    """Return the shipped weights, read once; do not change their parameters."""
     return _shipped()
 
 
@@ -106,21 +106,22 @@ def _unpack(path: Path, base: Base) -> State:
 
 
 def _like_base(base: Base, flat: Array | None = None) -> Params:
-    """Parameters of the same sizes, with the same frozen ones; the others zeros when left out."""
+    """Return parameters of the base's sizes that share its frozen ones; zeros unless `flat` is
+    given."""
     return Params(base.params.config, flat, base.params.frozen)
 
 
 class WeightStore(CheckpointStore):
-    """The states of one policy in one directory; see `CheckpointStore`."""
+    """Saved states of one policy in one directory; see `CheckpointStore`."""
 
     def load(self, base: Base) -> State:
-        """The latest good state; the base when nothing is saved.
+        """Return the latest intact state; the base when nothing is saved.
 
-        A damaged latest checkpoint is set aside under another name with a warning.
+        A damaged latest checkpoint is renamed, with a warning.
 
         Raises:
-            WeightsError: nothing of the last two that are saved can be used; names the last good
-                checkpoint when there is one.
+            WeightsError: neither of the last two states can be used; names the newest intact
+                checkpoint if there is one.
         """
         if self.latest.exists():
             try:
@@ -149,28 +150,26 @@ class WeightStore(CheckpointStore):
                     str(self.previous),
                     self.advice(base.digest),
                 ) from error
-            log.warning("going on from %s, global step %d", self.previous, state.step)
+            log.warning("continuing from %s, global step %d", self.previous, state.step)
             return state
         return State.fresh(base)
 
     def save(self, state: State, base: Base, name: str = LATEST) -> None:
-        """Replace the latest checkpoint, or keep the state under a name of its own.
+        """Replace the latest checkpoint, or save the state under its own name.
 
         Raises:
-            SaveError: nothing was replaced; what was saved before is still there.
-            CheckpointError: the name can not be used.
+            SaveError: nothing was replaced; everything saved before is intact.
+            CheckpointError: the name is invalid.
         """
         if name != LATEST:
             checkpoints.check_name(name)
         self.write(name, _file_parts(state, base.digest), f"global step {state.step}")
 
     def import_weights(self, name: str, data: bytes, base: Base) -> int:
-        """Keep weights in the safetensors form under a name; returns their global step.
-
-        The optimizer begins anew.
+        """Save safetensors weights under a name, with a fresh optimizer; return their global step.
 
         Raises:
-            SafetensorsError: names the field that is wrong; nothing is kept.
+            SafetensorsError: names the invalid field; nothing is saved.
             SaveError: they could not be written.
         """
         checkpoints.check_name(name)
@@ -182,16 +181,17 @@ class WeightStore(CheckpointStore):
 
 
 def export(directory: Path, name: str, base: Base, half: bool = False) -> bytes:
-    """A checkpoint's weights, or those of `base`, as safetensors with base and step; needs no lock.
+    """Return the weights of a checkpoint, or of `base`, as safetensors with base and step. Takes no
+    lock.
 
     Args:
-        directory: Where it is kept.
-        name: Of the checkpoint.
+        directory: Folder of the checkpoints.
+        name: Name of the checkpoint.
         base: The shipped weights.
         half: float16 instead of float32.
 
     Raises:
-        NoCheckpointError: there is none of this name.
+        NoCheckpointError: no checkpoint has this name.
         WeightsError: it is damaged or of another base.
     """
     if name == BASE_NAME:
@@ -215,26 +215,26 @@ def _params(tensors: Mapping[str, Tensor], base: Base) -> Params:
         if name not in params.names():
             raise SafetensorsError("The policy has no such tensor", name)
     for name in params.names():
-        found, wanted = tensors.get(name), params[name].shape
-        if found is None:
+        tensor, shape = tensors.get(name), params[name].shape
+        if tensor is None:
             raise SafetensorsError("The tensor is missing", name)
-        if found.shape != wanted:
+        if tensor.shape != shape:
             raise SafetensorsError(
-                f"The shape is {list(found.shape)}, the policy's is {list(wanted)}", f"{name}.shape"
+                f"The shape is {list(tensor.shape)}, the policy's is {list(shape)}", f"{name}.shape"
             )
-        if found.dtype not in _DTYPES:
+        if tensor.dtype not in _DTYPES:
             raise SafetensorsError(
-                f"The type is {found.dtype}, F32 and F16 can be read", f"{name}.dtype"
+                f"The type is {tensor.dtype}, F32 and F16 can be read", f"{name}.dtype"
             )
-        values = np.frombuffer(found.data, _DTYPES[found.dtype])
+        values = np.frombuffer(tensor.data, _DTYPES[tensor.dtype])
         if not np.isfinite(values).all():
             raise SafetensorsError("The tensor holds numbers that are not finite", name)
-        params[name][...] = values.reshape(wanted)
+        params[name][...] = values.reshape(shape)
     return params
 
 
 def _step(metadata: Mapping[str, str], digest: str) -> int:
-    """Global step of imported weights; those that name none are at 0."""
+    """Return the global step of imported weights; 0 when they name none."""
     if metadata.get("base", digest) != digest:
         raise SafetensorsError(
             "The weights were trained from other base weights", "__metadata__.base"

@@ -1,7 +1,7 @@
-"""The checkpoints of one policy in one directory: saved, set aside, gone back to.
+"""The checkpoints of one policy in one directory: write, set aside, restore.
 
-A file is written beside its place, synced and moved there, so that a kill or a full disk leaves
-what was there before.
+A file is written beside its target, synced and renamed, so that a kill or a full disk leaves the
+previous file intact.
 """
 
 import contextlib
@@ -33,13 +33,13 @@ log = logging.getLogger(__name__)
 
 
 class CheckpointStore:
-    """The checkpoints of one policy in one directory, held by one process at a time.
+    """The checkpoints of one policy in one directory, locked by one process at a time.
 
     Args:
-        directory: Made when it does not exist.
+        directory: Created when it does not exist.
 
     Raises:
-        WeightsError: another engine holds the directory, or it can not be written.
+        WeightsError: another engine has locked the directory, or it is not writable.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -51,24 +51,24 @@ class CheckpointStore:
             self._lock = os.open(directory / "lock", os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as error:
             raise WeightsError(
-                f"The directory of the policy can not be used ({error.strerror})",
+                f"The directory of the policy cannot be used ({error.strerror})",
                 str(directory),
                 "Choose another home or free it.",
             ) from error
-        self._hold()
+        self._acquire_lock()
         for stale in directory.glob("*.tmp"):
             with contextlib.suppress(OSError):
                 stale.unlink()
 
     def path(self, name: str) -> Path:
-        """Where a checkpoint is kept."""
+        """Return the path of a checkpoint."""
         return self.directory / f"{name}.ckpt"
 
-    def write(self, name: str, content: Sequence[bytes | memoryview], what: str) -> None:
-        """Put a checkpoint in its place; the latest that is replaced becomes the previous one.
+    def write(self, name: str, content: Sequence[bytes | memoryview], action: str) -> None:
+        """Write a checkpoint; the replaced latest one becomes the previous one.
 
         Raises:
-            SaveError: nothing was replaced; what was saved before is still there.
+            SaveError: nothing was replaced; everything saved before is intact.
         """
         temporary = self.directory / f"{name}.{os.getpid()}.tmp"
         target = self.path(name)
@@ -78,40 +78,41 @@ class CheckpointStore:
                 file.flush()
                 os.fsync(file.fileno())
             if name == LATEST and self.latest.exists():
-                self._also(self.latest, self.previous)
+                self._link_as(self.latest, self.previous)
             os.replace(temporary, target)
             self._sync()
         except OSError as error:
             with contextlib.suppress(OSError):
                 temporary.unlink(missing_ok=True)
             raise SaveError(
-                f"{target}: {what} could not be saved ({error.strerror or error}). "
+                f"{target}: {action} could not be saved ({error.strerror or error}). "
                 "Free space or correct the permissions: the next update saves again."
             ) from error
 
     def reset(self) -> None:
-        """Set the saved states aside as `before-reset`; the next load is the base.
+        """Set the saved states aside as `before-reset`; the next load returns the base.
 
         Raises:
             WeightsError: they could not be moved.
         """
-        with self._deed("set aside"):
+        with self._os_errors("set aside"):
             self.previous.unlink(missing_ok=True)
             if self.latest.exists():
-                self._also(self.latest, self.path(BEFORE_RESET))
+                self._link_as(self.latest, self.path(BEFORE_RESET))
                 self.latest.unlink()
             self._sync()
 
     def restore(self, name: str, base: str) -> None:
-        """Make a checkpoint the latest; what was is set aside as `before-restore`.
+        """Make a checkpoint the latest; set the current latest aside as `before-restore`.
 
         Args:
-            name: One of those `listed`, or `base`.
-            base: Digest of the shipped weights.
+            name: A listed name, or `base`.
+            base: Digest of the base weights.
 
         Raises:
-            NoCheckpointError: there is none of this name.
-            WeightsError: it is damaged (a good one is offered) or of another base; nothing changed.
+            NoCheckpointError: no checkpoint has this name.
+            WeightsError: it is damaged (an intact one is suggested) or of another base; nothing
+                changed.
         """
         if name == BASE_NAME:
             self.reset()
@@ -125,46 +126,46 @@ class CheckpointStore:
             raise WeightsError(error.what, error.where, self.advice(base)) from error
         if name == LATEST:
             return
-        with self._deed("replaced"):
+        with self._os_errors("replaced"):
             ready = self.directory / f"restored.{os.getpid()}.tmp"
             _link(source, ready)
             if self.latest.exists():
-                self._also(self.latest, self.path(BEFORE_RESTORE))
+                self._link_as(self.latest, self.path(BEFORE_RESTORE))
             _move(ready, self.latest)
             self.previous.unlink(missing_ok=True)
             self._sync()
 
     def copy_latest(self, name: str, base: str) -> None:
-        """Keep the saved policy under a name too.
+        """Copy the saved policy to a name.
 
         Raises:
             NoCheckpointError: nothing is saved.
-            WeightsError: it is damaged, or the copy can not be made.
+            WeightsError: it is damaged, or the copy failed.
         """
         check_name(name)
         read(find(self.directory, LATEST), base)
-        with self._deed("copied"):
-            self._also(self.latest, self.path(name))
+        with self._os_errors("copied"):
+            self._link_as(self.latest, self.path(name))
             self._sync()
 
     def advice(self, base: str) -> str:
-        """What to do without a good latest state: names the last good checkpoint."""
-        good = newest_usable(self.directory, base)
-        if good is None:
+        """Return what to do without an intact latest state; names the newest intact checkpoint."""
+        intact = newest_usable(self.directory, base)
+        if intact is None:
             return "Start with --reset to train from the shipped weights."
         return (
-            f"Go back to {good.name} (global step {good.step}, the last good one) with "
-            f"--from {good.name}, or start with --reset to train from the shipped weights."
+            f"Go back to {intact.name} (global step {intact.step}, the last good one) with "
+            f"--from {intact.name}, or start with --reset to train from the shipped weights."
         )
 
     def close(self) -> None:
-        """Let another engine have the directory."""
+        """Unlock the directory."""
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
 
-    def _hold(self) -> None:
-        if sys.platform == "win32":  # nothing there stops two engines on one directory
+    def _acquire_lock(self) -> None:
+        if sys.platform == "win32":  # no lock: two engines could share a directory
             return
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -173,30 +174,30 @@ class CheckpointStore:
             if error.errno not in (errno.EAGAIN, errno.EACCES):
                 raise
             raise WeightsError(
-                "Another engine already trains the policy kept here",
+                "Another engine already trains the policy stored here",
                 str(self.directory),
                 "Stop that engine, or give this one another home.",
             ) from error
 
     @contextlib.contextmanager
-    def _deed(self, what: str) -> Iterator[None]:
+    def _os_errors(self, action: str) -> Iterator[None]:
         try:
             yield
         except OSError as error:
             raise WeightsError(
-                f"The saved policy could not be {what} ({error.strerror or error})",
+                f"The saved policy could not be {action} ({error.strerror or error})",
                 str(self.directory),
                 "Free space or correct the permissions of the directory.",
             ) from error
 
-    def _also(self, source: Path, target: Path) -> None:
-        """Let `target` be `source` too; there is always one of them."""
+    def _link_as(self, source: Path, target: Path) -> None:
+        """Make `target` the same file as `source`; `target` exists at all times."""
         ready = target.with_name(f"{target.stem}.{os.getpid()}.tmp")
         _link(source, ready)
         _move(ready, target)
 
     def _sync(self) -> None:
-        """Make the renames durable, where directories can be synced."""
+        """Make the renames durable where directories can be synced."""
         if os.name != "posix":
             return
         descriptor = os.open(self.directory, os.O_RDONLY)
@@ -219,12 +220,12 @@ def _link(source: Path, target: Path) -> None:
             new.flush()
             os.fsync(new.fileno())
     except OSError:
-        with contextlib.suppress(OSError):  # half a copy must not fill the disk further
+        with contextlib.suppress(OSError):  # do not leave a partial copy on a full disk
             target.unlink(missing_ok=True)
         raise
 
 
 def _move(source: Path, target: Path) -> None:
-    """A rename between two names of one file does nothing: the first goes away all the same."""
+    """Rename `source` to `target` and remove `source` even when both are the same file."""
     os.replace(source, target)
     source.unlink(missing_ok=True)

@@ -1,7 +1,7 @@
-"""GGUF files: metadata and tensors, read from disk as they are asked for.
+"""GGUF files: metadata and tensors, read on request.
 
 Source: the format's description in the ggml project (docs/gguf.md, version 3) and its block layouts
-(ggml-common.h). Read are the types that small models come in: F32, F16, Q4_0, Q4_1, Q8_0.
+(ggml-common.h). Supported types are those of small models: F32, F16, Q4_0, Q4_1, Q8_0.
 """
 
 import math
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from ajet_swarm.common.errors import AjetError
 
 _SCALARS = dict(enumerate("BbHhIif?")) | {10: "Q", 11: "q", 12: "d"}
-"""Codes of `struct` by the format's numbers."""
+"""`struct` codes by the format's type numbers."""
 _TEXT, _LIST = 8, 9
 _MAX_DIMENSIONS, _MAX_TENSORS = 4, 65536
 _ALIGNMENT = 32
@@ -28,7 +28,7 @@ Floats = NDArray[np.float32]
 
 
 class GgufError(AjetError):
-    """A file is no GGUF, is damaged, or holds what can not be read; `where` is the file."""
+    """A file is not GGUF, is damaged, or has unsupported content; `where` is the file."""
 
 
 def _f32(raw: NDArray[np.uint8]) -> Floats:
@@ -40,7 +40,7 @@ def _f16(raw: NDArray[np.uint8]) -> Floats:
 
 
 def _nibbles(blocks: NDArray[np.uint8]) -> Floats:
-    """(n, 16) bytes to (n, 32): the low halves first, then the high ones."""
+    """Return (n, 16) bytes as (n, 32) values: the low halves first, then the high ones."""
     return np.concatenate([blocks & 15, blocks >> 4], axis=1).astype(np.float32)
 
 
@@ -66,9 +66,9 @@ def _q8_0(raw: NDArray[np.uint8]) -> Floats:
 class _TensorType:
     name: str
     block: int
-    """Numbers a block."""
+    """Numbers per block."""
     size: int
-    """Bytes a block."""
+    """Bytes per block."""
     read: Callable[[NDArray[np.uint8]], Floats]
 
 
@@ -84,19 +84,19 @@ _TENSOR_TYPES = {
 @dataclass(frozen=True, slots=True)
 class _TensorInfo:
     shape: tuple[int, ...]
-    """Row-major: the file names the fastest dimension first."""
+    """Row-major; the file lists the fastest dimension first."""
     kind: int
     offset: int
 
 
 class Gguf:
-    """An open file. Use as a context manager.
+    """An open GGUF file. Use it as a context manager.
 
     Args:
         path: The file.
 
     Raises:
-        GgufError: it can not be read, or its header is damaged.
+        GgufError: it cannot be read, or its header is damaged.
     """
 
     def __init__(self, path: Path) -> None:
@@ -106,10 +106,10 @@ class Gguf:
             with path.open("rb") as file:
                 self._data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         except (OSError, ValueError) as error:  # ValueError: the file is empty
-            raise GgufError(f"The model file can not be read ({error})", str(path)) from error
+            raise GgufError(f"The model file cannot be read ({error})", str(path)) from error
         self.metadata: dict[str, Any] = {}
-        """Scalars, texts and lists by their keys."""
-        self._places: dict[str, _TensorInfo] = {}
+        """Scalars, texts and lists by key."""
+        self._infos: dict[str, _TensorInfo] = {}
         try:
             self._header()
         except BaseException:
@@ -129,68 +129,70 @@ class Gguf:
 
     @property
     def tensors(self) -> tuple[str, ...]:
-        """Names, in the order of the file."""
-        return tuple(self._places)
+        """Tensor names, in file order."""
+        return tuple(self._infos)
 
     def get(self, key: str, kind: type | tuple[type, ...]) -> Any:
-        """A value of the metadata.
+        """Return a metadata value.
 
         Raises:
             GgufError: it is missing or of another type.
         """
         value = self.metadata.get(key)
         if not isinstance(value, kind) or isinstance(value, bool):
-            raise self._wrong(f"the metadata's `{key}` is missing or of another type")
+            raise self._error(f"the metadata's `{key}` is missing or of another type")
         return value
 
     def tensor(self, name: str, shape: tuple[int, ...]) -> Floats:
-        """A tensor in float32, of the shape that is expected; a matrix is (outputs, inputs).
+        """Return a tensor of the given shape in float32; a matrix is (outputs, inputs).
 
         Raises:
-            GgufError: it is missing, of another shape, or of a type that can not be read.
+            GgufError: it is missing, of another shape, or of an unsupported type.
         """
-        place = self._places.get(name)
-        if place is None:
-            raise self._wrong(f"the tensor {name} is missing")
-        if place.shape != shape:
-            raise self._wrong(f"the tensor {name} is {place.shape}, not {shape}")
-        kind = _TENSOR_TYPES.get(place.kind)
+        info = self._infos.get(name)
+        if info is None:
+            raise self._error(f"the tensor {name} is missing")
+        if info.shape != shape:
+            raise self._error(f"the tensor {name} is {info.shape}, not {shape}")
+        kind = _TENSOR_TYPES.get(info.kind)
         if kind is None:
-            known = ", ".join(one.name for one in _TENSOR_TYPES.values())
-            raise self._wrong(f"the tensor {name} is of type {place.kind}; read are {known}")
+            supported = ", ".join(tensor_type.name for tensor_type in _TENSOR_TYPES.values())
+            raise self._error(
+                f"the tensor {name} is of type {info.kind}; supported are {supported}"
+            )
         if shape[-1] % kind.block:
-            raise self._wrong(f"the tensor {name} has rows of {shape[-1]}, no whole blocks")
+            raise self._error(f"the tensor {name} has rows of {shape[-1]}, no whole blocks")
         size = math.prod(shape) // kind.block * kind.size
-        if place.offset + size > len(self._data):
-            raise self._wrong(f"the tensor {name} ends after the end of the file")
-        raw = np.frombuffer(self._data[place.offset : place.offset + size], np.uint8)
+        if info.offset + size > len(self._data):
+            raise self._error(f"the tensor {name} ends after the end of the file")
+        raw = np.frombuffer(self._data[info.offset : info.offset + size], np.uint8)
         return kind.read(raw).reshape(shape)
 
     def _header(self) -> None:
         if self._data[:4] != b"GGUF":
-            raise self._wrong("it does not begin with GGUF")
+            raise self._error("it does not begin with GGUF")
         self._at = 4
         version = self._number("I")
         if version not in (2, 3):
-            raise self._wrong(f"its version is {version}, 2 and 3 are read")
+            raise self._error(f"its version is {version}, 2 and 3 are read")
         tensors, pairs = self._number("Q"), self._number("Q")
         if max(tensors, pairs) > _MAX_TENSORS:
-            raise self._wrong("its header names more tensors or keys than can be")
+            raise self._error("its header declares too many tensors or keys")
         for _ in range(pairs):
             key = self._text()
             self.metadata[key] = self._value(self._number("I"))
-        places = [self._place() for _ in range(tensors)]
+        infos = [self._tensor_info() for _ in range(tensors)]
         step = self.metadata.get("general.alignment", _ALIGNMENT)
         if not isinstance(step, int) or step < 1:
-            raise self._wrong("its alignment is no number of bytes")
+            raise self._error("its alignment is not a number of bytes")
         start = -(-self._at // step) * step
-        for name, place in places:
-            self._places[name] = _TensorInfo(place.shape, place.kind, place.offset + start)
+        for name, info in infos:
+            self._infos[name] = _TensorInfo(info.shape, info.kind, info.offset + start)
 
-    def _place(self) -> tuple[str, _TensorInfo]:
+    def _tensor_info(self) -> tuple[str, _TensorInfo]:
         name, count = self._text(), self._number("I")
         if count > _MAX_DIMENSIONS:
-            raise self._wrong(f"the tensor {name:.100} has {count} dimensions")
+            raise self._error(f"the tensor {name:.100} has {count} dimensions")
         sizes = tuple(self._number("Q") for _ in range(count))
         return name, _TensorInfo(sizes[::-1], self._number("I"), self._number("Q"))
 
@@ -200,7 +202,7 @@ class Gguf:
 
     def _bytes(self, count: int) -> bytes:
         if count > len(self._data) - self._at:
-            raise self._wrong("its header ends after the end of the file")
+            raise self._error("its header ends after the end of the file")
         self._at += count
         return self._data[self._at - count : self._at]
 
@@ -213,12 +215,12 @@ class Gguf:
         if kind == _LIST:
             inner, count = self._number("I"), self._number("Q")
             if count > len(self._data) or inner == _LIST:
-                raise self._wrong("a list of its metadata can not be read")
+                raise self._error("a list of its metadata cannot be read")
             return [self._value(inner) for _ in range(count)]
         code = _SCALARS.get(kind)
         if code is None:
-            raise self._wrong(f"its metadata holds a value of the unknown type {kind}")
+            raise self._error(f"its metadata holds a value of the unknown type {kind}")
         return self._number(code)
 
-    def _wrong(self, what: str) -> GgufError:
+    def _error(self, what: str) -> GgufError:
         return GgufError(f"The model file is damaged or of another kind: {what}", str(self._path))

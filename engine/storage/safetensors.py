@@ -1,4 +1,4 @@
-"""The safetensors file format, read and written.
+"""Reader and writer of the safetensors file format.
 
 A file is the length of its header (8 bytes, little-endian), the header as JSON, then the tensors'
 bytes without gaps. Source: the format's published description (huggingface/safetensors, README).
@@ -32,13 +32,13 @@ class Tensor:
     """Bytes of one tensor, little-endian, row-major."""
 
     dtype: str
-    """As the format names it: `F32`, `F16`, ..."""
+    """Name in the format: `F32`, `F16`, ..."""
     shape: tuple[int, ...]
     data: bytes | memoryview
 
 
 def pack(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> bytes:
-    """A whole file, tensors in the order given; the header is padded so that they are aligned."""
+    """Return a file with the tensors in the given order; the header is padded to align them."""
     header: dict[str, Any] = {_METADATA: dict(metadata)}
     end = 0
     for name, tensor in tensors.items():
@@ -54,7 +54,7 @@ def pack(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> bytes:
 
 
 def unpack(data: bytes) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """The tensors of a file, without copies, and its metadata.
+    """Return the tensors of a file, without copies, and its metadata.
 
     Raises:
         SafetensorsError: the file breaks the format; names the field.
@@ -71,10 +71,10 @@ def unpack(data: bytes) -> tuple[dict[str, Tensor], dict[str, str]]:
     body = memoryview(data)[8 + length :]
     spans: list[tuple[int, int, str]] = []
     tensors = {}
-    for name, facts in header.items():
-        begin, end, shape = _check_entry(name, facts)
+    for name, entry in header.items():
+        begin, end, shape = _check_entry(name, entry)
         spans.append((begin, end, name))
-        tensors[name] = Tensor(facts["dtype"], shape, body[begin:end])
+        tensors[name] = Tensor(entry["dtype"], shape, body[begin:end])
     _check_spans(spans, len(body))
     return tensors, metadata
 
@@ -83,26 +83,26 @@ def _header(text: bytes) -> dict[str, Any]:
     if not text.startswith(b"{"):
         raise SafetensorsError("It does not begin with '{'", "header")
     try:
-        found: dict[str, Any] = json.loads(text.decode("utf-8"), object_pairs_hook=_unique_keys)
+        header: dict[str, Any] = json.loads(text.decode("utf-8"), object_pairs_hook=_unique_keys)
     except (ValueError, RecursionError) as error:
         raise SafetensorsError(f"It is no JSON ({error})", "header") from error
-    return found
+    return header
 
 
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("a name is there twice")
-    return found
+    header = dict(pairs)
+    if len(header) != len(pairs):
+        raise ValueError("a name occurs twice")
+    return header
 
 
-def _check_entry(name: str, facts: Any) -> tuple[int, int, tuple[int, ...]]:
-    if not isinstance(facts, dict) or set(facts) != {"dtype", "shape", "data_offsets"}:
+def _check_entry(name: str, entry: Any) -> tuple[int, int, tuple[int, ...]]:
+    if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
         raise SafetensorsError("It must have dtype, shape and data_offsets, nothing else", name)
-    dtype, shape, offsets = facts["dtype"], facts["shape"], facts["data_offsets"]
+    dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
     width = _WIDTHS.get(dtype) if isinstance(dtype, str) else None
     if width is None:
-        raise SafetensorsError(f"{dtype!r:.40} is no type that can be read", f"{name}.dtype")
+        raise SafetensorsError(f"{dtype!r:.40} is not a supported type", f"{name}.dtype")
     if not _sizes(shape):
         raise SafetensorsError("It must be a list of whole numbers from 0", f"{name}.shape")
     if not _sizes(offsets) or len(offsets) != 2 or offsets[0] > offsets[1]:
@@ -121,7 +121,7 @@ def _sizes(value: Any) -> bool:
 
 
 def _check_spans(spans: list[tuple[int, int, str]], total: int) -> None:
-    """The tensors must cover the bytes, each once, without a gap."""
+    """Check that the tensors cover the bytes exactly once, without gaps."""
     at = 0
     for begin, end, name in sorted(spans):
         if begin != at:

@@ -17,7 +17,7 @@ from engine.training.model import (
 
 
 def _norm_backward(grad: Array, unit: Array, scale: Array, gain: Array, gain_grad: Array) -> Array:
-    """Gradient of the rows before an RMSNorm; adds to its gain's gradient."""
+    """Return the gradient before an RMSNorm; add to its gain's gradient."""
     gain_grad += np.einsum("nd,nd->d", grad, unit)
     grad = grad * gain
     inner = np.einsum("nd,nd->n", grad, unit)[:, None] / unit.shape[1]
@@ -29,7 +29,7 @@ def _norm_backward(grad: Array, unit: Array, scale: Array, gain: Array, gain_gra
 def _feed_forward_backward(
     params: Params, grads: Params, i: int, tape: LayerTape, dx: Array
 ) -> None:
-    """Through the SwiGLU half of layer `i`; adds to `dx` (n, width) in place."""
+    """Backpropagate through the SwiGLU part of layer `i`; adds to `dx` (n, width) in place."""
     hidden = params.config.hidden
     gate, up = tape.gate_up[:, :hidden], tape.gate_up[:, hidden:]
     gated = sigmoid(gate)
@@ -56,7 +56,7 @@ def _attention_backward(
     mixed: Array,
     shape: tuple[int, int],
 ) -> None:
-    """Through the attention of layer `i`; adds to `dx` (n, width) in place."""
+    """Backpropagate through the attention of layer `i`; adds to `dx` (n, width) in place."""
     config = params.config
     rows, length = shape
     head = config.head
@@ -79,30 +79,31 @@ def _attention_backward(
 
 
 def _embed_backward(grads: Params, tokens: Array, dx: Array) -> None:
-    """Add the rows of `dx` to their tokens' embeddings: sorted sums, far faster than add.at."""
+    """Add the rows of `dx` to their tokens' embedding gradients; sorted sums are far faster than
+    add.at."""
     flat = tokens.ravel()
     order = np.argsort(flat, kind="stable")
-    found, starts = np.unique(flat[order], return_index=True)
-    grads["embed"][found] += np.add.reduceat(dx[order], starts, axis=0)
+    ids, starts = np.unique(flat[order], return_index=True)
+    grads["embed"][ids] += np.add.reduceat(dx[order], starts, axis=0)
 
 
 def _scatter_rows(part: Array, where: Array, size: int) -> Array:
-    """Rows of `part` at their places among `size` rows of zeros."""
-    made = np.zeros((size, part.shape[1]), part.dtype)
-    made[where] = part
-    return made
+    """Return `size` rows of zeros with the rows of `part` at the indices `where`."""
+    rows = np.zeros((size, part.shape[1]), part.dtype)
+    rows[where] = part
+    return rows
 
 
 def backward(params: Params, grads: Params, tape: Tape, dlogits: Array, frozen: int = 0) -> None:
     """Add the gradient of one shard to `grads`.
 
     Args:
-        params: The weights of the forward pass.
-        grads: Where to add; same shapes.
+        params: Weights of the forward pass.
+        grads: Accumulator of the same shapes.
         tape: From `forward`.
         dlogits: (len(where), vocab) gradient of the loss.
-        frozen: Parts nearest the input that get none: the tokens, then block after block. Those
-            that the network never trains get none anyway.
+        frozen: Layers nearest the input without gradient: the embedding, then block after block;
+            parameters that the network never trains have none in any case.
     """
     rows, length = tape.tokens.shape
     frozen = max(frozen, params.config.frozen)

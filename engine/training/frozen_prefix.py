@@ -1,7 +1,7 @@
-"""What the first trained block of a partly frozen network reads, kept from sampling for training.
+"""Cache of the first trained block's input in a partly frozen network, from sampling to training.
 
-The blocks before it never change, so that what they came to when a token was drawn is what they
-would come to in the update: they are not gone through a second time.
+The blocks before it never change: their output for a sampled token equals their output in the
+update, so it is computed once.
 """
 
 from collections import OrderedDict
@@ -17,45 +17,45 @@ MAX_BYTES = 192 << 20
 
 
 class FrozenPrefixCache:
-    """Rows of the newest sequences, by their ids; one thread writes, others read in between.
+    """Rows of the newest sequences, by their ids; one thread writes, others read at other times.
 
     Args:
-        most: Bytes to keep; the sequences that were kept first go first.
+        most: Bound in bytes; the oldest sequences are evicted first.
     """
 
-    def __init__(self, most: int = MAX_BYTES) -> None:
-        self._most, self._bytes = most, 0
-        self._kept: OrderedDict[tuple[int, ...], Array] = OrderedDict()
+    def __init__(self, max_bytes: int = MAX_BYTES) -> None:
+        self._max_bytes, self._bytes = max_bytes, 0
+        self._rows: OrderedDict[tuple[int, ...], Array] = OrderedDict()
 
     def keep(self, ids: tuple[int, ...], rows: Array) -> None:
-        """Keep what was read at each position of a sequence but the last."""
-        self._forget(ids)
-        self._kept[ids] = rows
+        """Store the input at each position of a sequence except the last."""
+        self._evict(ids)
+        self._rows[ids] = rows
         self._bytes += rows.nbytes
-        while self._bytes > self._most:
-            self._forget(next(iter(self._kept)))
+        while self._bytes > self._max_bytes:
+            self._evict(next(iter(self._rows)))
 
     def rows(self, params: Params, shard: Shard, samples: Sequence[Sample]) -> Array:
-        """What the first trained block reads of a shard (rows * length, width).
+        """Return the first trained block's input for a shard (rows * length, width).
 
-        Where it is not known it is computed; where nothing is predicted it may be zeros.
+        Missing sequences are computed; positions without a target may be zeros.
         """
         count, length = shard.tokens.shape
-        made = np.zeros((count, length, params.config.width), params.flat.dtype)
+        result = np.zeros((count, length, params.config.width), params.flat.dtype)
         missing = []
         for row, item in enumerate(shard.samples):
-            known = self._kept.get(tuple(samples[item].ids))
-            if known is None:
+            cached = self._rows.get(tuple(samples[item].ids))
+            if cached is None:
                 missing.append(row)
             else:
-                made[row, : len(known)] = known
+                result[row, : len(cached)] = cached
         if missing:
-            made[missing] = frozen_forward(params, shard.tokens[missing]).reshape(
+            result[missing] = frozen_forward(params, shard.tokens[missing]).reshape(
                 len(missing), length, -1
             )
-        return made.reshape(count * length, -1)
+        return result.reshape(count * length, -1)
 
-    def _forget(self, ids: tuple[int, ...]) -> None:
-        rows = self._kept.pop(ids, None)
+    def _evict(self, ids: tuple[int, ...]) -> None:
+        rows = self._rows.pop(ids, None)
         if rows is not None:
             self._bytes -= rows.nbytes

@@ -1,8 +1,8 @@
-"""GRPO: policy updates with group-relative advantages, clipped ratios and a KL to what was shipped.
+"""GRPO: policy updates with group-relative advantages, clipped ratios and a KL to the base weights.
 
-The objective is in `objective`. Two settings differ from the field: the damped advantage and Adam's
-large epsilon keep noise from growing to full steps once rewards are all alike.
-`docs/measured/learning.md` has the figures.
+The objective is in `objective`. Two settings differ from other trainers: the damped advantage and
+Adam's large epsilon keep noise from growing to full steps once all rewards are equal. Figures:
+`docs/measured/learning.md`.
 """
 
 import math
@@ -23,15 +23,16 @@ from engine.training.state import State
 from engine.training.threads import Lanes
 
 SHARDS, SMALLEST = 6, 128
-"""A small batch is cut finer, into about so many shards of at least so many ids: even lanes."""
+"""A small batch is cut into about `SHARDS` shards of at least `SMALLEST` ids, for balanced
+lanes."""
 
 
 def check(samples: Sequence[TrainSample], params: Params) -> None:
-    """Refuse a batch that can not be trained on.
+    """Validate a batch.
 
     Raises:
-        ValueError: no sampled tokens at all, or a sample with a reward or log-prob that is not
-            finite, unlike numbers of tokens, log-probs and mask, unknown ids, or too many of them.
+        ValueError: no sampled tokens at all, a reward or log-prob that is not finite, different
+            numbers of tokens, log-probs and mask flags, unknown ids, or too many of them.
     """
     for sample in samples:
         _check_sample(sample, params)
@@ -52,7 +53,9 @@ def _check_sample(sample: TrainSample, params: Params) -> None:
         raise ValueError(f"{name}: a log-prob is not a finite number")
     ids = (*sample.prompt_tokens, *sample.tokens)
     if not sample.prompt_tokens or len(ids) > config.context:
-        raise ValueError(f"{name}: {len(ids)} tokens, 1 to {config.context} can be trained on")
+        raise ValueError(
+            f"{name}: {len(ids)} tokens, the policy is trained on 1 to {config.context}"
+        )
     if min(ids) < 0 or max(ids) >= config.vocab:
         raise ValueError(f"{name}: token ids outside 0 to {config.vocab - 1}")
 
@@ -63,25 +66,25 @@ def _sampled(sample: TrainSample) -> tuple[bool, ...]:
 
 @dataclass(slots=True)
 class _Batch:
-    """A batch ready for the epochs; arrays are (targets,), in the order of the samples."""
+    """A batch prepared for the epochs; arrays are (targets,), in the order of the samples."""
 
     shards: list[Shard]
-    dealt: list[list[int]]
+    lane_shards: list[list[int]]
     targets: int
     advantage: Array
     old: Array
     reference: Array
     plain: Array
-    """Targets of prompts that offer no tool: the sampler never drew a call there."""
+    """Targets in prompts without tools: a tool call was impossible there."""
     entering: list[Array | None]
-    """Of each shard, what its first trained block reads; None where nothing is frozen."""
+    """Input of each shard's first trained block; None where nothing is frozen."""
     call: int | None
-    """Id that begins a tool call."""
+    """Id that starts a tool call."""
 
 
 @dataclass(slots=True)
 class _LossSums:
-    """Sums over targets of one epoch or of one lane of it."""
+    """Sums over the targets of one epoch, or of one lane of it."""
 
     loss: float = 0.0
     kl: float = 0.0
@@ -91,7 +94,7 @@ class _LossSums:
     ratio: float = 0.0
 
     def add(self, other: "_LossSums") -> None:
-        """Add another lane's."""
+        """Add the sums of another lane."""
         self.loss += other.loss
         self.kl += other.kl
         self.clipped += other.clipped
@@ -99,59 +102,61 @@ class _LossSums:
         self.entropy += other.entropy
         self.ratio = max(self.ratio, other.ratio)
 
-    def count(self, found: TokenLoss, probs: Array, logp: Array) -> None:
+    def count(self, losses: TokenLoss, probs: Array, logp: Array) -> None:
         """Add the targets of one shard."""
-        self.loss += float(found.loss.sum(dtype=np.float64))
-        self.kl += float(found.kl.sum(dtype=np.float64))
-        self.clipped += float(np.count_nonzero(found.clipped))
-        self.cut += float(np.count_nonzero(found.cut))
+        self.loss += float(losses.loss.sum(dtype=np.float64))
+        self.kl += float(losses.kl.sum(dtype=np.float64))
+        self.clipped += float(np.count_nonzero(losses.clipped))
+        self.cut += float(np.count_nonzero(losses.cut))
         self.entropy -= float((probs * np.maximum(logp, -1e4)).sum(dtype=np.float64))
-        self.ratio = max(self.ratio, float(found.ratio.max()))
+        self.ratio = max(self.ratio, float(losses.ratio.max()))
 
 
 class Learner:
-    """Does policy updates on one state.
+    """Runs policy updates on one state.
 
     Args:
         state: Changed in place by `update`.
-        reference: The frozen weights of the KL term.
-        trunk: What the sampler has read, for a network that is not trained from its beginning.
+        reference: Frozen weights of the KL term.
+        trunk: Cache filled by the sampler, for a partly frozen network.
     """
 
     def __init__(
-        self, state: State, reference: Params, trunk: FrozenPrefixCache | None = None
+        self, state: State, reference: Params, prefix_cache: FrozenPrefixCache | None = None
     ) -> None:
         self.state = state
         self._reference = reference
-        self._trunk = trunk or FrozenPrefixCache(0)
+        self._prefix_cache = prefix_cache or FrozenPrefixCache(0)
         self._lanes = Lanes()
         self._grads = [state.params.like() for _ in range(self._lanes.count)]
 
     def update(self, samples: Sequence[TrainSample], hyper: Hyperparameters) -> UpdateStats:
-        """One policy update: `hyper.epochs` optimizer steps on the batch.
+        """Run one policy update: `hyper.epochs` optimizer steps on the batch.
 
-        The log-probs are those at temperature 1, and so is the ratio, whatever the answers were
-        drawn at.
+        Log-probs and ratios are those at temperature 1, whatever temperature the answers were
+        sampled at.
 
         Raises:
             ValueError: see `check` and `advantages`; nothing was changed.
         """
         start = time.perf_counter()
         check(samples, self.state.params)
-        found = advantages(samples, hyper)
-        batch = self._prepare(samples, found.values)
+        group_advantages = advantages(samples, hyper)
+        batch = self._prepare(samples, group_advantages.values)
         epochs: list[_LossSums] = []
         norm = 0.0
         for _ in range(max(1, hyper.epochs)):
             sums, norm = self._epoch(batch, hyper)
             epochs.append(sums)
         self.state.step += 1
-        return self._stats(samples, batch, found, epochs, norm, time.perf_counter() - start)
+        return self._stats(
+            samples, batch, group_advantages, epochs, norm, time.perf_counter() - start
+        )
 
     def gradient(
         self, samples: Sequence[TrainSample], hyper: Hyperparameters
     ) -> tuple[float, Array]:
-        """Loss and its gradient by all parameters, before the clip by norm; changes nothing.
+        """Return the loss and its gradient by all parameters, before clipping; changes nothing.
 
         Raises:
             ValueError: see `update`.
@@ -169,7 +174,7 @@ class Learner:
         self,
         samples: Sequence[TrainSample],
         batch: _Batch,
-        found: Advantages,
+        group_advantages: Advantages,
         epochs: Sequence[_LossSums],
         norm: float,
         seconds: float,
@@ -179,10 +184,10 @@ class Learner:
             step=self.state.step,
             samples=len(samples),
             tokens=targets,
-            groups=found.groups,
-            dead_groups=found.dead,
-            reward_mean=float(found.rewards.mean()),
-            reward_std=float(found.rewards.std()),
+            groups=group_advantages.groups,
+            dead_groups=group_advantages.dead,
+            reward_mean=float(group_advantages.rewards.mean()),
+            reward_std=float(group_advantages.rewards.std()),
             kl=last.kl / targets,
             clip_fraction=sum(sums.clipped for sums in epochs) / (targets * len(epochs)),
             entropy=epochs[0].entropy / targets,
@@ -192,9 +197,9 @@ class Learner:
             extra={
                 "loss": last.loss / targets,
                 "ratio_max": max(sums.ratio for sums in epochs),
-                "advantage_max": float(np.abs(found.values).max()),
+                "advantage_max": float(np.abs(group_advantages.values).max()),
                 "dual_clip_fraction": sum(sums.cut for sums in epochs) / (targets * len(epochs)),
-                "no_signal": found.dead / found.groups,
+                "no_signal": group_advantages.dead / group_advantages.groups,
             },
         )
 
@@ -210,7 +215,7 @@ class Learner:
         config = self.state.params.config
         shards, targets = pack(sequences, min(config.shard, max(SMALLEST, total // SHARDS)))
         lengths = [sum(_sampled(sample)) for sample in samples]
-        drawn = [
+        sampled_logprobs = [
             logprob
             for sample in samples
             for logprob, sampled in zip(sample.logprobs, _sampled(sample), strict=True)
@@ -222,7 +227,7 @@ class Learner:
             self._lanes.deal([shard.cost for shard in shards]),
             targets,
             np.repeat(advantage, lengths).astype(kind),
-            np.array(drawn, kind),
+            np.array(sampled_logprobs, kind),
             np.zeros(targets, kind),
             np.repeat([config.call not in sample.prompt_tokens for sample in samples], lengths),
             [None] * len(shards),
@@ -230,10 +235,10 @@ class Learner:
         )
 
         def score(lane: int) -> None:
-            for i in batch.dealt[lane]:
+            for i in batch.lane_shards[lane]:
                 shard = shards[i]
                 if config.frozen:
-                    batch.entering[i] = self._trunk.rows(self._reference, shard, sequences)
+                    batch.entering[i] = self._prefix_cache.rows(self._reference, shard, sequences)
                 logits = logits_only(self._reference, shard.tokens, shard.where, batch.entering[i])
                 logp = _sampler_logprobs(logits, shard, batch)
                 batch.reference[shard.index] = logp[np.arange(len(shard.targets)), shard.targets]
@@ -242,7 +247,7 @@ class Learner:
         return batch
 
     def _epoch(self, batch: _Batch, hyper: Hyperparameters) -> tuple[_LossSums, float]:
-        """One optimizer step; returns sums before it and the norm of the gradient."""
+        """Run one optimizer step; return the sums before it and the gradient's norm."""
         sums, grad = self._backward(batch, hyper)
         params, adam = self.state.params, self.state.adam
         frozen = max(hyper.frozen, params.config.frozen)
@@ -254,13 +259,14 @@ class Learner:
         return sums, norm
 
     def _backward(self, batch: _Batch, hyper: Hyperparameters) -> tuple[_LossSums, Array]:
-        """Sums and gradient of one pass over the batch; the gradient is used again by the next."""
+        """Return sums and gradient of one pass over the batch; the next pass overwrites the
+        gradient."""
 
         def lane(which: int) -> _LossSums:
             grads = self._grads[which]
             grads.flat.fill(0.0)
             sums = _LossSums()
-            for i in batch.dealt[which]:
+            for i in batch.lane_shards[which]:
                 sums.add(self._shard(batch, i, grads, hyper))
             return sums
 
@@ -277,17 +283,17 @@ class Learner:
         logits, tape = forward(self.state.params, shard.tokens, shard.where, batch.entering[which])
         logp = _sampler_logprobs(logits, shard, batch)
         rows = np.arange(len(shard.targets))
-        found = token_loss(
+        losses = token_loss(
             logp[rows, shard.targets],
             batch.old[shard.index],
             batch.reference[shard.index],
             batch.advantage[shard.index],
             hyper,
         )
-        slope = found.slope / batch.targets
+        slope = losses.slope / batch.targets
         probs = np.exp(logp)
         sums = _LossSums()
-        sums.count(found, probs, logp)
+        sums.count(losses, probs, logp)
         dlogits = -probs * slope[:, None]
         dlogits[rows, shard.targets] += slope
         backward(self.state.params, grads, tape, dlogits.astype(logits.dtype), hyper.frozen)
@@ -295,7 +301,7 @@ class Learner:
 
 
 def _sampler_logprobs(logits: Array, shard: Shard, batch: _Batch) -> Array:
-    """Log-probabilities as the sampler had them: no call where no tool is offered."""
+    """Return log-probs as the sampler computed them: no tool call without tools."""
     call = batch.call
     if call is not None and logits.shape[1] > call:
         logits[batch.plain[shard.index] & (shard.targets != call), call] = BLOCKED

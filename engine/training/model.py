@@ -19,7 +19,7 @@ from engine.tokenizer import CALL, END
 Array = NDArray[Any]
 EPS = 1e-5
 BLOCKED = -1e9
-"""Logit of a token that may never be answered."""
+"""Logit of a token that must never be sampled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,19 +37,19 @@ class Config:
     shared: int = 1
     """Heads that share the same keys and values."""
     theta: float = 10000.0
-    """Base of the rotary positions' speeds."""
+    """Base of the rotary frequencies."""
     frozen: int = 0
-    """Parts nearest the input that are never trained: the tokens, then block after block."""
+    """Layers nearest the input that are never trained: the embedding, then block after block."""
     end: int = END
     """Id that ends an answer."""
     call: int | None = CALL
-    """Id that begins a tool call; None when the policy knows none."""
+    """Id that starts a tool call; None when the policy has no tools."""
     folded: bool = True
-    """Sample with a copy of the weights that folds the gains in: twice the memory."""
+    """Sample with a copy of the weights that has the gains folded in; doubles the memory."""
     shard: int = 512
-    """Most ids that go through the network together in an update."""
+    """Maximum number of ids per shard of an update."""
     places: int = 16384
-    """Most positions that are kept for the answers being drawn, all together."""
+    """Maximum number of cached positions of all live answers together."""
 
     @property
     def head(self) -> int:
@@ -58,22 +58,22 @@ class Config:
 
     @property
     def pairs(self) -> int:
-        """Heads of keys, and of values."""
+        """Number of key heads, and of value heads."""
         return self.heads // self.shared
 
     @property
     def first(self) -> int:
-        """The first block that is trained."""
+        """Index of the first trained block."""
         return max(0, self.frozen - 1)
 
     def is_frozen(self, name: str) -> bool:
-        """Whether a parameter is never trained."""
+        """Return whether a parameter is never trained."""
         if name == "norm" or not self.frozen:
             return False
         return name == "embed" or int(name.partition(".")[0]) < self.first
 
     def shapes(self) -> Iterator[tuple[str, tuple[int, ...]]]:
-        """Name and shape of every parameter, in storage order."""
+        """Yield name and shape of every parameter, in storage order."""
         d = self.width
         yield "embed", (self.vocab, d)
         for i in range(self.layers):
@@ -87,12 +87,12 @@ class Config:
 
 
 class Params:
-    """All trained parameters in one flat vector with named views into it, and the frozen ones.
+    """All trained parameters in one flat vector with named views into it, plus the frozen ones.
 
     Args:
-        config: The sizes.
-        flat: The trained parameters; zeros when left out.
-        frozen: The others by name, shared and never changed; zeros when left out.
+        config: Sizes.
+        flat: Trained parameters; zeros by default.
+        frozen: Frozen parameters by name, shared and never changed; zeros by default.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class Params:
         return self.frozen[name] if view is None else view
 
     def offset(self, name: str) -> int:
-        """Where a parameter begins in the flat vector."""
+        """Return the start of a parameter in the flat vector."""
         start = 0
         for other, view in self._views.items():
             if other == name:
@@ -145,24 +145,25 @@ class Params:
         self._views[name] += value
 
     def names(self) -> tuple[str, ...]:
-        """Names of the trained ones in storage order."""
+        """Return the names of the trained parameters in storage order."""
         return tuple(self._views)
 
     def copy(self) -> "Params":
-        """The same values in memory of their own; the frozen ones stay shared."""
+        """Return a copy with its own memory; the frozen parameters stay shared."""
         return Params(self.config, self.flat.copy(), self.frozen)
 
     def like(self) -> "Params":
-        """Zeros of the same shapes, without the frozen ones: a place for gradients."""
+        """Return zeros of the same shapes without the frozen parameters, as an accumulator of
+        gradients."""
         return Params(self.config, np.zeros_like(self.flat), {})
 
     @classmethod
     def initial(cls, config: Config, seed: int) -> "Params":
-        """Random start: normal 0.02, what writes to the residual scaled down by its depth."""
-        made = cls(config)
+        """Return random initial values: normal 0.02, residual outputs scaled down by the depth."""
+        params = cls(config)
         rng = np.random.default_rng(seed)
-        for name in made.names():
-            view = made[name]
+        for name in params.names():
+            view = params[name]
             if "norm" in name:
                 view[...] = 1.0
                 continue
@@ -170,12 +171,12 @@ class Params:
             if name.endswith((".out", ".down")):
                 scale /= math.sqrt(2 * config.layers)
             view[...] = rng.standard_normal(view.shape) * scale
-        return made
+        return params
 
 
 @lru_cache(maxsize=8)
 def rope_table(config: Config, dtype: str) -> tuple[Array, Array]:
-    """Cosines and sines of the rotary positions, each (context, head / 2)."""
+    """Return cosines and sines of the rotary positions, each (context, head / 2)."""
     context, head = config.context, config.head
     speed = config.theta ** (-np.arange(0, head, 2) / head)
     angle = np.outer(np.arange(context), speed)
@@ -183,11 +184,12 @@ def rope_table(config: Config, dtype: str) -> tuple[Array, Array]:
 
 
 MASKS = 512
-"""Up to this length masks are kept one by one; longer ones are parts of one a power of two long."""
+"""Maximum length of a cached mask of its own; longer masks are slices of one with a power-of-two
+length."""
 
 
 def causal_mask(length: int, dtype: str) -> Array:
-    """(length, length): 0 where a position may look, -inf where it may not."""
+    """Return (length, length): 0 where a position may attend, -inf elsewhere."""
     if length <= MASKS:
         return _mask(length, dtype)
     return _mask(1 << (length - 1).bit_length(), dtype)[:length, :length]
@@ -201,29 +203,29 @@ def _mask(length: int, dtype: str) -> Array:
 
 
 def rotate(x: Array, cos: Array, sin: Array) -> Array:
-    """Turn each pair of `x` (..., head) by its position's angle; negative `sin` turns back."""
+    """Rotate each pair of `x` (..., head) by its position's angle; negative `sin` rotates back."""
     half = x.shape[-1] // 2
-    made = np.empty_like(x)
+    result = np.empty_like(x)
     a, b = x[..., :half], x[..., half:]
-    np.subtract(a * cos, b * sin, out=made[..., :half])
-    np.add(a * sin, b * cos, out=made[..., half:])
-    return made
+    np.subtract(a * cos, b * sin, out=result[..., :half])
+    np.add(a * sin, b * cos, out=result[..., half:])
+    return result
 
 
 def normed(x: Array) -> tuple[Array, Array]:
-    """RMS-normalised rows of `x` (n, width) and the factor of each row (n, 1)."""
+    """Return RMS-normalised rows of `x` (n, width) and the factor of each row (n, 1)."""
     scale = 1.0 / np.sqrt(np.einsum("nd,nd->n", x, x)[:, None] / x.shape[1] + EPS)
     scale = scale.astype(x.dtype)
     return x * scale, scale
 
 
 def sigmoid(x: Array) -> Array:
-    """Logistic function without overflow warnings."""
+    """Return the logistic function, without overflow warnings."""
     return 0.5 * (np.tanh(0.5 * x) + 1.0)
 
 
 def softmax_(scores: Array) -> Array:
-    """Softmax over the last axis, in place."""
+    """Apply softmax to the last axis, in place."""
     scores -= scores.max(axis=-1, keepdims=True)
     np.exp(scores, out=scores)
     scores /= scores.sum(axis=-1, keepdims=True)
@@ -231,22 +233,22 @@ def softmax_(scores: Array) -> Array:
 
 
 def log_softmax(logits: Array) -> Array:
-    """Log-probabilities over the last axis."""
+    """Return log-probabilities over the last axis."""
     shifted = logits - logits.max(axis=-1, keepdims=True)
-    made: Array = shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
-    return made
+    result: Array = shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
+    return result
 
 
 def head_logits(params: Params, x: Array) -> Array:
-    """Logits (n, vocab) of final hidden rows `x` (n, width) before the last norm."""
+    """Return logits (n, vocab) of final hidden rows `x` (n, width), taken before the last norm."""
     unit, _ = normed(x)
     return (unit * params["norm"]) @ params["embed"].T + params.head_bias
 
 
 @dataclass(slots=True)
 class LayerTape:
-    """What the backward pass of one layer needs; of the last one `mixed` and all after it hold
-    the rows at `where` alone."""
+    """Data for the backward pass of one layer. In the last layer, `mixed` and all later fields
+    contain only the rows at `where`."""
 
     unit1: Array
     scale1: Array
@@ -262,7 +264,7 @@ class LayerTape:
 
 @dataclass(slots=True)
 class Tape:
-    """What the backward pass of one shard needs."""
+    """Data for the backward pass of one shard."""
 
     tokens: Array
     where: Array
@@ -272,29 +274,30 @@ class Tape:
 
 
 def split_heads(x: Array, rows: int, length: int, head: int) -> Array:
-    """(rows * length, heads * head) to a view (rows, heads, length, head)."""
+    """Return (rows * length, heads * head) as a view (rows, heads, length, head)."""
     view: Array = x.reshape(rows, length, -1, head).transpose(0, 2, 1, 3)
     return view
 
 
 def shared_heads(x: Array, config: Config) -> Array:
-    """(rows, heads, length, head) to (rows, pairs, shared * length, head), without a copy.
+    """Return (rows, heads, length, head) as a view (rows, pairs, shared * length, head).
 
-    Heads that share keys and values become one with so many more rows: their sums over keys, and
-    those of the gradients, need no step of their own.
+    Heads that share keys and values are joined into one with as many more rows: sums over keys and
+    their gradients need no step of their own.
     """
     view: Array = x.reshape(len(x), config.pairs, -1, config.head)
     return view
 
 
 def join_heads(x: Array, length: int) -> Array:
-    """(rows, pairs, shared * length, head) to (rows * length, heads * head)."""
+    """Return (rows, pairs, shared * length, head) as (rows * length, heads * head)."""
     rows, head = len(x), x.shape[3]
     return x.reshape(rows, -1, length, head).transpose(0, 2, 1, 3).reshape(rows * length, -1)
 
 
 def _attend(params: Params, i: int, x: Array, rows: int, length: int) -> LayerTape:
-    """Attention of one block, before its output projection; the tape's second half is empty."""
+    """Compute the attention of one block up to its output projection; the second half of the
+    tape is a placeholder."""
     config = params.config
     head = config.head
     d, end = config.width, config.width + config.pairs * head
@@ -316,7 +319,7 @@ def _attend(params: Params, i: int, x: Array, rows: int, length: int) -> LayerTa
 
 
 def _feed_forward(params: Params, i: int, x: Array, tape: LayerTape) -> None:
-    """The rest of one block: adds to `x` (n, width) in place and completes the tape."""
+    """Compute the rest of one block: add to `x` (n, width) in place and complete the tape."""
     hidden = params.config.hidden
     x += tape.mixed @ params[f"{i}.out"]
     tape.unit2, tape.scale2 = normed(x)
@@ -326,14 +329,14 @@ def _feed_forward(params: Params, i: int, x: Array, tape: LayerTape) -> None:
 
 
 def layer_forward(params: Params, i: int, x: Array, rows: int, length: int) -> LayerTape:
-    """One block over right-padded rows; adds to `x` (rows * length, width) in place."""
+    """Compute one block over right-padded rows; adds to `x` (rows * length, width) in place."""
     tape = _attend(params, i, x, rows, length)
     _feed_forward(params, i, x, tape)
     return tape
 
 
 def frozen_forward(params: Params, tokens: Array) -> Array:
-    """Rows (rows * length, width) that the first trained block reads: all before it is frozen."""
+    """Return the input (rows * length, width) of the first trained block."""
     rows, length = tokens.shape
     x: Array = params["embed"][tokens.ravel()]
     for i in range(params.config.first):
@@ -344,7 +347,8 @@ def frozen_forward(params: Params, tokens: Array) -> Array:
 def _layers(
     params: Params, tokens: Array, where: Array, entering: Array | None
 ) -> tuple[Array, list[LayerTape]]:
-    """Final hidden rows at `where` and all tapes; the last block goes on at those rows alone."""
+    """Return the final hidden rows at `where` and all tapes; the last block continues with those
+    rows only."""
     rows, length = tokens.shape
     x = frozen_forward(params, tokens) if entering is None else entering.copy()
     config = params.config
@@ -360,13 +364,13 @@ def _layers(
 def forward(
     params: Params, tokens: Array, where: Array, entering: Array | None = None
 ) -> tuple[Array, Tape]:
-    """Logits at chosen positions of right-padded rows, and the tape for `backward`.
+    """Return logits at chosen positions of right-padded rows, and the tape for `backward`.
 
     Args:
-        params: The weights.
+        params: Weights.
         tokens: (rows, length) ids, length <= context.
-        where: Flat indices into rows * length at which the next token is predicted, each once.
-        entering: From `frozen_forward`, when it is known.
+        where: Flat indices into rows * length whose next token is predicted, each once.
+        entering: Result of `frozen_forward` if known.
 
     Returns:
         Logits (len(where), vocab) and the tape.
@@ -380,6 +384,6 @@ def forward(
 def logits_only(
     params: Params, tokens: Array, where: Array, entering: Array | None = None
 ) -> Array:
-    """As `forward`, without a tape."""
+    """Return the logits of `forward` without a tape."""
     x, _ = _layers(params, tokens, where, entering)
     return head_logits(params, x)

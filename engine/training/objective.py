@@ -1,4 +1,4 @@
-"""The GRPO objective token by token, in the forms that TRL and VERL use.
+"""The GRPO objective per token, in the forms of TRL and VERL.
 
 Sources: Shao et al. 2024 for GRPO, Schulman 2020 for the k3 estimate, Ye et al. 2020 for the second
 clip; TRL's `grpo_trainer` (loss type `bnpo`) and VERL's `core_algos` (vanilla loss, token-mean).
@@ -13,13 +13,13 @@ from engine.interface import Hyperparameters, TrainSample
 from engine.training.model import Array
 
 STANDARD_DAMPING = 1e-4
-"""What the field's standard form adds to the deviation (TRL; VERL adds 1e-6)."""
+"""Added to the deviation in the standard form (TRL; VERL adds 1e-6)."""
 _MAX_LOG_RATIO = 20.0
-"""Bound of log ratios, as in VERL: late rewards meet weights far from those that drew them."""
+"""Bound of log ratios, as in VERL: late rewards meet weights far from those that sampled."""
 _MAX_K3 = 10.0
-"""VERL bounds the k3 of a token here; beyond it, k3 as a loss has no gradient."""
+"""VERL bounds the k3 of a token; beyond the bound, k3 as a loss has no gradient."""
 _MAX_WEIGHT = 2.0
-"""Bound of the ratio that weighs the `k3+` gradient."""
+"""Bound of the ratio that weights the `k3+` gradient."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,23 +27,23 @@ class Advantages:
     """Advantages of a batch."""
 
     values: Array
-    """One for each sample."""
+    """One per sample."""
     groups: int
     dead: int
-    """Groups whose rewards are all alike: no signal."""
+    """Groups with equal rewards, which give no signal."""
     rewards: Array
-    """One for each episode."""
+    """One per episode."""
 
 
 def advantages(samples: Sequence[TrainSample], hyper: Hyperparameters) -> Advantages:
-    """How much better each episode was than its group.
+    """Compute how much better each episode was than its group.
 
-    Damped: (reward - mean) / (std + damping) with the deviation of the group as it is. Standard:
+    Damped: (reward - mean) / (std + damping) with the population deviation of the group. Standard:
     the sample deviation (n - 1) and `STANDARD_DAMPING`. An episode of several samples counts once.
     A group of one has no signal.
 
     Raises:
-        ValueError: an unknown form, or samples of one episode with unlike rewards.
+        ValueError: an unknown form, or different rewards for the samples of one episode.
     """
     if hyper.advantage not in ("damped", "standard"):
         raise ValueError(f"unknown form of the advantage: {hyper.advantage!r}")
@@ -58,15 +58,17 @@ def advantages(samples: Sequence[TrainSample], hyper: Hyperparameters) -> Advant
         for members in episodes.values():
             if len({samples[i].reward for i in members}) > 1:
                 raise ValueError(f"two rewards for the episode {samples[members[0]].episode!r}")
-        found = np.array([samples[members[0]].reward for members in episodes.values()])
-        rewards += found.tolist()
-        if np.ptp(found) <= 1e-9:
+        group_rewards = np.array([samples[members[0]].reward for members in episodes.values()])
+        rewards += group_rewards.tolist()
+        if np.ptp(group_rewards) <= 1e-9:
             dead += 1
             continue
         if hyper.advantage == "standard":
-            scaled = (found - found.mean()) / (found.std(ddof=1) + STANDARD_DAMPING)
+            scaled = (group_rewards - group_rewards.mean()) / (
+                group_rewards.std(ddof=1) + STANDARD_DAMPING
+            )
         else:
-            scaled = (found - found.mean()) / (found.std() + hyper.damping)
+            scaled = (group_rewards - group_rewards.mean()) / (group_rewards.std() + hyper.damping)
         for value, members in zip(scaled, episodes.values(), strict=True):
             values[members] = value
     return Advantages(values, len(groups), dead, np.array(rewards))
@@ -74,30 +76,30 @@ def advantages(samples: Sequence[TrainSample], hyper: Hyperparameters) -> Advant
 
 @dataclass(frozen=True, slots=True)
 class TokenLoss:
-    """The objective at each target, (n,) each; means over targets are taken by the caller."""
+    """The objective at each target, (n,) each; the caller averages over targets."""
 
     loss: Array
     slope: Array
-    """Derivative of `loss` by the new log-prob."""
+    """Derivative of `loss` with respect to the new log-prob."""
     kl: Array
-    """k3 estimate of KL(policy || reference), at most 10, whatever form the loss has."""
+    """k3 estimate of KL(policy || reference), at most 10, whatever the form of the loss."""
     clipped: Array
-    """Whether the clip took the policy gradient away."""
+    """Whether the clip removed the policy gradient."""
     cut: Array
-    """Whether the second clip did: negative advantage, ratio over `dual_clip`."""
+    """Whether the second clip removed it: negative advantage, ratio over `dual_clip`."""
     ratio: Array
 
 
 def token_loss(
     new: Array, old: Array, reference: Array, advantage: Array, hyper: Hyperparameters
 ) -> TokenLoss:
-    """Clipped policy loss and KL at each target.
+    """Compute the clipped policy loss and the KL at each target.
 
     Args:
-        new: Log-probs by the policy.
-        old: Those when sampled.
-        reference: Those by the frozen weights.
-        advantage: Of each target's sample.
+        new: Log-probs under the policy.
+        old: Log-probs when sampled.
+        reference: Log-probs under the frozen weights.
+        advantage: Advantage of each target's sample.
         hyper: Clip range, weight and form of the KL.
 
     Raises:
@@ -106,12 +108,12 @@ def token_loss(
     step = new - old
     ratio = np.exp(np.clip(step, -_MAX_LOG_RATIO, _MAX_LOG_RATIO))
     bounded = np.clip(ratio, 1.0 - hyper.clip, 1.0 + hyper.clip)
-    plain, held = -advantage * ratio, -advantage * bounded
-    worse = np.maximum(plain, held)
-    most = -advantage * hyper.dual_clip
-    cut = (advantage < 0) & (worse > most)
-    clipped = held > plain
-    loss = np.where(cut, most, worse)
+    plain, bounded_loss = -advantage * ratio, -advantage * bounded
+    worse = np.maximum(plain, bounded_loss)
+    dual_loss = -advantage * hyper.dual_clip
+    cut = (advantage < 0) & (worse > dual_loss)
+    clipped = bounded_loss > plain
+    loss = np.where(cut, dual_loss, worse)
     slope = np.where(cut | clipped | (np.abs(step) > _MAX_LOG_RATIO), 0.0, plain)
     kl, kl_loss, kl_slope = _kl(new, reference, ratio, hyper.kl_form)
     loss = loss + hyper.kl * kl_loss
@@ -120,21 +122,21 @@ def token_loss(
 
 
 def _kl(new: Array, reference: Array, ratio: Array, form: str) -> tuple[Array, Array, Array]:
-    """The k3 of each target, the term of the loss and its derivative by the new log-prob.
+    """Return each target's k3, its term of the loss and the derivative by the new log-prob.
 
-    k3 as a loss (`low_var_kl`) pulls by 1 - exp(reference - new): the gradient of another
-    divergence (forward KL), nearly nothing where the policy says what the reference never would.
-    `k3+` has the gradient of the true KL(policy || reference): k3 weighted by the ratio to the
-    weights that sampled, as in TRL's `use_bias_correction_kl`; at ratio 1 that of VERL's `k3+`.
-    Over `_MAX_WEIGHT` the weight is constant and the gradient goes on with it.
+    k3 as a loss (`low_var_kl`) pulls by 1 - exp(reference - new), the gradient of another
+    divergence (forward KL), which is nearly zero where the policy samples what the reference never
+    would. `k3+` has the gradient of the true KL(policy || reference): k3 weighted by the ratio to
+    the sampling weights, as in TRL's `use_bias_correction_kl`; at ratio 1 it equals VERL's `k3+`.
+    Over `_MAX_WEIGHT` the weight is constant and the gradient continues with it.
     """
     gap = np.clip(reference - new, -_MAX_LOG_RATIO, _MAX_LOG_RATIO)
     k3 = np.expm1(gap) - gap
-    held = np.minimum(k3, _MAX_K3)
+    bounded_k3 = np.minimum(k3, _MAX_K3)
     if form == "k3":
         inside = (k3 <= _MAX_K3) & (np.abs(reference - new) <= _MAX_LOG_RATIO)
-        return held, held, np.where(inside, -np.expm1(gap), 0.0)
+        return bounded_k3, bounded_k3, np.where(inside, -np.expm1(gap), 0.0)
     if form == "k3+":
         weight = np.minimum(ratio, _MAX_WEIGHT)
-        return held, weight * k3, -weight * gap
+        return bounded_k3, weight * k3, -weight * gap
     raise ValueError(f"unknown form of the KL: {form!r}")

@@ -5,16 +5,16 @@ import numpy as np
 from engine.training.model import Array
 
 BLOCK = 1 << 15
-"""Elements at a time: temporaries that stay in a core's cache."""
+"""Elements per block: temporaries stay in a core's cache."""
 
 
 class Adam:
-    """State of the optimizer.
+    """Adam optimizer with its state.
 
     Attributes:
         m: Running mean of the gradient.
         v: Running mean of its square.
-        t: Steps done.
+        t: Number of steps.
     """
 
     def __init__(self, size: int, dtype: str = "float32") -> None:
@@ -32,7 +32,7 @@ class Adam:
         decay: float = 0.0,
         first: int = 0,
     ) -> None:
-        """Change `flat` from `first` on in place; `decay` is decoupled (AdamW)."""
+        """Update `flat` in place from index `first` on; `decay` is decoupled (AdamW)."""
         b1, b2 = betas
         self.t += 1
         for start in range(first, flat.size, BLOCK):
@@ -50,7 +50,7 @@ class Adam:
 
 
 def clip_(grad: Array, limit: float) -> float:
-    """Scale `grad` in place to a norm of at most `limit`; returns the norm it had."""
+    """Scale `grad` in place to a norm of at most `limit`; return the original norm."""
     norm = float(np.sqrt(np.dot(grad, grad)))
     if norm > limit > 0:
         grad *= limit / norm

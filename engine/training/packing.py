@@ -1,4 +1,5 @@
-"""Sequences of unlike lengths packed into shards of like ones, for training and scoring."""
+"""Packing of sequences of different lengths into shards of similar lengths, for training and
+scoring."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from engine.training.model import Array
 
 MAX_TOKENS = 512
 MAX_SCORES = 270_000
-"""Bound of rows x length x length: what attention keeps of a shard."""
+"""Bound of rows x length x length, the attention memory of a shard."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,38 +24,40 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """Right-padded rows that go through the network together."""
+    """Right-padded rows that pass through the network together."""
 
     tokens: Array
     """(rows, length) ids."""
     where: Array
     """Flat positions whose next id is predicted."""
     targets: Array
-    """Those ids."""
+    """The predicted ids."""
     index: Array
-    """Place of each target in the batch: samples in the order given, their targets in theirs."""
+    """Position of each target in the batch: in the order of samples, then of their targets."""
     samples: tuple[int, ...] = ()
-    """Which sample each row is."""
+    """Index of the sample of each row."""
 
     @property
     def cost(self) -> float:
-        """Relative time it takes."""
+        """Relative compute time."""
         rows, length = self.tokens.shape
         return float(rows * length * (1.0 + length / 700) + 0.5 * len(self.targets))
 
 
 def pack(samples: Sequence[Sample], limit: int = MAX_TOKENS) -> tuple[list[Shard], int]:
-    """Sort by length, cut into shards.
+    """Sort samples by length and cut them into shards.
 
     Args:
         samples: In any order.
-        limit: Most ids of a shard, padding included; a single longer sample is a shard too.
+        limit: Maximum ids of a shard, padding included; a longer sample is a shard of its own.
 
     Returns:
-        The shards and the number of targets in all of them.
+        The shards and the total number of targets.
     """
     targets = [np.flatnonzero(np.asarray(sample.learn[1:], bool)) for sample in samples]
-    starts = np.concatenate([[0], np.cumsum([len(found) for found in targets])]).astype(np.int64)
+    starts = np.concatenate([[0], np.cumsum([len(positions) for positions in targets])]).astype(
+        np.int64
+    )
     shards: list[Shard] = []
     group: list[int] = []
     for item in sorted(range(len(samples)), key=lambda i: (-len(samples[i].ids), i)):
@@ -78,14 +81,14 @@ def _shard(
 ) -> Shard:
     length = len(samples[group[0]].ids)
     tokens = np.full((len(group), length), END, np.int64)
-    where, wanted, index = [], [], []
+    where, expected, index = [], [], []
     for row, item in enumerate(group):
         ids = np.asarray(samples[item].ids, np.int64)
         tokens[row, : len(ids)] = ids
-        found = targets[item]
-        where.append(found + row * length)
-        wanted.append(ids[found + 1])
-        index.append(starts[item] + np.arange(len(found)))
+        positions = targets[item]
+        where.append(positions + row * length)
+        expected.append(ids[positions + 1])
+        index.append(starts[item] + np.arange(len(positions)))
     return Shard(
-        tokens, np.concatenate(where), np.concatenate(wanted), np.concatenate(index), tuple(group)
+        tokens, np.concatenate(where), np.concatenate(expected), np.concatenate(index), tuple(group)
     )

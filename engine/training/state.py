@@ -1,4 +1,4 @@
-"""The weights a policy starts from, and its state in training."""
+"""The base weights of a policy, and its state in training."""
 
 from dataclasses import dataclass
 
@@ -8,16 +8,16 @@ from engine.training.optimizer import Adam
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """The shipped weights."""
+    """Weights from which a policy starts."""
 
     params: Params
     digest: str
-    """SHA-256 of their file: a checkpoint names the base it was trained from."""
+    """SHA-256 of their file; a checkpoint names the base it was trained from."""
 
 
 @dataclass(slots=True)
 class State:
-    """What training goes on from."""
+    """State from which training continues."""
 
     params: Params
     adam: Adam
@@ -25,5 +25,5 @@ class State:
 
     @classmethod
     def fresh(cls, base: Base) -> "State":
-        """The base weights with a new optimizer."""
+        """Return the base weights with a fresh optimizer."""
         return cls(base.params.copy(), Adam(base.params.flat.size))

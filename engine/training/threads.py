@@ -1,7 +1,9 @@
-"""Threads and memory of numpy: one BLAS thread, big blocks kept, work spread by Python threads.
+"""Threads and memory of numpy: one BLAS thread, reuse of large blocks, parallelism by Python
+threads.
 
-A multi-threaded BLAS spins at its barrier and changes the order of sums; one thread of it and two
-Python threads over shards are faster next to other processes and give the same bits on every run.
+A multi-threaded BLAS busy-waits at its barrier and changes the order of sums; one BLAS thread and
+two Python threads over shards are faster beside other processes and give the same bits on every
+run.
 """
 
 import ctypes
@@ -14,7 +16,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 LANES = 2
-"""Shards are summed in this many lanes, on every machine, so that results do not depend on it."""
+"""Number of threads that sum shards, on every machine, so that results do not depend on it."""
 
 _BLAS = (
     "OPENBLAS_NUM_THREADS",
@@ -26,10 +28,10 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 
 
 def prepare() -> bool:
-    """Set the process up for the policy; call it before anything imports numpy.
+    """Configure the process for the policy; call it before numpy is imported.
 
     Returns:
-        False when numpy was imported already, so that its BLAS keeps the threads it has.
+        False when numpy was imported already, so that its BLAS keeps its threads.
     """
     early = "numpy" not in sys.modules
     if early:
@@ -53,18 +55,18 @@ def _keep_memory() -> None:
 
 
 class Lanes:
-    """Runs one function per lane on its own thread; results come back in lane order."""
+    """Threads that run one function per lane; results come back in lane order."""
 
     def __init__(self, count: int = LANES) -> None:
         self.count = count
         self._pool = ThreadPoolExecutor(count, thread_name_prefix="lane")
 
     def run(self, work: Callable[[int], T]) -> list[T]:
-        """Call `work(lane)` for every lane at the same time."""
+        """Call `work(lane)` for all lanes in parallel."""
         return list(self._pool.map(work, range(self.count)))
 
     def deal(self, costs: Sequence[float]) -> list[list[int]]:
-        """Deal items to lanes, dearest first to the emptiest lane: the same for equal costs."""
+        """Assign items to lanes, the costliest first to the least loaded lane; deterministic."""
         lanes: list[list[int]] = [[] for _ in range(self.count)]
         loads = [0.0] * self.count
         for item in sorted(range(len(costs)), key=lambda i: (-costs[i], i)):
@@ -74,5 +76,5 @@ class Lanes:
         return lanes
 
     def close(self) -> None:
-        """Let the threads end."""
+        """Stop the threads."""
         self._pool.shutdown(wait=True)

@@ -1,8 +1,8 @@
-"""Datasets of any kind: opened, looked through in the background, read row by row.
+"""Datasets of any format: opened, scanned in the background, read row by row.
 
-Nothing is loaded: the file is walked once to find where its rows are (16 bytes a row, on disk when
-there are many), and a row is read when it is its turn. A broken row is reported with its line and
-passed over.
+Nothing is loaded into memory: one scan finds the positions of the rows (16 bytes per row, on disk
+for large files), and a row is read when it is needed. A broken row is reported with its line and
+skipped.
 """
 
 import hashlib
@@ -35,21 +35,21 @@ __all__ = [
 ]
 
 HEAD = 200
-"""Records looked at before a dataset counts as usable."""
+"""Number of records checked before a dataset counts as usable."""
 KINDS = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet")
-"""Names of files that are offered as datasets."""
+"""Suffixes of files that are offered as datasets."""
 
 
 def shipped() -> Path:
-    """The questions that come with the program."""
+    """Return the path of the questions shipped with the program."""
     return Path(__file__).parents[1] / "data" / "questions.jsonl"
 
 
 def open_reader(path: Path, scratch: Path | None = None) -> Reader:
-    """The reader for a file or folder, by its name and its first bytes.
+    """Return the reader for a file or folder, chosen by its name and first bytes.
 
     Raises:
-        DatasetError: it is missing, unreadable, or of no kind that is known; names it.
+        DatasetError: it is missing, unreadable, or of an unknown format; names it.
     """
     try:
         if path.is_dir():
@@ -79,7 +79,7 @@ def _text_reader(path: Path, head: bytes, scratch: Path | None) -> Reader:
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise DatasetError("this is UTF-16 text", f"{path}:1", "Save it as UTF-8")
     if ending == ".parquet":
-        raise DatasetError("this is no Parquet file", str(path))
+        raise DatasetError("this is not a Parquet file", str(path))
     if ending in (".csv", ".tsv"):
         return Csv(path, scratch)
     first = head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
@@ -90,11 +90,11 @@ def _text_reader(path: Path, head: bytes, scratch: Path | None) -> Reader:
 
 
 class Dataset:
-    """An opened dataset: positions 0 to `found` - 1 are the rows known so far, broken or not.
+    """An opened dataset: positions 0 to `found` - 1 are the rows found so far, broken or not.
 
     Args:
         reader: Finds and reads the records; closed with the dataset.
-        columns: What the columns are called.
+        columns: Column names.
     """
 
     def __init__(self, reader: Reader, columns: Columns | None = None) -> None:
@@ -103,11 +103,11 @@ class Dataset:
 
     @classmethod
     def open(cls, path: Path, columns: Columns | None = None, scratch: Path | None = None) -> Self:
-        """Open and look at the first rows; reads the disk, so call it off the event loop.
+        """Open a dataset and check its first rows; reads the disk, so call it off the event loop.
 
         Args:
             path: A file or a folder.
-            columns: What its columns are called; the usual names when left out.
+            columns: Column names; the usual ones by default.
             scratch: Folder for the index of a large file.
 
         Raises:
@@ -115,7 +115,7 @@ class Dataset:
         """
         dataset = cls(open_reader(path, scratch), columns)
         try:
-            dataset._look()
+            dataset._check_head()
         except BaseException:
             dataset.close()
             raise
@@ -142,20 +142,20 @@ class Dataset:
 
     @property
     def found(self) -> int:
-        """Rows known so far."""
+        """Number of rows found so far."""
         return self.reader.found
 
     @property
     def whole(self) -> bool:
-        """No further rows will be found."""
+        """True when all rows were found."""
         return self.reader.whole
 
     def scan(self, records: int = 50_000) -> bool:
-        """Find further rows; False when there are none. Blocks on the disk."""
+        """Find further rows; return False when there are none. Blocks on the disk."""
         return self.reader.scan(records)
 
     def line(self, position: int) -> int:
-        """Number of the row at `position`: of its line, row or element."""
+        """Return the number of the line, row or element at `position`."""
         return self.reader.line(position)
 
     def row(self, position: int) -> Row | BadRow:
@@ -168,10 +168,10 @@ class Dataset:
         return row
 
     def order(self, salt: str, seed: int | None) -> Iterator[int]:
-        """Positions in the order of a pass; all rows must have been found.
+        """Return the positions in the order of a pass; all rows must have been found.
 
         Args:
-            salt: What tells one pass from another: each has its own order.
+            salt: Distinguishes the passes: each has its own order.
             seed: None keeps the dataset's order.
         """
         if seed is None:
@@ -179,15 +179,16 @@ class Dataset:
         return order(self.reader.blocks(), f"{seed}:{salt}")
 
     def fingerprint(self) -> str:
-        """Stays the same as long as the file is: its path, size, head and tail, its columns."""
-        told = f"{self.path.absolute()}\0{sorted(self.columns.named.items())}\0".encode()
-        return hashlib.sha256(told + self.reader.sample()).hexdigest()[:16]
+        """Return a digest of path, size, head, tail and columns, stable while the file is
+        unchanged."""
+        identity = f"{self.path.absolute()}\0{sorted(self.columns.named.items())}\0".encode()
+        return hashlib.sha256(identity + self.reader.sample()).hexdigest()[:16]
 
-    def _look(self) -> None:
+    def _check_head(self) -> None:
         self.reader.scan(HEAD)
-        known = self.reader.columns()
-        if known:
-            self.columns.check(known, str(self.path))
+        columns = self.reader.columns()
+        if columns:
+            self.columns.check(columns, str(self.path))
         first: BadRow | None = None
         names: dict[str, None] = {}
         for position in range(min(self.found, HEAD)):
@@ -196,7 +197,7 @@ class Dataset:
                 return
             first = first or row
             names |= dict.fromkeys(self._names(position))
-        if names and not known:
+        if names and not columns:
             self.columns.check(names, str(self.path))
         if self.whole and self.found <= HEAD:
             raise no_usable_row(self, first)
@@ -209,17 +210,17 @@ class Dataset:
 
 
 def no_usable_row(dataset: Dataset, first: BadRow | None) -> DatasetError:
-    """What to say of a dataset of which nothing can be asked."""
+    """Return the error for a dataset without a usable row."""
     cause = f": {dataset.reader.place} {first.line}: {first.cause}" if first else ", it is empty"
     return DatasetError(
         f"the dataset has no usable row{cause}",
         str(dataset.path),
-        "Name a file with one question a row",
+        "Name a file with one question per row",
     )
 
 
-def unique(row: Row, seen: "Seen") -> Row:
-    """The row under an id that no row before it had."""
+def with_unique_id(row: Row, seen: "SeenIds") -> Row:
+    """Return the row, with a changed id when an earlier row had the same one."""
     return (
         row
         if seen.first(row.row_id, row.line)
@@ -227,10 +228,8 @@ def unique(row: Row, seen: "Seen") -> Row:
     )
 
 
-class Seen:
-    """Which ids were there before, in a fixed amount of memory: now and then a new one counts as
-    known, never the other way round.
-    """
+class SeenIds:
+    """Bloom filter of ids: fixed memory; it may report a new id as seen, never the reverse."""
 
     BITS = 1 << 23
 
@@ -238,7 +237,7 @@ class Seen:
         self._bits = bytearray(self.BITS // 8)
 
     def first(self, name: str, line: int) -> bool:
-        """Whether `name` was not there yet."""
+        """Add an id; return whether it is new."""
         known = True
         for number in range(3):
             bit = int(chance(f"{number}:{name}") * self.BITS)

@@ -1,4 +1,4 @@
-"""What the columns of a dataset are called, and what is said when they are called otherwise."""
+"""Column names of a dataset, and the errors for unknown ones."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -20,7 +20,7 @@ ALIASES: Mapping[str, tuple[str, ...]] = {
     "weight": ("weight",),
     "metadata": ("metadata",),
 }
-"""What a part of a row may be called, the first that is there counts."""
+"""Usual names of each part of a row; the first present one is used."""
 
 
 class DatasetError(UsageError):
@@ -29,10 +29,10 @@ class DatasetError(UsageError):
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Which column holds which part of a row.
+    """Mapping from the parts of a row to columns.
 
     Args:
-        named: Part (a key of `ALIASES`) -> column, where it is not one of the usual names.
+        named: Part (a key of `ALIASES`) -> column, where it has none of the usual names.
     """
 
     named: Mapping[str, str] = field(default_factory=dict)
@@ -41,51 +41,55 @@ class Columns:
         return ",".join(f"{part}={column}" for part, column in self.named.items())
 
     def names(self, part: str) -> tuple[str, ...]:
-        """Columns to look for, in order."""
+        """Return the columns to look for, in order."""
         named = self.named.get(part)
         return (named,) if named else ALIASES[part]
 
     def find(self, part: str, record: Mapping[str, Any]) -> tuple[str, Any]:
-        """Column and value of a part; an empty name when the record does not have it."""
+        """Return column and value of a part; an empty name when the record lacks it."""
         for name in self.names(part):
             if record.get(name) is not None:
                 return name, record[name]
         return "", None
 
     def check(self, columns: Iterable[str], where: str) -> None:
-        """Complain about a dataset that has not the columns asked for.
+        """Check that a dataset has the named columns and a query.
 
         Raises:
-            DatasetError: names the column, those there are, and near ones.
+            DatasetError: names the missing column, the existing ones and similar names.
         """
-        there = list(columns)
+        existing = list(columns)
         for part, column in self.named.items():
-            if column not in there:
+            if column not in existing:
                 raise DatasetError(
-                    f"there is no column `{column}` for {part}; {_near(column, there)}",
+                    f"there is no column `{column}` for {part}; {_similar_names(column, existing)}",
                     where,
-                    f"Columns: {_list(there)}",
+                    f"Columns: {_list(existing)}",
                 )
         parts = ("query", "messages", "turns", "persona")
-        asked = [name for part in parts for name in self.names(part)]
-        if not any(name in there for name in asked):
-            near = next((one for one in there if _alike(one, ALIASES["query"])), "")
-            hint = near or (there[0] if there else "NAME")
+        accepted = [name for part in parts for name in self.names(part)]
+        if not any(name in existing for name in accepted):
+            similar = next(
+                (column for column in existing if _is_similar(column, ALIASES["query"])), ""
+            )
+            hint = similar or (existing[0] if existing else "NAME")
             raise DatasetError(
-                f"no column holds the query; columns: {_list(there)}",
+                f"no column holds the query; columns: {_list(existing)}",
                 where,
                 f"Name it: --columns query={hint}",
             )
 
     def parts(self, columns: Iterable[str]) -> dict[str, str]:
-        """Part -> column, of the parts these columns hold."""
-        there = set(columns)
-        found = {part: next((n for n in self.names(part) if n in there), "") for part in ALIASES}
-        return {part: name for part, name in found.items() if name}
+        """Return part -> column for the parts that these columns contain."""
+        existing = set(columns)
+        columns_of = {
+            part: next((n for n in self.names(part) if n in existing), "") for part in ALIASES
+        }
+        return {part: name for part, name in columns_of.items() if name}
 
 
 def read_columns(text: str) -> Columns:
-    """`query=question,reference=label` as columns.
+    """Parse `query=question,reference=label`.
 
     Raises:
         UsageError: a part is unknown, or a name is missing.
@@ -102,19 +106,19 @@ def read_columns(text: str) -> Columns:
     return Columns(named)
 
 
-def _alike(name: str, wanted: Iterable[str]) -> bool:
-    return bool(closest(name, wanted, cutoff=0.7))
+def _is_similar(name: str, expected: Iterable[str]) -> bool:
+    return bool(closest(name, expected, cutoff=0.7))
 
 
-def _near(name: str, there: list[str]) -> str:
+def _similar_names(name: str, there: list[str]) -> str:
     near = closest(name, there, 3, 0.5)
-    return f"near ones: {_list(near)}" if near else "none is near it"
+    return f"similar: {_list(near)}" if near else "none is similar"
 
 
 def _list(names: Iterable[str]) -> str:
-    found = [f"`{one[:40]}`" for one in names]
-    more = f" and {len(found) - 12} more" if len(found) > 12 else ""
-    return ", ".join(found[:12]) + more if found else "none"
+    quoted = [f"`{name[:40]}`" for name in names]
+    more = f" and {len(quoted) - 12} more" if len(quoted) > 12 else ""
+    return ", ".join(quoted[:12]) + more if quoted else "none"
 
 
 def either(names: tuple[str, ...]) -> str:

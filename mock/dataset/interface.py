@@ -1,7 +1,7 @@
-"""One small interface over all kinds of dataset: records by position, found as the file is read.
+"""Interface of all dataset formats: records by position, found while the file is scanned.
 
-A reader never holds the dataset: text files keep 16 bytes a record (beyond a megabyte on disk), and
-a record is read when it is its turn.
+A reader never loads the dataset: text files keep 16 bytes per record (beyond a megabyte on disk),
+and a record is read when it is needed.
 """
 
 import struct
@@ -15,7 +15,7 @@ from typing import Any, Literal
 from mock.dataset.rows import RowError
 
 LINE_LIMIT = 16 * 1024 * 1024
-"""Bytes of the longest record that is read."""
+"""Maximum length of a record in bytes."""
 _SPOT = struct.Struct("<QII")
 _SPILL = 1 << 20
 _SLICE = 4_000
@@ -23,14 +23,14 @@ _SLICE = 4_000
 
 
 class Reader(ABC):
-    """The records of one dataset; positions count from 0."""
+    """The records of one dataset; positions start at 0."""
 
     kind: str = ""
-    """As people call it: "CSV"."""
+    """Display name of the format, for example "CSV"."""
     place: Literal["line", "row", "element"] = "line"
-    """What a record's number counts."""
+    """Unit that a record's number counts."""
     whole = False
-    """All records are found."""
+    """True when all records were found."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -38,39 +38,40 @@ class Reader(ABC):
     @property
     @abstractmethod
     def found(self) -> int:
-        """Records found so far, usable or not."""
+        """Number of records found so far, usable or not."""
 
     @property
     def share(self) -> float:
-        """How much of the dataset has been looked through, 0 to 1."""
+        """Scanned share of the dataset, 0 to 1."""
         return 1.0
 
     @abstractmethod
     def scan(self, records: int = 50_000) -> bool:
-        """Find about so many further records; False when there are none. Blocks on the disk."""
+        """Find about `records` further records; return False when there are none. Blocks on the
+        disk."""
 
     @abstractmethod
     def line(self, position: int) -> int:
-        """Number of the line, row or element of a record, from 1."""
+        """Return the number of a record's line, row or element, from 1."""
 
     @abstractmethod
     def record(self, position: int) -> dict[str, Any]:
         """Read a record: column -> value.
 
         Raises:
-            RowError: it is broken; says why.
+            RowError: it is broken; gives the reason.
         """
 
     @abstractmethod
     def sample(self) -> bytes:
-        """What stays the same as long as the dataset does."""
+        """Return bytes that identify the dataset's content."""
 
     @abstractmethod
     def close(self) -> None:
         """Close the files."""
 
     def columns(self) -> tuple[str, ...]:
-        """Columns that are known before any record is read; none where each has its own."""
+        """Return the columns known without reading a record; none where each record has its own."""
         return ()
 
     def blocks(self) -> Sequence[int]:
@@ -81,7 +82,7 @@ class Reader(ABC):
 class TextReader(Reader):
     """A file of text whose records lie between two offsets.
 
-    A subclass says where with `_spots`, and what they hold with `_decode`.
+    A subclass says where with `_find_records`, and what they hold with `_decode`.
 
     Args:
         path: The file.
@@ -97,18 +98,19 @@ class TextReader(Reader):
         self._index = tempfile.SpooledTemporaryFile(_SPILL, dir=str(scratch) if scratch else None)  # noqa: SIM115 - closed by close
         self._lock = threading.Lock()
         self._scanning = threading.Lock()
-        self._walk = self._spots()
+        self._scanner = self._find_records()
 
     @abstractmethod
-    def _spots(self) -> Iterator[tuple[int, int, int]]:
-        """Offset, length and line of each record; a length beyond `LINE_LIMIT` is never read.
+    def _find_records(self) -> Iterator[tuple[int, int, int]]:
+        """Yield offset, length and line of each record; records longer than `LINE_LIMIT` are never
+        read.
 
-        Keeps `_at` at the offset it has come to.
+        Keeps `_at` at the current offset.
         """
 
     @abstractmethod
     def _decode(self, data: bytes) -> dict[str, Any]:
-        """A record's bytes as column -> value; raises RowError."""
+        """Return a record's bytes as column -> value; raise RowError."""
 
     @property
     def found(self) -> int:
@@ -124,32 +126,32 @@ class TextReader(Reader):
 
     def _scan(self, records: int) -> bool:
         packed: list[bytes] = []
-        for offset, length, line in self._walk:
+        for offset, length, line in self._scanner:
             packed.append(_SPOT.pack(offset, min(length, LINE_LIMIT + 1), line))
             if len(packed) >= records:
-                self._keep(packed)
+                self._append(packed)
                 return True
-        self._keep(packed)
+        self._append(packed)
         self.whole = True
         return False
 
-    def _keep(self, packed: list[bytes]) -> None:
+    def _append(self, packed: list[bytes]) -> None:
         with self._lock:
             self._index.seek(0, 2)
             self._index.write(b"".join(packed))
         self._count += len(packed)
 
-    def _spot(self, position: int) -> tuple[int, int, int]:
+    def _locate(self, position: int) -> tuple[int, int, int]:
         with self._lock:
             self._index.seek(position * _SPOT.size)
             offset, length, line = _SPOT.unpack(self._index.read(_SPOT.size))
         return offset, length, line
 
     def line(self, position: int) -> int:
-        return self._spot(position)[2]
+        return self._locate(position)[2]
 
     def record(self, position: int) -> dict[str, Any]:
-        offset, length, _ = self._spot(position)
+        offset, length, _ = self._locate(position)
         if length > LINE_LIMIT:
             raise RowError(f"longer than {LINE_LIMIT // 1024 // 1024} MB")
         return self._decode(self._bytes(offset, length))
@@ -168,6 +170,6 @@ class TextReader(Reader):
         return b"%d\0" % self._size + head + self._bytes(max(0, self._size - 65_536), 65_536)
 
     def close(self) -> None:
-        self._walk = iter(())
+        self._scanner = iter(())
         self._file.close()
         self._index.close()

@@ -1,4 +1,4 @@
-"""Datasets that are one JSON document: a list of objects, at the top or in a field of it."""
+"""Datasets that are one JSON document: a list of objects, at the top level or in a field."""
 
 import re
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ _MARK = re.compile(rb'["\\{}\[\],]')
 
 
 class JsonList(TextReader):
-    """The elements of the first list in a JSON document, found without reading it as a whole."""
+    """The elements of the first list in a JSON document, found without loading the document."""
 
     kind = "JSON"
     place = "element"
@@ -25,19 +25,19 @@ class JsonList(TextReader):
         if head[:1] not in (b"[", b"{"):
             self.close()
             raise DatasetError(
-                "this is no JSON list" + _guess(head),
+                "this is not a JSON list" + _guess(head),
                 f"{path}:1",
-                "Name a file with a list of objects, or one object a line",
+                "Name a file with a list of objects, or with one object per line",
             )
 
-    def _spots(self) -> Iterator[tuple[int, int, int]]:
-        """Elements are cut at the commas of the list; what is in them is read in its turn."""
-        walk = _Walk()
+    def _find_records(self) -> Iterator[tuple[int, int, int]]:
+        """Split the list at its commas; elements are parsed when they are read."""
+        scanner = _ElementScanner()
         with self.path.open("rb") as file:
             while chunk := file.read(_CHUNK):
-                yield from walk.feed(chunk)
+                yield from scanner.feed(chunk)
                 self._at = file.tell()
-        yield from walk.end()
+        yield from scanner.end()
 
     def sample(self) -> bytes:
         return b"elements\0" + super().sample()
@@ -46,10 +46,10 @@ class JsonList(TextReader):
         return decode_json(data.strip())
 
 
-class _Walk:
-    """Where the elements of the first list begin and end, and their numbers from 1.
+class _ElementScanner:
+    """Scanner for the offsets, lengths and numbers of the first list's elements.
 
-    A line may hold many elements: only the number tells one from another.
+    Elements are numbered from 1, since a line may contain several.
     """
 
     def __init__(self) -> None:
@@ -57,21 +57,21 @@ class _Walk:
         self._number = 0
         self._depth = 0
         self._list_depth = 0
-        """Depth within the list; 0 before it has begun."""
-        self._over = False
+        """Depth of the list; 0 before it starts."""
+        self._finished = False
         self._quoted = False
         self._escaped = -1
-        """Offset of a byte behind a backslash: it means nothing."""
+        """Offset of a byte after a backslash, which has no meaning."""
         self._start = -1
-        """Just behind the bracket or comma before the element."""
+        """Offset after the bracket or comma before the element."""
         self._blank = True
 
     def feed(self, chunk: bytes) -> Iterator[tuple[int, int, int]]:
-        """Go on with the next bytes of the file."""
+        """Scan the next bytes of the file."""
         last = 0
         for match in _MARK.finditer(chunk):
             at, sign = match.start(), match[0]
-            self._words(chunk[last:at])
+            self._note_content(chunk[last:at])
             last = at + 1
             offset = self._offset + at
             if offset == self._escaped:
@@ -80,28 +80,28 @@ class _Walk:
                 self._escaped = offset + 1 if self._quoted else -1
             elif sign == b'"':
                 self._quoted = not self._quoted
-                self._words(sign)
+                self._note_content(sign)
             elif not self._quoted:
                 yield from self._bracket(offset, sign)
-        self._words(chunk[last:])
+        self._note_content(chunk[last:])
         self._offset += len(chunk)
 
     def end(self) -> Iterator[tuple[int, int, int]]:
-        """The file is over; an element that is not is broken."""
-        if not self._over and self._start >= 0 and not self._blank:
+        """End of the file; yields an unfinished element, which is broken."""
+        if not self._finished and self._start >= 0 and not self._blank:
             yield self._element(self._offset)
 
-    def _words(self, text: bytes) -> None:
+    def _note_content(self, text: bytes) -> None:
         if self._blank and text.strip():
             self._blank = False
 
     def _element(self, end: int) -> tuple[int, int, int]:
-        """Offset, length and number of the element that ends before `end`."""
+        """Return offset, length and number of the element that ends before `end`."""
         self._number += 1
         return self._start, end - self._start, self._number
 
     def _bracket(self, offset: int, sign: bytes) -> Iterator[tuple[int, int, int]]:
-        if self._over:
+        if self._finished:
             return
         inside = self._list_depth and self._depth == self._list_depth
         if inside and sign in (b",", b"]"):
@@ -114,21 +114,21 @@ class _Walk:
                 self._list_depth = self._depth
                 self._start, self._blank = offset + 1, True
                 return
-            self._words(sign)
+            self._note_content(sign)
         elif sign in (b"}", b"]"):
             self._depth -= 1
             if self._list_depth and self._depth < self._list_depth:
-                self._over = True
+                self._finished = True
 
 
 def is_lines(head: bytes) -> bool:
-    """Whether a file that is called JSON begins with an object on a line of its own."""
+    """Return whether a file named JSON starts with an object on its own line."""
     first, _, rest = head.removeprefix(b"\xef\xbb\xbf").lstrip().partition(b"\n")
     try:
-        found = decode_json(first)
+        record = decode_json(first)
     except RowError:
         return False
-    return bool(rest.strip()) or not any(isinstance(one, list) for one in found.values())
+    return bool(rest.strip()) or not any(isinstance(value, list) for value in record.values())
 
 
 def _guess(head: bytes) -> str:

@@ -1,9 +1,9 @@
-"""One row of a dataset: from whatever its file calls the columns to what is asked.
+"""One row of a dataset: conversion of a record with any column names.
 
 A row is an AgentJet task (`task_id`, `main_query`, `metadata`, `init_messages`) or a flat record
-(`query`, `answer`, `system`, `id`, ...); only the query is needed, or `turns`: what the user says
-one after the other, or a `persona` that a language model plays. The names each part may have are in
-`mock.dataset.columns`.
+(`query`, `answer`, `system`, `id`, ...). It needs a query, or `turns` with the user's successive
+messages, or a `persona` that a language model plays. `mock.dataset.columns` lists the names of each
+part.
 """
 
 import hashlib
@@ -21,87 +21,87 @@ TURN_LIMIT = 100
 _OWN = frozenset(("id", "task_id", "query", "main_query"))
 WEIGHT_LIMIT = 100.0
 _SAFE = "!$&'()*+,-./:;=?@_~|[]{}"
-"""Characters of a row's id that may stand in a header; `#` is the proxy's separator."""
+"""Characters of a row's id that need no escaping in a header; `#` is the proxy's separator."""
 
 Side = Literal["train", "held-out"]
 
 
 class RowError(ValueError):
-    """One row cannot be used; the text is the cause."""
+    """A row cannot be used; the text is the reason."""
 
 
 class Turn(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing the user says."""
+    """One message of the user."""
 
     query: str
     reference: str | None = None
-    """The answer to compare with."""
+    """Reference answer."""
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """One usable row."""
+    """A usable row."""
 
     row_id: str
-    """Unique in the dataset and fit for a header."""
+    """Unique in the dataset and valid in a header."""
     line: int
-    """From 1; the number of the row where the file has no lines."""
+    """From 1; the number of the row in formats without lines."""
     query: str
-    """What the user says first; empty where the persona has to find it."""
+    """First message of the user; empty where the persona's model creates it."""
     messages: tuple[dict[str, Any], ...]
     """The conversation to send first, ending with the user's query, if any."""
     task_id: str = ""
-    """The dataset's own id, as it stands there; empty when it has none."""
+    """The dataset's own id, unmodified; empty when it has none."""
     reference: str | None = None
-    """The answer to compare with; never part of `messages`."""
+    """Reference answer; never part of `messages`."""
     metadata: dict[str, Any] = msgspec.field(default_factory=dict)
     then: tuple[Turn, ...] = ()
-    """What the user says after each answer."""
+    """Later messages of the user, one after each answer."""
     persona: str = ""
-    """Who the user is, for a language model that plays it."""
+    """Description of the user for the language model that plays it."""
     goal: str = ""
-    """What that user wants."""
+    """Goal of that user."""
     weight: float = 1.0
-    """How often it is asked in a pass; the fraction is a chance."""
+    """How often the row is asked in a pass; the fraction is a probability."""
 
 
 class BadRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A row that cannot be used."""
+    """An unusable row."""
 
     line: int
     cause: str
 
 
-def parse_record(line: int, found: Mapping[str, Any], columns: Columns | None = None) -> Row:
-    """One record as a row.
+def parse_record(line: int, record: Mapping[str, Any], columns: Columns | None = None) -> Row:
+    """Convert a record to a row.
 
     Args:
-        line: Where it stands.
+        line: Number of its line.
         found: Column -> value.
-        columns: What the columns are called; the usual names when left out.
+        columns: Column names; the usual ones by default.
 
     Raises:
-        RowError: it cannot be used; says why.
+        RowError: it cannot be used; gives the reason.
     """
     columns = columns or Columns()
-    history, last_answer = _history(*columns.find("messages", found))
-    turns = _turns(*columns.find("turns", found))
-    persona = _text(columns, "persona", found)
+    history, last_answer = _history(*columns.find("messages", record))
+    turns = _turns(*columns.find("turns", record))
+    persona = _text(columns, "persona", record)
     if persona and turns:
         raise RowError("a `persona` and `turns` exclude each other")
-    query = _query(columns, found, history, turns, persona)
+    query = _query(columns, record, history, turns, persona)
     messages = list(history)
-    name, system = columns.find("system", found)
+    name, system = columns.find("system", record)
     if system:
         if not isinstance(system, str):
             raise RowError(f"`{name}` is not text")
         messages.insert(0, {"role": "system", "content": system})
-    if not query and last_answer:  # what the persona has before it
+    if not query and last_answer:  # the last answer opens the persona's conversation
         messages.append({"role": "assistant", "content": last_answer})
         last_answer = ""
     if query and not (messages and messages[-1] == {"role": "user", "content": query}):
         messages.append({"role": "user", "content": query})
-    own = _own_id(columns, found)
-    reference = _reference(columns, found)
+    own = _own_id(columns, record)
+    reference = _reference(columns, record)
     if turns and turns[0].query == query:
         reference = turns[0].reference if turns[0].reference is not None else reference
         turns = turns[1:]
@@ -112,57 +112,59 @@ def parse_record(line: int, found: Mapping[str, Any], columns: Columns | None = 
         messages=tuple(messages),
         task_id=own,
         reference=last_answer if reference is None and last_answer and not turns else reference,
-        metadata=_metadata(columns, found),
+        metadata=_metadata(columns, record),
         then=turns,
         persona=persona,
-        goal=_text(columns, "goal", found) if persona else "",
-        weight=_weight(*columns.find("weight", found)),
+        goal=_text(columns, "goal", record) if persona else "",
+        weight=_weight(*columns.find("weight", record)),
     )
 
 
 def decode_json(data: bytes) -> dict[str, Any]:
-    """JSON text as a record.
+    """Parse JSON text as a record.
 
     Raises:
-        RowError: it is not text, not JSON or no object.
+        RowError: it is not text, not JSON or not an object.
     """
     if b"\x00" in data:
-        raise RowError(f"a NUL byte at byte {data.index(0) + 1}: this is no JSON text")
+        raise RowError(f"a NUL byte at byte {data.index(0) + 1}: this is not JSON text")
     try:
         text = data.removeprefix(b"\xef\xbb\xbf").decode()
-        found = msgspec.json.decode(text)
+        record = msgspec.json.decode(text)
     except UnicodeDecodeError as error:
         raise RowError(f"not UTF-8 at byte {error.start + 1}") from error
     except msgspec.MsgspecError as error:
         raise RowError(f"not JSON: {error}") from error
     except RecursionError as error:
         raise RowError("nested too deeply") from error
-    if not isinstance(found, dict):
+    if not isinstance(record, dict):
         raise RowError("not an object")
-    return found
+    return record
 
 
 def parse(line: int, data: bytes, columns: Columns | None = None) -> Row:
-    """One line of JSON as a row.
+    """Convert one line of JSON to a row.
 
     Raises:
-        RowError: it cannot be used; says why.
+        RowError: it cannot be used; gives the reason.
     """
     return parse_record(line, decode_json(data), columns)
 
 
 def side_of(row: Row, held_out: float) -> Side:
-    """The side of the split a row is on, by its words alone: whatever file, order or id it has.
+    """Return the row's side of the split, determined by its text alone, whatever its file, order or
+    id.
 
     Args:
-        held_out: Share that is held out, 0 to 1.
+        row: The row.
+        held_out: Share of the rows that is held out, 0 to 1.
     """
     words = row.query or f"{row.persona} {row.goal}"
     return "held-out" if chance(" ".join(words.split())) < held_out else "train"
 
 
 def chance(text: str) -> float:
-    """A number from 0 up to 1 that is always the same for `text`."""
+    """Return a number in [0, 1) that is a deterministic hash of `text`."""
     digest = hashlib.blake2b(text.encode(errors="replace"), digest_size=8).digest()
     return int.from_bytes(digest, "big") / 2.0**64
 
@@ -170,68 +172,68 @@ def chance(text: str) -> float:
 # --- parts --------------------------------------------------------------------------------------
 
 
-def _history(name: str, told: Any) -> tuple[list[dict[str, Any]], str]:
-    """The messages before the query, and the text of an answer that ends them."""
-    if told is None:
+def _history(name: str, value: Any) -> tuple[list[dict[str, Any]], str]:
+    """Return the messages before the query, and the text of an answer that ends them."""
+    if value is None:
         return [], ""
-    told = _unpacked(told)
-    if not isinstance(told, list):
+    value = _unpacked(value)
+    if not isinstance(value, list):
         raise RowError(f"`{name}` is not a list")
-    for message in told:
+    for message in value:
         if not (isinstance(message, dict) and isinstance(message.get("role"), str)):
-            raise RowError(f"`{name}` holds something that is not a message")
-    history = [dict(message) for message in told]
+            raise RowError(f"`{name}` contains an item that is not a message")
+    history = [dict(message) for message in value]
     if history and history[-1]["role"] == "assistant":
         return history[:-1], content_text(history[-1].get("content"))
     return history, ""
 
 
-def _turns(name: str, told: Any) -> tuple[Turn, ...]:
-    if told is None:
+def _turns(name: str, value: Any) -> tuple[Turn, ...]:
+    if value is None:
         return ()
-    told = _unpacked(told)
-    if not isinstance(told, list) or not told:
-        raise RowError(f"`{name}` is not a list of what the user says")
-    if len(told) > TURN_LIMIT:
-        raise RowError(f"`{name}` has {len(told)} turns, more than {TURN_LIMIT}")
-    return tuple(_turn(name, number, one) for number, one in enumerate(told, 1))
+    value = _unpacked(value)
+    if not isinstance(value, list) or not value:
+        raise RowError(f"`{name}` is not a list of the user's messages")
+    if len(value) > TURN_LIMIT:
+        raise RowError(f"`{name}` has {len(value)} turns, more than {TURN_LIMIT}")
+    return tuple(_turn(name, number, one) for number, one in enumerate(value, 1))
 
 
-def _turn(name: str, number: int, told: Any) -> Turn:
-    if isinstance(told, str) and told.strip():
-        return Turn(query=told)
-    if isinstance(told, dict):
-        query = next((told[one] for one in ALIASES["query"] if told.get(one)), None)
+def _turn(name: str, number: int, value: Any) -> Turn:
+    if isinstance(value, str) and value.strip():
+        return Turn(query=value)
+    if isinstance(value, dict):
+        query = next((value[one] for one in ALIASES["query"] if value.get(one)), None)
         if isinstance(query, str) and query.strip():
-            return Turn(query=query, reference=_reference(Columns(), told))
+            return Turn(query=query, reference=_reference(Columns(), value))
     raise RowError(f"turn {number} of `{name}` is neither text nor {{query, answer}}")
 
 
-def _text(columns: Columns, part: str, found: Mapping[str, Any]) -> str:
-    """A part that is text; empty for anything else, which is metadata then."""
-    value = columns.find(part, found)[1]
+def _text(columns: Columns, part: str, record: Mapping[str, Any]) -> str:
+    """Return a part that is text; empty for any other value, which then counts as metadata."""
+    value = columns.find(part, record)[1]
     return value.strip() if isinstance(value, str) else ""
 
 
-def _unpacked(told: Any) -> Any:
-    """A list that a table's cell holds as JSON text."""
-    if isinstance(told, str) and told.lstrip().startswith("["):
+def _unpacked(value: Any) -> Any:
+    """Parse a list that a table cell contains as JSON text."""
+    if isinstance(value, str) and value.lstrip().startswith("["):
         try:
-            return msgspec.json.decode(told)
+            return msgspec.json.decode(value)
         except (msgspec.MsgspecError, RecursionError):
-            return told
-    return told
+            return value
+    return value
 
 
 def _query(
     columns: Columns,
-    found: Mapping[str, Any],
+    record: Mapping[str, Any],
     history: list[dict[str, Any]],
     turns: tuple[Turn, ...],
     persona: str,
 ) -> str:
     for name in columns.names("query"):
-        value = found.get(name)
+        value = record.get(name)
         if value is None:
             continue
         if not isinstance(value, str):
@@ -246,21 +248,21 @@ def _query(
             history[-1] = {"role": "user", "content": text}
             return text
     if persona:
-        return _text(columns, "opening", found)
+        return _text(columns, "opening", record)
     raise RowError(f"no query: {either(columns.names('query')[:3])} is missing or empty")
 
 
-def _own_id(columns: Columns, found: Mapping[str, Any]) -> str:
+def _own_id(columns: Columns, record: Mapping[str, Any]) -> str:
     for key in columns.names("id"):
-        value = found.get(key)
+        value = record.get(key)
         if isinstance(value, str | int) and not isinstance(value, bool) and str(value).strip():
             return str(value).strip()
     return ""
 
 
-def _reference(columns: Columns, found: Mapping[str, Any]) -> str | None:
-    nested = found.get("metadata")
-    for place in (found, nested if isinstance(nested, dict) else {}):
+def _reference(columns: Columns, record: Mapping[str, Any]) -> str | None:
+    nested = record.get("metadata")
+    for place in (record, nested if isinstance(nested, dict) else {}):
         for key in columns.names("reference"):
             value = place.get(key)
             if isinstance(value, str | int | float) and not isinstance(value, bool):
@@ -280,15 +282,15 @@ def _weight(name: str, value: Any) -> float:
     return weight
 
 
-def _metadata(columns: Columns, found: Mapping[str, Any]) -> dict[str, Any]:
-    """The row's own metadata, else whatever else the row holds."""
-    name, told = columns.find("metadata", found)
-    if isinstance(told, dict):
-        return told
+def _metadata(columns: Columns, record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the row's own metadata, else all unused columns."""
+    name, value = columns.find("metadata", record)
+    if isinstance(value, dict):
+        return value
     parts = ("query", "system", "messages", "turns", "weight", "opening")
-    known = {columns.find(part, found)[0] for part in parts} | {name} | _OWN
+    known = {columns.find(part, record)[0] for part in parts} | {name} | _OWN
     return {
         key: value
-        for key, value in found.items()
+        for key, value in record.items()
         if key not in known and not isinstance(value, bytes)
     }

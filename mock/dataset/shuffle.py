@@ -1,4 +1,4 @@
-"""Orders of any length by a seed, without a list: a position is computed when it is its turn."""
+"""Shuffled orders of any length without a list: each position is computed when it is needed."""
 
 import hashlib
 from collections.abc import Iterator, Sequence
@@ -8,11 +8,11 @@ _WORD = (1 << 64) - 1
 
 
 class Shuffle:
-    """A permutation of 0 to `size` - 1: a Feistel network over the next power of four, walked on
-    until it is in range.
+    """A permutation of 0 to `size` - 1: a Feistel network over the next power of four, iterated
+    until the value is in range.
 
     Args:
-        size: How many.
+        size: Number of positions.
         seed: Equal seeds give equal orders.
     """
 
@@ -39,10 +39,10 @@ class Shuffle:
 
 
 def order(blocks: Sequence[int], seed: str) -> Iterator[int]:
-    """All positions in an order by the seed: the blocks shuffled, and each in itself.
+    """Yield all positions in a seeded order: shuffled blocks, each shuffled within itself.
 
     Args:
-        blocks: Lengths of the blocks; one block is shuffled as a whole.
+        blocks: Lengths of the blocks; a single block is shuffled as a whole.
         seed: Equal seeds give equal orders.
     """
     starts = [0]

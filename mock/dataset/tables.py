@@ -1,6 +1,6 @@
-"""Datasets in tables of Arrow: Parquet files and folders as Hugging Face writes them.
+"""Datasets in Arrow tables: Parquet files and folders written by Hugging Face datasets.
 
-Needs pyarrow, which only comes with the extra `data` and is only imported here, when it is needed.
+Needs pyarrow, which comes with the extra `data` and is imported on first use.
 """
 
 import threading
@@ -18,12 +18,12 @@ from mock.dataset.interface import Reader
 from mock.dataset.rows import RowError
 
 WINDOW = 4_096
-"""Rows of a Parquet file that are held, and shuffled, at a time."""
+"""Rows of a Parquet file that are loaded, and shuffled, at a time."""
 _BATCH = 512
 
 
 def _library(name: str, path: Path) -> Any:
-    """A module of pyarrow.
+    """Import a module of pyarrow.
 
     Raises:
         DatasetError: it is not installed; names the extra.
@@ -39,7 +39,7 @@ def _library(name: str, path: Path) -> Any:
 
 
 class TableReader(Reader):
-    """Rows of several files, one after the other; all counts are known at once."""
+    """Rows of several files in sequence; all counts are known at once."""
 
     place: Literal["line", "row"] = "row"
     whole = True
@@ -64,13 +64,13 @@ class TableReader(Reader):
         return self._names
 
     def _place(self, position: int) -> tuple[int, int]:
-        """Number of the stretch a row is in, and its place there."""
+        """Return the index of the row group and the row's position in it."""
         stretch = bisect_right(self._ends, position)
         return stretch, position - (self._ends[stretch - 1] if stretch else 0)
 
 
 class Parquet(TableReader):
-    """Parquet files of one schema; the latest window of rows is kept."""
+    """Parquet files of one schema; the latest window of rows is cached."""
 
     kind = "Parquet"
 
@@ -91,49 +91,51 @@ class Parquet(TableReader):
                     counts.append(opened.metadata.row_group(group).num_rows)
         except (OSError, ValueError) as error:  # pyarrow's own errors are of these
             self.close()
-            raise DatasetError(f"this is no Parquet file: {_short(error)}", str(file)) from error
+            raise DatasetError(f"this is not a Parquet file: {_short(error)}", str(file)) from error
         super().__init__(path, names, counts)
         self._batches: Iterator[Any] = iter(())
         self._group = -1
-        self._held: list[dict[str, Any]] = []
+        self._window: list[dict[str, Any]] = []
         self._from = 0
         self._fault = ""
 
     def blocks(self) -> Sequence[int]:
-        found: list[int] = []
+        lengths: list[int] = []
         for start, end in zip([0, *self._ends], self._ends, strict=False):
-            found += [min(WINDOW, end - at) for at in range(start, end, WINDOW)]
-        return found
+            lengths += [min(WINDOW, end - at) for at in range(start, end, WINDOW)]
+        return lengths
 
     def record(self, position: int) -> dict[str, Any]:
         group, at = self._place(position)
         with self._lock:
             try:
-                self._turn_to(group, at)
-                return self._held[at - self._from]
+                self._load_window(group, at)
+                return self._window[at - self._from]
             except (OSError, ValueError, IndexError) as error:
                 self._group = -1
                 raise RowError(f"the file cannot be read here: {_short(error)}") from error
 
-    def _turn_to(self, group: int, at: int) -> None:
+    def _load_window(self, group: int, at: int) -> None:
         window = at // WINDOW * WINDOW
         if group != self._group or window < self._from:
             file, number = self._groups[group]
             self._batches = self._files[file].iter_batches(_BATCH, row_groups=[number])
-            self._group, self._from, self._held = group, 0, []
+            self._group, self._from, self._window = group, 0, []
             self._pending = 0
-        while not (self._from <= at < self._from + len(self._held)):
-            self._from += len(self._held)
-            self._held = []
-            while len(self._held) < WINDOW and (batch := next(self._batches, None)) is not None:
-                self._held += batch.to_pylist()
-            if not self._held:
+        while not (self._from <= at < self._from + len(self._window)):
+            self._from += len(self._window)
+            self._window = []
+            while len(self._window) < WINDOW and (batch := next(self._batches, None)) is not None:
+                self._window += batch.to_pylist()
+            if not self._window:
                 raise IndexError("it ends too early")
 
     def sample(self) -> bytes:
-        told = [f"{self.found}", *self._names]
-        told += [f"{one.metadata.serialized_size}:{one.metadata.num_rows}" for one in self._files]
-        return "\0".join(told).encode()
+        parts = [f"{self.found}", *self._names]
+        parts += [
+            f"{file.metadata.serialized_size}:{file.metadata.num_rows}" for file in self._files
+        ]
+        return "\0".join(parts).encode()
 
     def close(self) -> None:
         for file in self._files:
@@ -141,7 +143,7 @@ class Parquet(TableReader):
 
 
 class ArrowFolder(TableReader):
-    """What `Dataset.save_to_disk` of Hugging Face's datasets writes; mapped, not read."""
+    """Folder written by `Dataset.save_to_disk` of Hugging Face's datasets; memory-mapped."""
 
     kind = "Hugging Face"
 
@@ -156,7 +158,7 @@ class ArrowFolder(TableReader):
                 tables.append(_table(ipc, mapped))
         except (OSError, ValueError) as error:
             self.close()
-            raise DatasetError(f"this is no Arrow file: {_short(error)}", str(file)) from error
+            raise DatasetError(f"this is not an Arrow file: {_short(error)}", str(file)) from error
         names = tables[0].schema.names if tables else ()
         super().__init__(path, names, [table.num_rows for table in tables])
         self._tables = tables
@@ -170,8 +172,8 @@ class ArrowFolder(TableReader):
         return rows[0]
 
     def sample(self) -> bytes:
-        told = [f"{self.found}", *self._names, *(str(one.size()) for one in self._maps)]
-        return "\0".join(told).encode()
+        parts = [f"{self.found}", *self._names, *(str(one.size()) for one in self._maps)]
+        return "\0".join(parts).encode()
 
     def close(self) -> None:
         self._tables = []
@@ -180,7 +182,7 @@ class ArrowFolder(TableReader):
 
 
 def _table(ipc: Any, mapped: Any) -> Any:
-    """Arrow's stream form, which `datasets` writes, or its file form."""
+    """Open Arrow's stream format, which `datasets` writes, or its file format."""
     try:
         return ipc.open_stream(mapped).read_all()
     except ValueError:
@@ -189,10 +191,10 @@ def _table(ipc: Any, mapped: Any) -> Any:
 
 
 def open_folder(path: Path) -> Reader:
-    """A folder with a dataset in it.
+    """Return the reader of a folder that contains a dataset.
 
     Raises:
-        DatasetError: there is none, or there are several; names what there is.
+        DatasetError: it contains none or several; lists its content.
     """
     splits = _json(path / "dataset_dict.json").get("splits")
     if isinstance(splits, list):
@@ -204,15 +206,19 @@ def open_folder(path: Path) -> Reader:
             )
         path = path / ("train" if "train" in splits else str(splits[0]))
     state = _json(path / "state.json")
-    told = state.get("_data_files")
-    if isinstance(told, list):
-        files = [path / Path(str(one["filename"])).name for one in told if isinstance(one, dict)]
+    data_files = state.get("_data_files")
+    if isinstance(data_files, list):
+        files = [
+            path / Path(str(entry["filename"])).name
+            for entry in data_files
+            if isinstance(entry, dict)
+        ]
         return ArrowFolder(path, files)
-    return _loose(path)
+    return _repository_files(path)
 
 
-def _loose(path: Path) -> Reader:
-    """Files as a dataset's repository holds them."""
+def _repository_files(path: Path) -> Reader:
+    """Return the reader of a folder with the files of a dataset repository."""
     kinds: tuple[tuple[str, Callable[[Path, Sequence[Path]], Reader]], ...] = (
         ("parquet", Parquet),
         ("arrow", ArrowFolder),
@@ -234,9 +240,9 @@ def _loose(path: Path) -> Reader:
         if files:
             return reader(path, files)
     inside = sorted(one.name for one in path.iterdir())[:6]
-    told = f"; in it: {', '.join(inside)}" if inside else ""
+    content = f"; in it: {', '.join(inside)}" if inside else ""
     raise DatasetError(
-        f"the folder holds no dataset that is known{told}",
+        f"the folder contains no known dataset{content}",
         str(path),
         "Name a file, or a folder with Parquet or Arrow files",
     )
@@ -244,10 +250,10 @@ def _loose(path: Path) -> Reader:
 
 def _json(path: Path) -> dict[str, Any]:
     try:
-        found = msgspec.json.decode(path.read_bytes())
+        value = msgspec.json.decode(path.read_bytes())
     except (OSError, msgspec.MsgspecError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return value if isinstance(value, dict) else {}
 
 
 def _short(error: Exception) -> str:

@@ -1,4 +1,4 @@
-"""Datasets with a record on each line: JSON lines and CSV."""
+"""Datasets with one record per line: JSON lines and CSV."""
 
 import csv
 import io
@@ -12,16 +12,16 @@ from mock.dataset.rows import RowError, decode_json
 
 _BOM = b"\xef\xbb\xbf"
 _CELL_LINES = 10_000
-"""Lines a quoted cell may span."""
+"""Maximum number of lines of a quoted cell."""
 _DELIMITERS = (",", "\t", ";", "|")
 
 
 class JsonLines(TextReader):
-    """One JSON object a line."""
+    """One JSON object per line."""
 
     kind = "JSONL"
 
-    def _spots(self) -> Iterator[tuple[int, int, int]]:
+    def _find_records(self) -> Iterator[tuple[int, int, int]]:
         with self.path.open("rb") as file:
             for offset, data, number in _lines(file):
                 self._at = offset + len(data)
@@ -33,7 +33,7 @@ class JsonLines(TextReader):
 
 
 class Csv(TextReader):
-    """Values between commas, semicolons, bars or tabs; the first line names the columns."""
+    """Values separated by commas, semicolons, bars or tabs; the first line names the columns."""
 
     kind = "CSV"
 
@@ -53,7 +53,7 @@ class Csv(TextReader):
         first = data.lstrip(b"\r\n").split(b"\n", 1)[0]
         if b"\x00" in first:
             raise DatasetError(
-                "this is no CSV: its first line holds NUL bytes"
+                "this is not CSV: its first line contains NUL bytes"
                 + (" (UTF-16?)" if first[:2] in (b"\xff\xfe", b"\xfe\xff") else ""),
                 f"{self.path}:1",
                 "Save it as UTF-8",
@@ -73,28 +73,28 @@ class Csv(TextReader):
             raise DatasetError(f"two columns are called `{twice}`", f"{self.path}:1")
         return delimiter, names
 
-    def _spots(self) -> Iterator[tuple[int, int, int]]:
+    def _find_records(self) -> Iterator[tuple[int, int, int]]:
         delimiter = self._delimiter.encode()
         with self.path.open("rb") as file:
             header = True
             lines = _lines(file)
-            while (found := next(lines, None)) is not None:
-                offset, data, number = found
+            while (entry := next(lines, None)) is not None:
+                offset, data, number = entry
                 self._at = offset + len(data)
                 if header or not data.strip():
                     header = header and not data.strip()
                     continue
                 length = _length(data)
-                if b'"' in data and length <= LINE_LIMIT and _open(data, False, delimiter):
+                if b'"' in data and length <= LINE_LIMIT and _quote_open(data, False, delimiter):
                     whole = _rest(lines, length, delimiter)
-                    if whole and self._reads(offset, whole):
+                    if whole and self._is_readable(offset, whole):
                         length = whole
-                    else:  # a stray quote must not take the lines behind it along
+                    else:  # a stray quote must not swallow the following lines
                         file.seek(offset + length)
                         lines = _lines(file, offset + length, number)
                 yield offset, length, number
 
-    def _reads(self, offset: int, length: int) -> bool:
+    def _is_readable(self, offset: int, length: int) -> bool:
         try:
             self._decode(self._bytes(offset, length))
         except RowError:
@@ -120,7 +120,7 @@ class Csv(TextReader):
 
 
 def _lines(file: BinaryIO, offset: int = 0, number: int = 0) -> Iterator[tuple[int, bytes, int]]:
-    """Offset, bytes and number of each line; of one beyond the limit only the beginning."""
+    """Yield offset, bytes and number of each line; only the start of a line over the limit."""
     while data := file.readline(LINE_LIMIT + 1):
         number += 1
         start = offset
@@ -138,18 +138,19 @@ def _length(data: bytes) -> int:
 
 
 def _rest(lines: Iterator[tuple[int, bytes, int]], length: int, delimiter: bytes) -> int:
-    """Length of a record whose first line leaves a quote open; 0 when it is never closed."""
+    """Return the length of a record whose first line leaves a quote open; 0 when it is never
+    closed."""
     for _, (_, data, _) in zip(range(_CELL_LINES), lines, strict=False):
         length += _length(data)
         if length > LINE_LIMIT:
             return 0
-        if not _open(data, True, delimiter):
+        if not _quote_open(data, True, delimiter):
             return length
     return 0
 
 
-def _open(data: bytes, inside: bool, delimiter: bytes) -> bool:
-    """Whether a quoted cell goes on behind this line."""
+def _quote_open(data: bytes, inside: bool, delimiter: bytes) -> bool:
+    """Return whether a quoted cell continues on the next line."""
     at = 0
     while True:
         if inside:

@@ -1,4 +1,4 @@
-"""What the proxy makes of the rows: their groups and rewards, and what the engines do meanwhile."""
+"""Feed of the proxy's state: groups and rewards of the rows, states and updates of the engines."""
 
 import asyncio
 import logging
@@ -14,17 +14,17 @@ from mock.control import Control, ControlDown, ControlRefused
 log = logging.getLogger("mock")
 
 AWAY = frozenset(("ROLLING_POST", "WEIGHT_SYNCING", "WEIGHT_EXPORTING"))
-"""States in which a server takes no new work, but will."""
-_KNOWN = 5_000
+"""States in which a server accepts no new work for now."""
+_MAX_GROUPS = 5_000
 _FIRST_DELAY = 0.2
 _LAST_DELAY = 5.0
 
 
-class Following:
-    """The proxy's state, as long as `run` runs.
+class GroupFeed:
+    """The proxy's state, current while `run` runs.
 
     Args:
-        control: Where it is read.
+        control: The control API.
     """
 
     def __init__(self, control: Control) -> None:
@@ -33,11 +33,11 @@ class Following:
         self._first_seq = -1
         self._steps: dict[str, int] = {}
         self._groups: OrderedDict[str, str] = OrderedDict()
-        self.seen = asyncio.Event()
-        """There was a first snapshot."""
+        self.ready = asyncio.Event()
+        """Set after the first snapshot."""
 
     async def run(self) -> None:
-        """Follow for ever, over every break of the connection."""
+        """Follow the events until cancelled, across broken connections."""
         delay = _FIRST_DELAY
         while True:
             try:
@@ -46,7 +46,7 @@ class Following:
                 delay = _FIRST_DELAY
                 await self._read()
             except ControlRefused as error:
-                log.warning("the rewards of the rows are not known: %s", error)
+                log.warning("the rewards of the rows are unknown: %s", error)
                 return
             except ControlDown as error:
                 log.debug("the feed is lost: %s", error)
@@ -70,7 +70,7 @@ class Following:
 
     @property
     def updates(self) -> int:
-        """Policy updates since the first look, of all servers."""
+        """Number of policy updates of all servers since the first snapshot."""
         if self._state is None:
             return 0
         return sum(
@@ -82,15 +82,15 @@ class Following:
     def _begin(self, state: State) -> None:
         if self._first_seq < 0:
             self._first_seq = state.seq
-        else:  # groups that were opened while nobody listened
+        else:  # groups opened while disconnected
             for group in state.groups.values():
-                self._know(group.row_id, group.group_id)
+                self._remember(group.row_id, group.group_id)
         self._state = state
         self._note_steps(state)
-        self.seen.set()
+        self.ready.set()
 
     def _note_steps(self, state: State) -> None:
-        """Where each server was when it was first seen."""
+        """Record the step at which each server was first seen."""
         for name, server in state.servers.items():
             if server.step is not None:
                 self._steps.setdefault(name, server.step)
@@ -107,37 +107,37 @@ class Following:
                 if item.seq > state.seq:
                     reduce(state, item)
                     if isinstance(item, GroupOpened):
-                        self._know(item.row_id, item.group_id)
+                        self._remember(item.row_id, item.group_id)
                     elif isinstance(item, EngineChanged):
                         self._note_steps(state)
         finally:
             if isinstance(events, AsyncGenerator):
                 await events.aclose()
 
-    def _know(self, row_id: str, group_id: str) -> None:
+    def _remember(self, row_id: str, group_id: str) -> None:
         if row_id:
             self._groups[row_id] = group_id
             self._groups.move_to_end(row_id)
-            while len(self._groups) > _KNOWN:
+            while len(self._groups) > _MAX_GROUPS:
                 self._groups.popitem(last=False)
 
 
 def reward_of(group: Group | None) -> Mapping[str, Any] | None:
-    """What a group was sent with, as results tell it; None while that is open.
+    """Return the reward fields of a group; None while the group is open.
 
-    `reward` is that of the answer the user got; null with a cause where none was sent.
+    `reward` is the reward of the answer that the user got, or null with a cause when none was sent.
     """
     if group is None or (group.sealed_at is None and group.open):
         return None
-    told: dict[str, Any] = {"group": group.group_id, "reward": None}
-    rewards = [one.reward for one in group.candidates]
-    if group.sealed_at is None or all(one is None for one in rewards):
-        told["unrewarded"] = group.cause or group.dead or group.phase.lower()
-        return told
+    fields: dict[str, Any] = {"group": group.group_id, "reward": None}
+    rewards = [candidate.reward for candidate in group.candidates]
+    if group.sealed_at is None or all(candidate is None for candidate in rewards):
+        fields["unrewarded"] = group.cause or group.dead or group.phase.lower()
+        return fields
     index = group.returned if group.returned is not None else group.best
     if index is not None and index < len(rewards):
-        told["reward"] = rewards[index]
-    told["rewards"] = rewards
+        fields["reward"] = rewards[index]
+    fields["rewards"] = rewards
     if group.dead:
-        told["dead"] = group.dead
-    return told
+        fields["dead"] = group.dead
+    return fields

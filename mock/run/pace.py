@@ -1,4 +1,4 @@
-"""How a run of the mock user goes on and how it ends."""
+"""Pace and end of a run of the mock user."""
 
 import asyncio
 import random
@@ -6,36 +6,37 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
-How = Literal["finished", "stopped", "failed"]
+EndKind = Literal["finished", "stopped", "failed"]
 
-MOST_IN_FLIGHT = 1_000
-"""Questions in flight when they arrive at a rate; further ones wait."""
+MAX_IN_FLIGHT = 1_000
+"""Limit of questions in flight in an open loop; further ones wait."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """How fast and how patiently."""
+    """Rate and patience of a run."""
 
     concurrency: int = 3
-    """Closed loop: questions in flight, each followed by the next."""
+    """Closed loop: number of questions in flight."""
     seconds: float = 0.0
-    """Between two questions of one worker."""
+    """Pause between two questions of one worker."""
     rate: float = 0.0
-    """Open loop: questions a second, whatever is in flight, as a Poisson process; 0 for none."""
+    """Open loop: questions per second as a Poisson process, however many are in flight; 0 for a
+    closed loop."""
     updates: int = 0
-    """Stop after so many policy updates; 0 for never."""
+    """Stop after this many policy updates; 0 for never."""
     pause_sync: bool = False
-    """Ask nothing while no engine takes work."""
+    """Ask nothing while no engine accepts work."""
     patience: float = 900.0
-    """Seconds a row is tried again while the target is busy or away; groups that wait for a rating
-    may keep a server busy for ten minutes."""
+    """Seconds during which a row is retried while the target is busy or unreachable; groups that
+    wait for a rating may keep a server busy for ten minutes."""
     stop_wait: float = 120.0
-    """Seconds that rows in flight get after a stop was ordered."""
+    """Seconds that rows in flight get after a stop."""
     poll: float = 1.0
-    """Seconds between two looks at the directive."""
+    """Seconds between two polls of the directive."""
 
     def gaps(self, seed: int | None) -> Iterator[float]:
-        """Seconds between two arrivals of the open loop, the same for the same seed."""
+        """Yield the seconds between arrivals of the open loop, reproducible by seed."""
         chance = random.Random(None if seed is None else f"{seed}:arrivals")
         while True:
             yield chance.expovariate(self.rate)
@@ -43,21 +44,21 @@ class Pace:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a run ended."""
+    """How and why a run ended."""
 
-    how: How
+    how: EndKind
     cause: str = ""
 
 
 @dataclass(slots=True)
 class Gate:
-    """Whether rows may go out now."""
+    """Permission to send rows."""
 
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     open: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def rest(self, seconds: float) -> bool:
-        """Wait `seconds`, less when a stop comes; True when it came."""
+        """Sleep for `seconds` or until a stop; return True on a stop."""
         try:
             async with asyncio.timeout(max(0.0, seconds)):
                 await self.stopping.wait()

@@ -1,11 +1,10 @@
-"""What a run of the mock user has done, on disk: it goes on where it was after any end.
+"""Progress of a run on disk, so that a run continues after any kind of end.
 
-`<home>/mock/<fingerprint>.progress` holds one word a line: `run ID`, `start N`, `ask KEY JSON`
+`<home>/mock/<fingerprint>.progress` has one entry per line: `run ID`, `start N`, `ask KEY JSON`
 (its id, query and start) before a row is sent, its `KEY` once it is answered, `back KEY` when it
-was given up before it had an answer, `weighted`, `finished`. A row that was asked and has none of
-the others was in flight when the process was killed: it is lost, and not asked again unasked.
-Lines are only appended, each in one write; one that is torn by a crash is cut off at the next
-start.
+was given up without an answer, `weighted`, `finished`. A row with `ask` and none of the others was
+in flight when the process was killed: it is lost, and not asked again. Lines are only appended,
+each in one write; a line torn by a crash is removed by the next start.
 """
 
 import os
@@ -19,69 +18,69 @@ import msgspec
 
 
 class Key(NamedTuple):
-    """One asking of one row."""
+    """Identity of one asking of one row."""
 
     number: int
     """The pass, from 1."""
     line: int
     copy: int = 1
-    """Which time in the pass, for rows that are asked several times."""
+    """Number of the asking within the pass, for rows that are asked several times."""
 
     def __str__(self) -> str:
         return f"{self.number}:{self.line}" + (f":{self.copy}" if self.copy > 1 else "")
 
 
 def read_key(text: str) -> Key | None:
-    """The key that `str` made; None for anything else."""
+    """Parse the text of a key; None for any other text."""
     parts = text.split(":")
     if len(parts) not in (2, 3) or not all(part.isascii() and part.isdecimal() for part in parts):
         return None
     return Key(*(int(part) for part in parts))
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """What a row in flight is known by."""
+class InFlightRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A row in flight, as recorded before it was sent."""
 
     row_id: str = ""
     query: str = ""
     mock_id: str = ""
-    """The start that asked it."""
+    """The start that sent it."""
 
 
-class Marks:
-    """A set of keys, one bit for each line."""
+class KeySet:
+    """A set of keys, one bit per line."""
 
     def __init__(self) -> None:
         self._bits: dict[tuple[int, int], bytearray] = {}
         self._counts: dict[int, int] = {}
 
-    def add(self, one: Key) -> None:
-        """Mark it."""
-        bits = self._bits.setdefault((one.number, one.copy), bytearray())
-        at, bit = one.line >> 3, 1 << (one.line & 7)
+    def add(self, key: Key) -> None:
+        """Add a key."""
+        bits = self._bits.setdefault((key.number, key.copy), bytearray())
+        at, bit = key.line >> 3, 1 << (key.line & 7)
         if at >= len(bits):
             bits.extend(bytes(max(at + 1 - len(bits), 1024)))
         if not bits[at] & bit:
             bits[at] |= bit
-            self._counts[one.number] = self._counts.get(one.number, 0) + 1
+            self._counts[key.number] = self._counts.get(key.number, 0) + 1
 
-    def __contains__(self, one: Key) -> bool:
-        bits = self._bits.get((one.number, one.copy), b"")
-        at = one.line >> 3
-        return at < len(bits) and bool(bits[at] >> (one.line & 7) & 1)
+    def __contains__(self, key: Key) -> bool:
+        bits = self._bits.get((key.number, key.copy), b"")
+        at = key.line >> 3
+        return at < len(bits) and bool(bits[at] >> (key.line & 7) & 1)
 
     def count(self, passes: int) -> int:
-        """How many there are in the first `passes`."""
+        """Return the number of keys in the first `passes`."""
         return sum(count for number, count in self._counts.items() if number <= passes)
 
 
 class Progress:
-    """The run of one dataset against one target, and the results of this start.
+    """Progress of one dataset against one target, and the results of this start.
 
     Args:
-        folder: Made when missing.
-        name: What tells one run's file from another's.
-        restart: Forget what was done.
+        folder: Created when missing.
+        name: Distinguishes the files of different runs.
+        restart: Discard earlier progress.
     """
 
     def __init__(self, folder: Path, name: str, restart: bool = False) -> None:
@@ -89,12 +88,12 @@ class Progress:
         self.path = folder / f"{name}.progress"
         if restart:
             self.path.unlink(missing_ok=True)
-        self.done = Marks()
-        """What earlier starts have done."""
-        self.lost: dict[Key, Asked] = {}
-        """What was in flight when an earlier start was killed."""
+        self.done = KeySet()
+        """Keys that earlier starts have finished."""
+        self.lost: dict[Key, InFlightRow] = {}
+        """Rows that were in flight when an earlier start was killed."""
         self.weighted = False
-        """Rows of other weights than 1 were seen."""
+        """True once a row with a weight other than 1 was read."""
         run, start = self._read()
         fresh = not run
         self.run = run or "mock-" + secrets.token_hex(4)
@@ -126,31 +125,31 @@ class Progress:
         self.close()
 
     def ask(self, row_key: Key, row_id: str = "", query: str = "") -> None:
-        """The row is about to be sent: on disk before it is."""
-        asked = Asked(row_id=row_id, query=query, mock_id=self.mock_id)
-        self._write(f"ask {row_key} {msgspec.json.encode(asked).decode()}\n")
+        """Record that a row is about to be sent."""
+        in_flight = InFlightRow(row_id=row_id, query=query, mock_id=self.mock_id)
+        self._write(f"ask {row_key} {msgspec.json.encode(in_flight).decode()}\n")
 
     def back(self, row_key: Key) -> None:
-        """The row was given up without an answer: the next start asks it again."""
+        """Record that a row was given up without an answer: the next start asks it again."""
         self._write(f"back {row_key}\n")
 
     def mark(self, row_key: Key, result: dict[str, Any]) -> None:
-        """The row is done: it is not asked again, and `result` is one line of the results."""
+        """Record a finished row and append its `result` to the results of this start."""
         _write(self._results, msgspec.json.encode(result) + b"\n")
         self._write(f"{row_key}\n")
 
     def weigh(self) -> None:
-        """Remember that rows have weights."""
+        """Record that rows have weights."""
         if not self.weighted:
             self.weighted = True
             self._write("weighted\n")
 
     def finish(self) -> None:
-        """The run is over; the next start begins anew."""
+        """Record the end of the run; the next start begins a new run."""
         self._write("finished\n")
 
     def earlier(self) -> Iterator[dict[str, Any]]:
-        """Results of the earlier starts of this run, one by one."""
+        """Yield the results of the earlier starts of this run."""
         for number in range(1, int(self.mock_id.rpartition("-")[2])):
             try:
                 with (self._folder / f"{self.run}-{number}.jsonl").open("rb") as file:
@@ -162,13 +161,13 @@ class Progress:
         _write(self._file, text.encode())
 
     def _read(self) -> tuple[str, int]:
-        """Run and number of starts of the run that is not over; empty without one."""
+        """Return id and number of starts of the unfinished run; empty without one."""
         try:
             file = self.path.open("rb")
         except FileNotFoundError:
             return "", 0
         run, start, whole = "", 0, 0
-        asked: dict[Key, Asked] = {}
+        in_flight: dict[Key, InFlightRow] = {}
         with file:
             for line in file:
                 if not line.endswith(b"\n"):
@@ -181,43 +180,43 @@ class Progress:
                 elif word == "start":
                     start = int(rest) if rest.isdecimal() else start
                 elif word == "finished":
-                    self.done = Marks()
+                    self.done = KeySet()
                     self.weighted = False
                     return "", 0
                 else:
-                    self._take(word, rest, asked)
-        self.lost = asked
+                    self._apply(word, rest, in_flight)
+        self.lost = in_flight
         return run, start
 
-    def _take(self, word: str, rest: str, asked: dict[Key, Asked]) -> None:
+    def _apply(self, word: str, rest: str, in_flight: dict[Key, InFlightRow]) -> None:
         if word == "weighted":
             self.weighted = True
         elif word in ("ask", "back"):
-            key, _, known = rest.partition(" ")
-            if found := read_key(key):
-                asked.pop(found, None)
+            key, _, details = rest.partition(" ")
+            if row_key := read_key(key):
+                in_flight.pop(row_key, None)
                 if word == "ask":
-                    asked[found] = _asked(known)
-        elif found := read_key(word):
-            asked.pop(found, None)
-            self.done.add(found)
+                    in_flight[row_key] = _parse_row(details)
+        elif row_key := read_key(word):
+            in_flight.pop(row_key, None)
+            self.done.add(row_key)
 
 
-def _asked(text: str) -> Asked:
+def _parse_row(text: str) -> InFlightRow:
     try:
-        return msgspec.json.decode(text, type=Asked)
+        return msgspec.json.decode(text, type=InFlightRow)
     except msgspec.MsgspecError:
-        return Asked()
+        return InFlightRow()
 
 
 def _results(file: Any) -> Iterator[dict[str, Any]]:
     for line in file:
         try:
-            found = msgspec.json.decode(line)
+            result = msgspec.json.decode(line)
         except msgspec.MsgspecError:
             continue  # torn by a crash
-        if isinstance(found, dict):
-            yield found
+        if isinstance(result, dict):
+            yield result
 
 
 def _write(descriptor: int, data: bytes) -> None:

@@ -1,4 +1,4 @@
-"""The mock user's facts, posted to the proxy in their order, through its restarts."""
+"""Queue of the mock user's events, posted to the proxy in order and across its restarts."""
 
 import asyncio
 import logging
@@ -11,32 +11,32 @@ from mock.control import Control, ControlDown, ControlRefused
 log = logging.getLogger("mock")
 
 BACK_OFF = 5.0
-_WAITING = 500
+_MAX_QUEUED = 500
 
 
-class Telling:
-    """A queue of facts for the control API.
+class FactQueue:
+    """A queue of events for the control API.
 
     Args:
-        control: Where they go.
+        control: The control API.
     """
 
     def __init__(self, control: Control) -> None:
         self._control = control
-        self._facts: asyncio.Queue[tuple[str, Event]] = asyncio.Queue(_WAITING)
+        self._facts: asyncio.Queue[tuple[str, Event]] = asyncio.Queue(_MAX_QUEUED)
 
     async def put(self, fact_id: str, event: Event) -> None:
-        """Post it in its turn; waits while too many wait."""
+        """Queue an event; waits while the queue is full."""
         await self._facts.put((fact_id, event))
 
-    async def now(
+    async def post_now(
         self,
         fact_id: str,
         event: Event,
         patience: float,
         rest: Callable[[float], Awaitable[bool]],
     ) -> None:
-        """Post it before anything else happens; raises when that is not possible."""
+        """Post an event immediately, with retries for `patience` seconds; raise when that fails."""
         deadline = time.monotonic() + patience
         delay = 0.1
         while True:
@@ -49,7 +49,8 @@ class Telling:
                 delay = min(delay * 2, BACK_OFF)
 
     async def run(self) -> None:
-        """Post each until it is taken or refused; for ever."""
+        """Post the queued events until cancelled; each is retried until it is accepted or
+        refused."""
         while True:
             fact_id, event = await self._facts.get()
             delay = 0.1
@@ -61,15 +62,15 @@ class Telling:
                     delay = min(delay * 2, BACK_OFF)
                     continue
                 except ControlRefused as error:
-                    log.warning("a fact was refused: %s", error)
+                    log.warning("the proxy refused an event: %s", error)
                 break
             self._facts.task_done()
 
     async def close(self, fact_id: str, event: Event, seconds: float) -> None:
-        """A last fact, and all before it."""
+        """Post a last event and everything queued before it, within `seconds`."""
         try:
             async with asyncio.timeout(seconds):
                 await self.put(fact_id, event)
                 await self._facts.join()
         except TimeoutError:
-            log.warning("the proxy does not answer: %d facts are lost", self._facts.qsize())
+            log.warning("the proxy does not respond: %d events are lost", self._facts.qsize())

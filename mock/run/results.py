@@ -1,7 +1,7 @@
-"""One line a row in a file the operator named: answer, group, reward, seconds, error.
+"""The operator's results file: one line per row with answer, group, reward, seconds and error.
 
-A row's line is written when its reward is known, or will not come; so it can be later than the
-answer. What a killed start has not written is written by the next one.
+A line is written once the row's reward is known or will not come, which may be later than the
+answer. Lines that a killed start did not write are added by the next start.
 """
 
 import asyncio
@@ -15,20 +15,20 @@ from typing import Any
 import msgspec
 
 from ajet_swarm.common.errors import UsageError
-from mock.run.group_feed import Following, reward_of
-from mock.run.progress import Key, Marks
+from mock.run.group_feed import GroupFeed, reward_of
+from mock.run.progress import Key, KeySet
 
 _EVERY = 0.25
-_MOST = 10_000
-"""Rows that wait for their reward at the same time; the oldest does not wait longer."""
+_MAX_WAITING = 10_000
+"""Limit of rows that wait for their reward; the oldest is written without it."""
 
 
 class Results:
-    """The file, opened to be added to.
+    """A results file, opened for appending.
 
     Args:
-        path: Made when missing.
-        run: The run whose rows are in it already.
+        path: Created when missing.
+        run: The run whose rows may be in the file already.
         wait: Seconds to wait for a row's reward after its answer.
 
     Raises:
@@ -39,7 +39,7 @@ class Results:
         self._run = run
         self._wait = wait
         self._waiting: deque[tuple[float, dict[str, Any]]] = deque()
-        self._written = Marks()
+        self._written = KeySet()
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             flags = os.O_RDWR | os.O_APPEND | os.O_CREAT
@@ -52,49 +52,49 @@ class Results:
         self.path = path
 
     def close(self) -> None:
-        """Write what still waits, without its reward; close the file."""
+        """Write the waiting rows without their reward and close the file."""
         while self._waiting:
             self._write(self._waiting.popleft()[1], None)
         os.close(self._file)
 
     def add(self, result: dict[str, Any]) -> None:
-        """A row has its answer."""
+        """Queue an answered row."""
         self._waiting.append((time.monotonic() + self._wait, result))
 
     def add_missing(self, earlier: Iterable[dict[str, Any]]) -> None:
-        """Rows of earlier starts: those that are not in the file are added."""
+        """Queue the results of earlier starts that are missing from the file."""
         for result in earlier:
-            if (found := _key(result)) is not None and found not in self._written:
+            if (row_key := _key(result)) is not None and row_key not in self._written:
                 self.add(result)
 
-    async def keep_up(self, following: Following | None) -> None:
-        """Write each row as soon as it can be; for ever."""
+    async def keep_up(self, feed: GroupFeed | None) -> None:
+        """Write rows as their rewards arrive, until cancelled."""
         while True:
-            self.settle(following)
+            self.settle(feed)
             await asyncio.sleep(_EVERY)
 
-    def settle(self, following: Following | None) -> int:
-        """Write what can be written; returns how many still wait."""
-        kept: deque[tuple[float, dict[str, Any]]] = deque()
-        now, excess = time.monotonic(), len(self._waiting) - _MOST
+    def settle(self, feed: GroupFeed | None) -> int:
+        """Write the rows whose reward is known or overdue; return how many still wait."""
+        waiting: deque[tuple[float, dict[str, Any]]] = deque()
+        now, excess = time.monotonic(), len(self._waiting) - _MAX_WAITING
         for number, (until, result) in enumerate(self._waiting):
-            told = _told(result, following)
-            if told is None and following is not None and now < until and number >= excess:
-                kept.append((until, result))
+            rewards = _rewards_of(result, feed)
+            if rewards is None and feed is not None and now < until and number >= excess:
+                waiting.append((until, result))
             else:
-                self._write(result, told)
-        self._waiting = kept
-        return len(kept)
+                self._write(result, rewards)
+        self._waiting = waiting
+        return len(waiting)
 
-    def _write(self, result: dict[str, Any], told: dict[str, Any] | None) -> None:
-        if told is None:
+    def _write(self, result: dict[str, Any], rewards: dict[str, Any] | None) -> None:
+        if rewards is None:
             late = {} if result.get("error") else {"unrewarded": "not known in time"}
-            told = {"reward": None, **late}
-        data = msgspec.json.encode({**result, **told}) + b"\n"
+            rewards = {"reward": None, **late}
+        data = msgspec.json.encode({**result, **rewards}) + b"\n"
         while data:
             data = data[os.write(self._file, data) :]
-        if (found := _key(result)) is not None:
-            self._written.add(found)
+        if (row_key := _key(result)) is not None:
+            self._written.add(row_key)
 
     def _read(self, path: Path) -> None:
         whole = 0
@@ -109,31 +109,33 @@ class Results:
                 except msgspec.MsgspecError:
                     continue
                 if isinstance(result, dict) and result.get("run") == self._run:
-                    found = _key(result)
-                    if found is not None:
-                        self._written.add(found)
+                    row_key = _key(result)
+                    if row_key is not None:
+                        self._written.add(row_key)
 
 
-def _told(result: dict[str, Any], following: Following | None) -> dict[str, Any] | None:
-    """What the groups of a row say; None while one of them is open."""
-    if following is None:
+def _rewards_of(result: dict[str, Any], feed: GroupFeed | None) -> dict[str, Any] | None:
+    """Return the reward fields of a row from its groups; None while one of them is open."""
+    if feed is None:
         return None
     turns = result.get("turns") or [result]
-    found = [_one(turn, following) for turn in turns]
-    if any(one is None for one in found):
+    rewards = [_turn_reward(turn, feed) for turn in turns]
+    if any(reward is None for reward in rewards):
         return None
-    last = dict(found[-1] or {})
+    last = dict(rewards[-1] or {})
     if len(turns) > 1:
-        last["turns"] = [{**turn, **(one or {})} for turn, one in zip(turns, found, strict=True)]
+        last["turns"] = [
+            {**turn, **(reward or {})} for turn, reward in zip(turns, rewards, strict=True)
+        ]
     return last
 
 
-def _one(turn: dict[str, Any], following: Following) -> dict[str, Any] | None:
-    group = following.group_by_id(turn.get("group") or "") or following.group(turn["row_id"])
-    told = reward_of(group)
-    if told is None and group is None and turn.get("error"):
+def _turn_reward(turn: dict[str, Any], feed: GroupFeed) -> dict[str, Any] | None:
+    group = feed.group_by_id(turn.get("group") or "") or feed.group(turn["row_id"])
+    reward = reward_of(group)
+    if reward is None and group is None and turn.get("error"):
         return {"reward": None}
-    return dict(told) if told is not None else None
+    return dict(reward) if reward is not None else None
 
 
 def _key(result: dict[str, Any]) -> Key | None:

@@ -1,119 +1,119 @@
-"""Which row comes next: passes, order, split, weights, and what was done before."""
+"""Order of the rows: passes, shuffling, split, weights, and what earlier starts have finished."""
 
 import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from mock.dataset import Dataset, Seen, unique
+from mock.dataset import Dataset, SeenIds, with_unique_id
 from mock.dataset.rows import BadRow, Row, Side, chance, side_of
 from mock.run.progress import Key, Progress
-from mock.tally import Tally
+from mock.tally import RunCounters
 
 UNPLAYED = "a persona without an opening, and no model plays the user (--user-url, --user-model)"
 _STRIDE = 2_000
-"""Rows passed over between two looks at the outside."""
+"""Rows after which the iterator yields control to its caller."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class RowSelection:
     """Which rows are asked, how often, in what order."""
 
     passes: int = 1
     seed: int | None = None
     """Shuffles each pass; None keeps the dataset's order."""
     split: Side | None = None
-    """The side that is asked; both when None."""
+    """Side of the split to ask; None asks both."""
     held_out: float = 0.1
-    """Share of the rows that is on the side `held-out`."""
+    """Share of the rows on the side `held-out`."""
 
     @property
     def expected(self) -> float:
-        """The share of the rows it will be, before any was seen."""
+        """Expected share of the selected rows."""
         held_out = min(max(self.held_out, 0.0), 1.0)
         return {"train": 1.0 - held_out, "held-out": held_out}.get(self.split or "", 1.0)
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """A row whose turn it is."""
+class ScheduledRow:
+    """A row to ask now."""
 
     key: Key
     row: Row
 
     @property
     def sent_id(self) -> str:
-        """Its id in this pass."""
+        """Id of the row in this pass."""
         number, copy = self.key.number, self.key.copy
-        again = f"~{number}" if number > 1 else ""
-        return f"{self.row.row_id}{again}" + (f"+{copy}" if copy > 1 else "")
+        pass_mark = f"~{number}" if number > 1 else ""
+        return f"{self.row.row_id}{pass_mark}" + (f"+{copy}" if copy > 1 else "")
 
 
-class Walk:
-    """The rows of a run, one after the other. `next` is for one caller at a time.
+class RowOrder:
+    """Iterator over the rows of a run. `next` is for one caller at a time.
 
     Args:
-        dataset: Its rows, found while they are walked.
-        progress: What is done.
-        choice: Which rows.
-        tally: Is told of rows that are passed.
-        played: A model plays the user; without one a persona needs an opening.
+        dataset: Source of the rows; scanned on the way.
+        progress: Finished rows.
+        choice: Row selection.
+        tally: Counters to update.
+        played: A model plays the user; otherwise a persona needs an opening.
     """
 
     def __init__(
         self,
         dataset: Dataset,
         progress: Progress,
-        choice: Choice,
-        tally: Tally,
-        played: bool = True,
+        selection: RowSelection,
+        counters: RunCounters,
+        has_user_model: bool = True,
     ) -> None:
-        self._played = played
+        self._has_user_model = has_user_model
         self._dataset = dataset
         self._progress = progress
-        self._choice = choice
-        self._tally = tally
+        self._selection = selection
+        self._counters = counters
         self._rows = self._all()
-        self._over = False
+        self._exhausted = False
         self.first_bad: BadRow | None = None
 
-    async def next(self) -> Place | BadRow | None:
-        """The next row to ask, or one that is broken; None after the last."""
-        while not self._over:
-            found = await asyncio.to_thread(self._step)
-            if found is not None:
-                return found
+    async def next(self) -> ScheduledRow | BadRow | None:
+        """Return the next row to ask or a broken one; None after the last."""
+        while not self._exhausted:
+            row = await asyncio.to_thread(self._step)
+            if row is not None:
+                return row
         return None
 
-    def _step(self) -> Place | BadRow | None:
+    def _step(self) -> ScheduledRow | BadRow | None:
         try:
             return next(self._rows)
         except StopIteration:
-            self._over = True
+            self._exhausted = True
             return None
 
-    def _all(self) -> Iterator[Place | BadRow | None]:
-        """Every row; None now and then, while rows are passed over."""
-        for number in range(1, self._choice.passes + 1):
+    def _all(self) -> Iterator[ScheduledRow | BadRow | None]:
+        """Yield every row; None from time to time while rows are skipped."""
+        for number in range(1, self._selection.passes + 1):
             copy, more = 1, True
             while more:
                 more = False
-                seen = Seen()
+                seen = SeenIds()
                 for steps, position in enumerate(self._positions(number, copy)):
                     if position is None or steps % _STRIDE == _STRIDE - 1:
                         yield None
                     if position is None:
                         continue
-                    found, further = self._look(position, number, copy)
-                    more = more or further
-                    if isinstance(found, Place):
-                        yield Place(found.key, unique(found.row, seen))
-                    elif found is not None:
-                        yield found
+                    row, asked_again = self._select(position, number, copy)
+                    more = more or asked_again
+                    if isinstance(row, ScheduledRow):
+                        yield ScheduledRow(row.key, with_unique_id(row.row, seen))
+                    elif row is not None:
+                        yield row
                 copy += 1
 
     def _positions(self, number: int, copy: int) -> Iterator[int | None]:
         dataset = self._dataset
-        if self._choice.seed is None:
+        if self._selection.seed is None:
             position = 0
             while True:
                 if position < dataset.found:
@@ -126,37 +126,39 @@ class Walk:
         while dataset.scan():
             yield None
         salt = f"{number}" if copy == 1 else f"{number}+{copy}"
-        yield from dataset.order(salt, self._choice.seed)
+        yield from dataset.order(salt, self._selection.seed)
 
-    def _look(self, position: int, number: int, copy: int) -> tuple[Place | BadRow | None, bool]:
-        """What to do with one row, and whether it is asked again in this pass."""
+    def _select(
+        self, position: int, number: int, copy: int
+    ) -> tuple[ScheduledRow | BadRow | None, bool]:
+        """Return the row to ask, if any, and whether it is asked again in this pass."""
         key = Key(number, self._dataset.line(position), copy)
-        tally, first = self._tally, copy == 1
-        tally.passed += first
+        counters, first = self._counters, copy == 1
+        counters.passed += first
         done = key in self._progress.done
         if done and not self._progress.weighted:
-            tally.kept += first
+            counters.selected += first
             return None, False
         row = self._dataset.row(position)
-        if isinstance(row, Row) and not row.query and not self._played:
+        if isinstance(row, Row) and not row.query and not self._has_user_model:
             row = BadRow(line=row.line, cause=UNPLAYED)
         if isinstance(row, BadRow):
             if not (first and number == 1):
                 return None, False
-            tally.skipped += 1
+            counters.skipped += 1
             self.first_bad = self.first_bad or row
             return row, False
-        split = self._choice.split
-        if split is not None and side_of(row, self._choice.held_out) != split:
+        split = self._selection.split
+        if split is not None and side_of(row, self._selection.held_out) != split:
             return None, False
         if row.weight != 1.0:
             self._progress.weigh()
         copies = self._copies(row, number)
-        tally.kept += copies * first
-        return (Place(key, row) if copy <= copies and not done else None), copies > copy
+        counters.selected += copies * first
+        return (ScheduledRow(key, row) if copy <= copies and not done else None), copies > copy
 
     def _copies(self, row: Row, number: int) -> int:
-        """How often a row is asked in a pass: its weight, the fraction by chance."""
+        """Return how often a row is asked in a pass: its weight, the fraction by chance."""
         whole = int(row.weight)
         rest = row.weight - whole
-        return whole + (chance(f"{self._choice.seed}:{number}:{row.line}") < rest)
+        return whole + (chance(f"{self._selection.seed}:{number}:{row.line}") < rest)

@@ -1,4 +1,4 @@
-"""One row from its announcement to its result: every turn of it, each asked once."""
+"""Processing of one row, from its announcement to its result: each turn is asked once."""
 
 import asyncio
 import logging
@@ -10,43 +10,44 @@ from core.events import MockRowDone
 from core.state import Group
 from mock.control import Control, ControlDown, ControlRefused
 from mock.dataset.rows import Turn
-from mock.run.group_feed import Following
+from mock.run.group_feed import GroupFeed
 from mock.run.pace import Gate, Pace
 from mock.run.progress import Progress
 from mock.run.reporting import BACK_OFF
 from mock.run.results import Results
-from mock.run.row_order import Place
-from mock.tally import Tally
+from mock.run.row_order import ScheduledRow
+from mock.tally import RunCounters
 from mock.targets.base import session_name
 from mock.targets.openai import Answer, Question, Target
-from mock.users.conversation import Lines, Over, lines_of
+from mock.users.conversation import ConversationEnd, UserSide, user_for_row
 from mock.users.persona import UserModel
 
 log = logging.getLogger("mock")
 
 TEXT_CAP = 2_000
-"""Characters of a query or an answer in a fact, or beside a mark; the results have them whole."""
-_MATCH_LOOKS = 50
-"""How often it is looked whether the news of a group has come, once there is an answer."""
-_MATCH_LOOK = 0.02
-_UNMATCHED_TOLD = 5
-LOST = "in flight when the mock user was killed: asked, what became of it is not known"
+"""Maximum length in characters of a query or an answer in an event; results contain the full
+text."""
+_MATCH_TRIES = 50
+"""How often an answered question's group is looked up before the row counts as unmatched."""
+_MATCH_INTERVAL = 0.02
+_MAX_WARNINGS = 5
+LOST = "in flight when the mock user was killed: asked, its result is unknown"
 
-Obey = Callable[[str], None]
+OnDirective = Callable[[str], None]
 
 
-class RowWork:
-    """What is done with each row.
+class RowTask:
+    """Processor of rows.
 
     Args:
-        progress: Is told before a row is asked and after it was answered.
-        target: Answers.
-        pace: How patiently.
-        gate: Whether anything may go out.
-        tally: Counts.
-        control: Where rows are announced; None without a proxy.
-        following: What becomes of them there.
-        user: Plays the user of rows with a persona; None when no model does.
+        progress: Updated before a row is asked and after it is answered.
+        target: Application under test.
+        pace: Patience.
+        gate: Permission to send.
+        tally: Counters to update.
+        control: Control API that rows are announced to; None without a proxy.
+        following: Feed of the proxy's groups.
+        user: Model that plays the user of rows with a persona, or None.
     """
 
     def __init__(
@@ -55,89 +56,90 @@ class RowWork:
         target: Target,
         pace: Pace,
         gate: Gate,
-        tally: Tally,
+        counters: RunCounters,
         control: Control | None,
-        following: Following | None,
+        feed: GroupFeed | None,
         user: UserModel | None = None,
     ) -> None:
         self._progress = progress
         self._target = target
         self._pace = pace
         self._gate = gate
-        self._tally = tally
+        self._counters = counters
         self._control = control
-        self._following = following
+        self._feed = feed
         self._user = user
         self._warned = False
         self.results: Results | None = None
         self.lost: list[dict[str, Any]] = []
         self.ends: list[MockRowDone] = []
-        """What the proxy is told of the lost rows, as of the start that asked them."""
+        """End events of the lost rows, in the name of the start that asked them."""
 
     def recover(self) -> None:
-        """Close what a killed start had in flight: it was asked, so it is not asked again."""
-        for key, asked in self._progress.lost.items():
+        """Record the rows that a killed start had in flight as lost: they were asked, so they
+        are not asked again."""
+        for key, in_flight in self._progress.lost.items():
             result = {
                 "run": self._progress.run,
-                "row_id": asked.row_id,
+                "row_id": in_flight.row_id,
                 "line": key.line,
                 "pass": key.number,
                 "copy": key.copy,
-                "query": asked.query,
+                "query": in_flight.query,
                 "error": LOST,
             }
             self._progress.mark(key, result)
             self._progress.done.add(key)
             self.lost.append(result)
-            if asked.row_id and asked.mock_id:
+            if in_flight.row_id and in_flight.mock_id:
                 self.ends.append(
                     MockRowDone(
-                        mock_id=asked.mock_id,
-                        row_id=asked.row_id,
-                        query=asked.query[:TEXT_CAP],
+                        mock_id=in_flight.mock_id,
+                        row_id=in_flight.row_id,
+                        query=in_flight.query[:TEXT_CAP],
                         ok=False,
                         seconds=0.0,
                         error=LOST,
                     )
                 )
 
-    async def row(self, place: Place, obey: Obey) -> MockRowDone | None:
-        """Ask a row; None when a stop came first: the next start asks it.
+    async def row(self, place: ScheduledRow, obey: OnDirective) -> MockRowDone | None:
+        """Ask a row; return None when a stop came first: the next start asks it.
 
         Raises:
-            AjetError: no row can be asked any more.
+            AjetError: no further row can be asked.
         """
-        over = False
-        told: list[dict[str, Any]] = []
+        finished = False
+        turns: list[dict[str, Any]] = []
         try:
-            over = await self._converse(place, self._lines(place), obey, told)
+            finished = await self._converse(place, self._user_of(place), obey, turns)
         except ControlRefused as error:
             if error.status in (401, 403):
                 raise
-            query = "" if told else place.row.query
-            told.append(_result(query, place.sent_id, Answer(error=str(error))))
-            over = True
+            query = "" if turns else place.row.query
+            turns.append(_result(query, place.sent_id, Answer(error=str(error))))
+            finished = True
         finally:
-            if not over:
+            if not finished:
                 self._progress.back(place.key)
             await self._target.over(self._session(place))
-        if not over:
+        if not finished:
             return None
-        return await self._done(place, told)
+        return await self._done(place, turns)
 
-    def _lines(self, place: Place) -> Lines:
+    def _user_of(self, place: ScheduledRow) -> UserSide:
         if place.row.persona and self._user is None and not self._warned:
             self._warned = True
             log.warning(
-                "rows have a persona, but no model plays the user: only their opening is asked "
+                "rows have a persona, but no model plays the user: only their openings are asked "
                 "(--user-url URL --user-model NAME)"
             )
-        return lines_of(place.row, self._user, place.sent_id, self._gate.rest, self._tally)
+        return user_for_row(place.row, self._user, place.sent_id, self._gate.rest, self._counters)
 
     async def _converse(
-        self, place: Place, lines: Lines, obey: Obey, told: list[dict[str, Any]]
+        self, place: ScheduledRow, user: UserSide, obey: OnDirective, turns: list[dict[str, Any]]
     ) -> bool:
-        """Ask every turn; False when a stop came between two."""
+        """Ask every turn; return False when a stop came between two."""
         row = place.row
         messages = list(row.messages)
         session = self._session(place)
@@ -145,11 +147,11 @@ class RowWork:
         while True:
             number += 1
             sent_id = place.sent_id if number == 1 else f"{place.sent_id}:t{number}"
-            turn = await lines.next(number, messages)
+            turn = await user.next(number, messages)
             if turn is None:
                 return False
-            if isinstance(turn, Over):
-                _ended(turn, told, number, sent_id)
+            if isinstance(turn, ConversationEnd):
+                _note_end(turn, turns, number, sent_id)
                 return True
             if number > 1 or not row.query:
                 messages.append({"role": "user", "content": turn.query})
@@ -166,59 +168,62 @@ class RowWork:
                 turn=number,
             )
             answer = await self._target.ask(
-                question, self._gate.rest, self._pace.patience, self._tally
+                question, self._gate.rest, self._pace.patience, self._counters
             )
             if answer is None:
                 return False
-            told.append(_result(turn.query, sent_id, answer, turn.reference))
+            turns.append(_result(turn.query, sent_id, answer, turn.reference))
             if answer.error:
                 if number > 1:
-                    told[-1]["error"] = f"turn {number}: {answer.error}"
+                    turns[-1]["error"] = f"turn {number}: {answer.error}"
                 return True
-            told[-1]["group"] = await self._group(sent_id)
+            turns[-1]["group"] = await self._group(sent_id)
             messages.append({"role": "assistant", "content": answer.text})
 
     async def _group(self, sent_id: str) -> str | None:
-        """The group a question became; says when the way there lost its row."""
-        following = self._following
-        if following is None:
+        """Return the id of the group that a question became; warn when the application lost the
+        row on the way."""
+        feed = self._feed
+        if feed is None:
             return None
-        group = following.group(sent_id)
-        if group is None and self._target.in_session and following.seen.is_set():
-            group = await self._late(following, sent_id)
+        group = feed.group(sent_id)
+        if group is None and self._target.in_session and feed.ready.is_set():
+            group = await self._late(feed, sent_id)
         return group.group_id if group is not None else None
 
-    async def _late(self, following: Following, sent_id: str) -> Group | None:
-        """The group of an answered question, whose news may come behind the answer."""
-        for _ in range(_MATCH_LOOKS if self._tally.unmatched < 3 else 0):
-            await asyncio.sleep(_MATCH_LOOK)
-            if (group := following.group(sent_id)) is not None:
+    async def _late(self, feed: GroupFeed, sent_id: str) -> Group | None:
+        """Return the group of an answered question, whose event may arrive after the answer."""
+        for _ in range(_MATCH_TRIES if self._counters.unmatched < 3 else 0):
+            await asyncio.sleep(_MATCH_INTERVAL)
+            if (group := feed.group(sent_id)) is not None:
                 return group
         self._unmatched(sent_id)
         return None
 
     def _unmatched(self, sent_id: str) -> None:
-        self._tally.unmatched += 1
-        if self._tally.unmatched <= _UNMATCHED_TOLD:
+        self._counters.unmatched += 1
+        if self._counters.unmatched <= _MAX_WARNINGS:
             log.warning(
-                "%s was answered, but no request that reached the proxy could be told as its own: "
-                "no reward knows its reference",
+                "%s was answered, but no request at the proxy matched it: "
+                "rewards cannot use its reference",
                 sent_id,
             )
 
-    def _session(self, place: Place) -> str:
-        """What the questions of a row have in common; empty where nobody needs to know."""
+    def _session(self, place: ScheduledRow) -> str:
+        """Return the session name shared by the turns of a row; empty when none is needed."""
         row = place.row
         if not (row.then or row.persona or self._target.in_session):
             return ""
         return session_name(self._progress.mock_id, place.sent_id)
 
-    async def _announce(self, place: Place, turn: Turn, sent_id: str, obey: Obey) -> bool:
-        """Register a turn and wait as long as the directive is to pause; False on a stop."""
+    async def _announce(
+        self, place: ScheduledRow, turn: Turn, sent_id: str, obey: OnDirective
+    ) -> bool:
+        """Register a turn and wait while the directive is to pause; return False on a stop."""
         if self._control is None:
             return not self._gate.stopping.is_set()
         row = place.row
-        announced = {
+        announcement = {
             "row_id": sent_id,
             "query": turn.query,
             "task_id": row.task_id or row.row_id,
@@ -231,7 +236,7 @@ class RowWork:
         delay = 0.1
         while not self._gate.stopping.is_set():
             try:
-                directive = await self._control.register_row(announced)
+                directive = await self._control.register_row(announcement)
             except ControlDown:
                 if time.monotonic() + delay > deadline:
                     raise
@@ -244,9 +249,9 @@ class RowWork:
             await self._gate.open.wait()
         return False
 
-    async def _done(self, place: Place, told: list[dict[str, Any]]) -> MockRowDone:
-        row, last = place.row, told[-1]
-        seconds = round(sum(turn["seconds"] for turn in told), 3)
+    async def _done(self, place: ScheduledRow, turns: list[dict[str, Any]]) -> MockRowDone:
+        row, last = place.row, turns[-1]
+        seconds = round(sum(turn["seconds"] for turn in turns), 3)
         result = {
             "run": self._progress.run,
             **last,
@@ -257,31 +262,31 @@ class RowWork:
             "seconds": seconds,
         }
         if row.then or row.persona:
-            result["turns"] = told
+            result["turns"] = turns
         await asyncio.to_thread(self._progress.mark, place.key, result)
         if self.results is not None:
             self.results.add(result)
-        self._tally.add(last["error"])
+        self._counters.add(last["error"])
         return MockRowDone(
             mock_id=self._progress.mock_id,
             row_id=place.sent_id,
-            query=(row.query or str(told[0]["query"]))[:TEXT_CAP],
+            query=(row.query or str(turns[0]["query"]))[:TEXT_CAP],
             ok=not last["error"],
             seconds=seconds,
             error=last["error"],
             answer=last["answer"][:TEXT_CAP],
             group_id=last.get("group") or "",
-            turns=sum(bool(turn["query"]) for turn in told) or 1,
+            turns=sum(bool(turn["query"]) for turn in turns) or 1,
         )
 
 
-def _ended(over: Over, told: list[dict[str, Any]], number: int, sent_id: str) -> None:
-    """Note why the user says nothing more."""
-    if over.error:
-        error = over.error if number == 1 else f"turn {number}: {over.error}"
-        told.append(_result("", sent_id, Answer(error=error)))
-    elif over.how:
-        told[-1]["ended"] = over.how
+def _note_end(end: ConversationEnd, turns: list[dict[str, Any]], number: int, sent_id: str) -> None:
+    """Record why the conversation ended."""
+    if end.error:
+        error = end.error if number == 1 else f"turn {number}: {end.error}"
+        turns.append(_result("", sent_id, Answer(error=error)))
+    elif end.how:
+        turns[-1]["ended"] = end.how
 
 
 def _result(

@@ -1,4 +1,4 @@
-"""The mock user at work: rows out, answers in, at its pace, as long as it may."""
+"""A run of the mock user: sends rows and collects answers at its pace until done or stopped."""
 
 import asyncio
 import contextlib
@@ -11,42 +11,40 @@ from ajet_swarm.common.tasks import Tasks
 from core.events import MockCounted, MockFinished, MockRowSkipped, MockStarted
 from mock.control import Control, ControlDown, ControlRefused
 from mock.dataset import BadRow, Dataset, no_usable_row
-from mock.run.group_feed import Following
-from mock.run.pace import MOST_IN_FLIGHT, Gate, How, Outcome, Pace
+from mock.run.group_feed import GroupFeed
+from mock.run.pace import MAX_IN_FLIGHT, EndKind, Gate, Outcome, Pace
 from mock.run.progress import Progress
-from mock.run.reporting import Telling
+from mock.run.reporting import FactQueue
 from mock.run.results import Results
-from mock.run.row_order import Choice, Place, Walk
-from mock.run.row_task import RowWork
-from mock.tally import Tally
+from mock.run.row_order import RowOrder, RowSelection, ScheduledRow
+from mock.run.row_task import RowTask
+from mock.tally import RunCounters
 from mock.targets.openai import Target
 from mock.users.persona import UserModel
 
-__all__ = ["Choice", "Control", "ControlDown", "ControlRefused", "Outcome", "Pace", "Runner"]
-
 log = logging.getLogger("mock")
 
-SKIPS_TOLD = 50
-"""Broken rows posted one by one; the others only as a number."""
-_FIRST_LOOK = 5.0
-"""Seconds the first look at the proxy's state may take before rows are asked without it."""
+MAX_SKIP_EVENTS = 50
+"""Number of broken rows that are posted individually."""
+_FIRST_SNAPSHOT_SECONDS = 5.0
+"""Seconds to wait for the proxy's first snapshot before rows are asked without it."""
 _SETTLE = 0.2
 _STOP_SETTLE = 3.0
 """Seconds that rewards of the last rows get after a stop."""
 
 
 class Runner:
-    """One start of the mock user. Lives on one event loop, runs once.
+    """One start of the mock user. Runs once, on one event loop.
 
     Args:
-        dataset: Its rows.
-        progress: What is done; holds the name of this start.
-        target: Answers questions.
-        pace: How fast.
-        choice: Which rows, how often, in what order.
-        control: The proxy's control API, or None without one.
-        results: A file for one line a row, or None.
-        user: Plays the user of rows with a persona, or None.
+        dataset: Source of the rows.
+        progress: Finished rows and the name of this start.
+        target: Application under test.
+        pace: Rate and patience.
+        choice: Row selection.
+        control: The proxy's control API, or None.
+        results: Results file, or None.
+        user: Model that plays the user of rows with a persona, or None.
     """
 
     def __init__(
@@ -55,7 +53,7 @@ class Runner:
         progress: Progress,
         target: Target,
         pace: Pace,
-        choice: Choice,
+        selection: RowSelection,
         control: Control | None = None,
         results: Results | None = None,
         user: UserModel | None = None,
@@ -63,23 +61,25 @@ class Runner:
         self.dataset = dataset
         self.progress = progress
         self.pace = pace
-        self.choice = choice
-        self.tally = Tally(expected=choice.expected)
+        self.selection = selection
+        self.counters = RunCounters(expected=selection.expected)
         self._control = control
         self._target = target
         self._results = results
         self._gate = Gate()
         self._limit = asyncio.timeout(None)
-        self._ended: Outcome | None = None
-        self._telling = Telling(control) if control is not None else None
-        self._following = Following(control) if control is not None else None
-        self._work = RowWork(
-            progress, target, pace, self._gate, self.tally, control, self._following, user
+        self._end: Outcome | None = None
+        self._facts = FactQueue(control) if control is not None else None
+        self._feed = GroupFeed(control) if control is not None else None
+        self._row_task = RowTask(
+            progress, target, pace, self._gate, self.counters, control, self._feed, user
         )
-        self._walk = Walk(dataset, progress, choice, self.tally, played=user is not None)
+        self._row_order = RowOrder(
+            dataset, progress, selection, self.counters, has_user_model=user is not None
+        )
         self._next = asyncio.Lock()
-        self._entered = False
-        self._counted = (-1, 0)
+        self._sending = False
+        self._posted_total = (-1, 0)
         self._count()
         self._give_up = math.inf
         self.problems: list[BadRow] = []
@@ -87,7 +87,7 @@ class Runner:
 
     @property
     def results_path(self) -> Path:
-        """Where the results are: the operator's file, else that of this start."""
+        """Path of the results: the operator's file, else the file of this start."""
         return self._results.path if self._results is not None else self.progress.results
 
     @property
@@ -96,123 +96,125 @@ class Runner:
 
     def stop(
         self,
-        how: How = "stopped",
+        how: EndKind = "stopped",
         cause: str = "",
         wait: float | None = None,
         settle: float | None = None,
     ) -> None:
-        """Send nothing more.
+        """Stop sending rows.
 
         Args:
-            how: What the run ends as.
-            cause: Why, for people.
-            wait: Seconds rows in flight get to end; `pace.stop_wait` when left out.
-            settle: Seconds from now that the rewards of answered rows get; `wait` when left out.
+            how: Outcome of the run.
+            cause: Reason, as text for people.
+            wait: Seconds that rows in flight get; `pace.stop_wait` by default.
+            settle: Seconds from now that rewards of answered rows get; `wait` by default.
         """
-        if self._ended is None:
-            self._ended = Outcome(how, cause)
-            self.tally.phase = "stopping"
+        if self._end is None:
+            self._end = Outcome(how, cause)
+            self.counters.phase = "stopping"
         self._gate.stopping.set()
         self._gate.open.set()
         until = asyncio.get_running_loop().time() + (self.pace.stop_wait if wait is None else wait)
         if wait is not None:
             patience = wait if settle is None else settle
             self._give_up = min(self._give_up, until - wait + patience)
-        known = self._limit.when()
-        if self._entered and not self._limit.expired() and (known is None or until < known):
+        current = self._limit.when()
+        if self._sending and not self._limit.expired() and (current is None or until < current):
             self._limit.reschedule(until)
 
     async def run(self) -> Outcome:
-        """Ask every row that is not done; returns when all are, or after a stop.
+        """Ask every unfinished row; return when all are done, or after a stop.
 
         Raises:
-            AjetError: the control API refuses this mock user, or does not answer at all.
+            AjetError: the control API refuses this mock user, or does not respond at all.
         """
         async with Tasks("mock") as tasks:
             await asyncio.to_thread(self.dataset.scan)
             self._count()
             await self._start()
-            tasks.spawn(self._find_all(), "count")
-            if self._control is not None and self._telling is not None:
-                tasks.spawn(self._telling.run(), "facts")
-                tasks.spawn(self._watch(self._control), "directive")
-            if self._following is not None:
-                tasks.spawn(self._following.run(), "feed")
-                tasks.spawn(self._look_on(self._following), "engines")
+            tasks.spawn(self._scan_all(), "count")
+            if self._control is not None and self._facts is not None:
+                tasks.spawn(self._facts.run(), "facts")
+                tasks.spawn(self._poll_directive(self._control), "directive")
+            if self._feed is not None:
+                tasks.spawn(self._feed.run(), "feed")
+                tasks.spawn(self._watch_updates(self._feed), "engines")
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(_FIRST_LOOK):
-                        await self._following.seen.wait()
+                    async with asyncio.timeout(_FIRST_SNAPSHOT_SECONDS):
+                        await self._feed.ready.wait()
             await self._recover()
             if self._results is not None:
-                tasks.spawn(self._results.keep_up(self._following), "results")
+                tasks.spawn(self._results.keep_up(self._feed), "results")
             await self._ask_all()
             outcome = self._outcome()
             if outcome.how == "finished":
                 await asyncio.to_thread(self.progress.finish)
             await self._settle(outcome)
-            self.tally.phase = outcome.how
-            await self._close_facts(outcome)
+            self.counters.phase = outcome.how
+            await self._post_finished(outcome)
         return outcome
 
-    # --- beginning -------------------------------------------------------------------------------
+    # --- start -----------------------------------------------------------------------------------
 
     async def _start(self) -> None:
         lost = self.progress.lost
-        self._counted = (self.tally.total or 0, 0)
+        self._posted_total = (self.counters.total or 0, 0)
         event = MockStarted(
             mock_id=self.mock_id,
             dataset=str(self.dataset.path),
             target=self._target.name,
-            total=self._counted[0],
+            total=self._posted_total[0],
             concurrency=self.pace.concurrency,
             pace=self.pace.seconds,
-            done=self.tally.already,
+            done=self.counters.already,
             rate=self.pace.rate,
-            passes=self.choice.passes,
-            seed=self.choice.seed,
-            split=self.choice.split or "",
-            held_out=self.choice.held_out if self.choice.split else 0.0,
+            passes=self.selection.passes,
+            seed=self.selection.seed,
+            split=self.selection.split or "",
+            held_out=self.selection.held_out if self.selection.split else 0.0,
             columns=str(self.dataset.columns),
-            lost=sum(key.number <= self.choice.passes for key in lost),
+            lost=sum(key.number <= self.selection.passes for key in lost),
         )
-        if self._telling is not None:
-            await self._telling.now(
+        if self._facts is not None:
+            await self._facts.post_now(
                 f"{self.mock_id}:started", event, self.pace.patience, self._gate.rest
             )
         self._gate.open.set()
 
     async def _recover(self) -> None:
-        """Close what a killed start had in flight, and write what it could not."""
-        await asyncio.to_thread(self._work.recover)
-        if self._telling is not None:
-            for event in self._work.ends:
-                await self._telling.put(f"{event.mock_id}:{event.row_id}:lost", event)
+        """Record the rows that a killed start had in flight, and add its missing results."""
+        await asyncio.to_thread(self._row_task.recover)
+        if self._facts is not None:
+            for event in self._row_task.ends:
+                await self._facts.put(f"{event.mock_id}:{event.row_id}:lost", event)
         if self._results is not None:
-            self._work.results = self._results
+            self._row_task.results = self._results
             await asyncio.to_thread(self._results.add_missing, self.progress.earlier())
-            for result in self._work.lost:
+            for result in self._row_task.lost:
                 self._results.add(result)
 
     def _count(self) -> None:
-        self.tally.rows = self.dataset.found * self.choice.passes if self.dataset.whole else None
-        self.tally.already = self.progress.done.count(self.choice.passes) + sum(
-            key.number <= self.choice.passes for key in self.progress.lost
+        self.counters.rows = (
+            self.dataset.found * self.selection.passes if self.dataset.whole else None
+        )
+        self.counters.already = self.progress.done.count(self.selection.passes) + sum(
+            key.number <= self.selection.passes for key in self.progress.lost
         )
 
-    async def _find_all(self) -> None:
-        """Look through the rest of the dataset, so that its length is known."""
+    async def _scan_all(self) -> None:
+        """Scan the rest of the dataset, to learn its length."""
         more = True
         while more:
             more = await asyncio.to_thread(self.dataset.scan)
-        self.tally.rows = self.dataset.found * self.choice.passes
-        await self._tell_total()
+        self.counters.rows = self.dataset.found * self.selection.passes
+        await self._post_total()
 
     # --- rows ------------------------------------------------------------------------------------
 
     async def _ask_all(self) -> None:
         try:
             async with self._limit:
-                self._entered = True
+                self._sending = True
                 async with asyncio.TaskGroup() as group:
                     if self.pace.rate:
                         group.create_task(self._arrivals(group), name="mock:arrivals")
@@ -220,149 +222,150 @@ class Runner:
                         for number in range(self.pace.concurrency):
                             group.create_task(self._worker(), name=f"mock:worker{number}")
         except TimeoutError:
-            log.warning("rows in flight were given up: they are asked again by the next start")
+            log.warning("rows in flight were given up: the next start asks them again")
         finally:
-            self._entered = False
+            self._sending = False
 
     async def _worker(self) -> None:
-        while (place := await self._take()) is not None:
-            await self._one(place)
+        while (place := await self._next_sendable()) is not None:
+            await self._ask_row(place)
             if self.pace.seconds and await self._gate.rest(self.pace.seconds):
                 return
 
     async def _arrivals(self, group: asyncio.TaskGroup) -> None:
-        """Rows at their times, however many are in flight."""
+        """Send rows at their times, however many are in flight."""
         clock = asyncio.get_running_loop().time
-        room = asyncio.Semaphore(MOST_IN_FLIGHT)
+        slots = asyncio.Semaphore(MAX_IN_FLIGHT)
         due = clock()
-        for gap in self.pace.gaps(self.choice.seed):
+        for gap in self.pace.gaps(self.selection.seed):
             due += gap
             if await self._gate.rest(due - clock()):
                 return
-            if not self._gate.open.is_set() or room.locked():
+            if not self._gate.open.is_set() or slots.locked():
                 await self._gate.open.wait()
-                if room.locked():
-                    self.tally.waiting = f"{MOST_IN_FLIGHT} in flight: the next ones wait"
-            await room.acquire()
-            place = await self._take()
+                if slots.locked():
+                    self.counters.waiting = f"{MAX_IN_FLIGHT} in flight: further rows wait"
+            await slots.acquire()
+            place = await self._next_sendable()
             if place is None:
                 return
-            due = max(due, clock() - 1.0)  # what a pause held back does not come as a burst
-            group.create_task(self._arrived(place, room), name=f"mock:{place.key}")
+            due = max(due, clock() - 1.0)  # no burst after a pause
+            group.create_task(self._arrived(place, slots), name=f"mock:{place.key}")
 
-    async def _arrived(self, place: Place, room: asyncio.Semaphore) -> None:
+    async def _arrived(self, place: ScheduledRow, slots: asyncio.Semaphore) -> None:
         try:
-            await self._one(place)
+            await self._ask_row(place)
         finally:
-            room.release()
+            slots.release()
 
-    async def _take(self) -> Place | None:
-        """The next row, once rows may go out; None when there is none or a stop came."""
+    async def _next_sendable(self) -> ScheduledRow | None:
+        """Return the next row once rows may be sent; None when there is none or a stop came."""
         while not self._gate.stopping.is_set():
             await self._gate.open.wait()
-            if self.pace.pause_sync and self._following is not None and self._following.syncing:
-                self.tally.waiting = "paused for the weight sync"
+            if self.pace.pause_sync and self._feed is not None and self._feed.syncing:
+                self.counters.waiting = "paused for the weight sync"
                 await self._gate.rest(_SETTLE)
                 continue
             async with self._next:
-                found = None if self._gate.stopping.is_set() else await self._walked()
-            if isinstance(found, BadRow):
-                await self._skip(found)
+                row = None if self._gate.stopping.is_set() else await self._next_row()
+            if isinstance(row, BadRow):
+                await self._skip(row)
                 continue
-            return None if self._gate.stopping.is_set() else found
+            return None if self._gate.stopping.is_set() else row
         return None
 
-    async def _walked(self) -> Place | BadRow | None:
+    async def _next_row(self) -> ScheduledRow | BadRow | None:
         try:
-            return await self._walk.next()
+            return await self._row_order.next()
         except AjetError as error:
             self.stop("failed", str(error))
-        except Exception:  # a worker's boundary: the others end in order and the run says so
-            log.exception("the dataset cannot be read on")
-            self.stop("failed", "an internal error while reading; the log has it")
+        except Exception:  # worker boundary: the others finish and the run fails
+            log.exception("reading the dataset failed")
+            self.stop("failed", "an internal error while reading; see the log")
         return None
 
-    async def _one(self, place: Place) -> None:
+    async def _ask_row(self, place: ScheduledRow) -> None:
         try:
-            told = await self._work.row(place, self._obey)
-            if told is not None and self._telling is not None:
-                await self._telling.put(f"{self.mock_id}:{place.row.row_id}:{place.key}", told)
+            done = await self._row_task.row(place, self._apply_directive)
+            if done is not None and self._facts is not None:
+                await self._facts.put(f"{self.mock_id}:{place.row.row_id}:{place.key}", done)
         except AjetError as error:
             self.stop("failed", str(error), wait=5.0)
-        except Exception:  # a worker's boundary: the others end in order and the run says so
+        except Exception:  # worker boundary: the others finish and the run fails
             log.exception("the mock user failed")
-            self.stop("failed", "an internal error; the log has it")
+            self.stop("failed", "an internal error; see the log")
 
     async def _skip(self, row: BadRow) -> None:
         place = self.dataset.reader.place
-        if len(self.problems) < SKIPS_TOLD:
+        if len(self.problems) < MAX_SKIP_EVENTS:
             self.problems.append(row)
-        log.warning("%s, %s %d: passed over: %s", self.dataset.path, place, row.line, row.cause)
-        if self._telling is not None and self.tally.skipped <= SKIPS_TOLD:
+        log.warning("%s, %s %d: skipped: %s", self.dataset.path, place, row.line, row.cause)
+        if self._facts is not None and self.counters.skipped <= MAX_SKIP_EVENTS:
             event = MockRowSkipped(
                 mock_id=self.mock_id, line=row.line, cause=row.cause, place=place
             )
-            await self._telling.put(f"{self.mock_id}:line-{row.line}:skipped", event)
+            await self._facts.put(f"{self.mock_id}:line-{row.line}:skipped", event)
 
     # --- directives and engines ------------------------------------------------------------------
 
-    def _obey(self, directive: str) -> None:
+    def _apply_directive(self, directive: str) -> None:
         if directive == "stop":
             self.stop("stopped", "ordered")
         elif not self._gate.stopping.is_set():
-            self.tally.phase = "paused" if directive == "pause" else "running"
+            self.counters.phase = "paused" if directive == "pause" else "running"
             if directive == "pause":
                 self._gate.open.clear()
             else:
                 self._gate.open.set()
 
-    async def _watch(self, control: Control) -> None:
+    async def _poll_directive(self, control: Control) -> None:
         while not await self._gate.rest(self.pace.poll):
             try:
-                self._obey(await control.directive(self.mock_id))
+                self._apply_directive(await control.directive(self.mock_id))
             except (ControlDown, ControlRefused) as error:
-                log.debug("the directive is not known: %s", error)
-            await self._tell_total()
+                log.debug("the directive is unknown: %s", error)
+            await self._post_total()
 
-    async def _look_on(self, following: Following) -> None:
+    async def _watch_updates(self, feed: GroupFeed) -> None:
         while self.pace.updates and not await self._gate.rest(_SETTLE):
-            if (updates := following.updates) >= self.pace.updates:
-                self.stop("stopped", f"{updates} update{'s' * (updates != 1)} done, as asked for")
+            if (updates := feed.updates) >= self.pace.updates:
+                self.stop("stopped", f"{updates} update{'s' * (updates != 1)} done, as requested")
 
-    # --- ends ------------------------------------------------------------------------------------
+    # --- end -------------------------------------------------------------------------------------
 
     def _outcome(self) -> Outcome:
-        if self._ended is not None:
-            return self._ended
-        bad = self._walk.first_bad
-        if bad is not None and not self.tally.kept:
+        if self._end is not None:
+            return self._end
+        bad = self._row_order.first_bad
+        if bad is not None and not self.counters.selected:
             return Outcome("failed", str(no_usable_row(self.dataset, bad)))
         return Outcome("finished")
 
     async def _settle(self, outcome: Outcome) -> None:
-        """The last rows' rewards, for the file; not for long after a stop."""
+        """Wait for the rewards of the last rows, for the results file; only briefly after a
+        stop."""
         if self._results is None:
             return
         clock = asyncio.get_running_loop().time
         until = clock() + (_STOP_SETTLE if outcome.how == "stopped" else math.inf)
-        self.tally.waiting = "waiting for the last rewards"
-        while self._results.settle(self._following):
+        self.counters.waiting = "waiting for the last rewards"
+        while self._results.settle(self._feed):
             if clock() >= min(until, self._give_up):
                 break
             await asyncio.sleep(_SETTLE)
-        self.tally.waiting = ""
+        self.counters.waiting = ""
 
-    async def _tell_total(self) -> None:
-        total = self.tally.total
-        known = (total or 0, self.tally.skipped)
-        if self._telling is not None and total is not None and known != self._counted:
-            self._counted = known
-            event = MockCounted(mock_id=self.mock_id, total=total, skipped=self.tally.skipped)
-            await self._telling.put(f"{self.mock_id}:counted:{known}:{self.tally.passed}", event)
+    async def _post_total(self) -> None:
+        total = self.counters.total
+        current = (total or 0, self.counters.skipped)
+        if self._facts is not None and total is not None and current != self._posted_total:
+            self._posted_total = current
+            event = MockCounted(mock_id=self.mock_id, total=total, skipped=self.counters.skipped)
+            await self._facts.put(f"{self.mock_id}:counted:{current}:{self.counters.passed}", event)
 
-    async def _close_facts(self, outcome: Outcome) -> None:
-        if self._telling is not None:
-            await self._tell_total()
+    async def _post_finished(self, outcome: Outcome) -> None:
+        if self._facts is not None:
+            await self._post_total()
             event = MockFinished(mock_id=self.mock_id, how=outcome.how, cause=outcome.cause)
             seconds = 3.0 if outcome.how == "stopped" else 10.0
-            await self._telling.close(f"{self.mock_id}:finished", event, seconds)
+            await self._facts.close(f"{self.mock_id}:finished", event, seconds)

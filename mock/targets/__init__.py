@@ -1,4 +1,4 @@
-"""The way the user's words take: from a target file to a `Target`, tried with one dry row."""
+"""Targets: opened from a target file and tried with a dry row."""
 
 import asyncio
 import contextlib
@@ -13,21 +13,21 @@ import httpx
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.text import one_line
 from mock.control import Control, ControlDown, ControlRefused
-from mock.tally import Tally
-from mock.targets.base import Local, Setting, session_name
-from mock.targets.command import Command
-from mock.targets.dialects import FORMS
-from mock.targets.http import Http
+from mock.tally import RunCounters
+from mock.targets.base import ModelEndpoint, TargetBase, session_name
+from mock.targets.command import CommandTarget
+from mock.targets.dialects import DIALECTS
+from mock.targets.http import HttpTarget
 from mock.targets.openai import Answer, OpenAITarget, Question, Target
-from mock.targets.python import Function
+from mock.targets.python import PythonTarget
 from mock.targets.spec import CommandSpec, FakeSpec, HttpSpec, PythonSpec, Spec
 from mock.targets.templates import fill
 
 DRY_PATIENCE = 10.0
-"""Seconds an application may be away when it is tried."""
+"""Seconds that an application may be unreachable in a dry run."""
 _ENDING = (signal.SIGINT, signal.SIGTERM)
-_LOOKS = 40
-_LOOK = 0.05
+_MAX_POLLS = 40
+_POLL_INTERVAL = 0.05
 _RELEASE = 3.0
 
 
@@ -36,79 +36,79 @@ class TargetFailed(AjetError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tried:
-    """What came of a dry row."""
+class DryRunResult:
+    """Result of a dry row."""
 
     text: str
     seconds: float
     group: str = ""
-    """The group it became; empty when the proxy saw nothing of it, or is not known."""
+    """Id of its group; empty when the proxy saw nothing of it or there is no proxy."""
     trained: bool | None = None
-    """Whether its group is trained on; None when that is not known."""
+    """Whether the group is trained on; None when unknown."""
     seen: bool | None = None
-    """Whether the proxy saw it; None without a proxy."""
+    """Whether the proxy saw the row; None without a proxy."""
 
     def lines(self, name: str) -> list[str]:
-        """All of it for people."""
-        told = [f"{name} answered in {self.seconds:.1f} s: {one_line(self.text, 300)}"]
+        """Return the result as lines of text."""
+        lines = [f"{name} answered in {self.seconds:.1f} s: {one_line(self.text, 300)}"]
         if self.seen is None:
-            told.append("no proxy is known: rows get no reference, and this row may be trained on")
+            lines.append("there is no proxy: rows get no reference, and this row may be trained on")
         elif not self.seen:
-            told.append(
-                "the proxy saw no request of it that it could tell by header, session or text: "
+            lines.append(
+                "the proxy saw no request that matched it by header, session or text: "
                 "rows will get no reference, and this row may have been trained on"
             )
         else:
             what = "it IS trained on" if self.trained else "not trained on"
-            told.append(f"it reached the proxy as group {self.group}, {what}")
-        return told
+            lines.append(f"it reached the proxy as group {self.group}, {what}")
+        return lines
 
 
 def open_target(
     spec: Spec,
-    setting: Setting,
+    endpoint: ModelEndpoint,
     connections: int = 3,
     transport: httpx.AsyncBaseTransport | None = None,
 ) -> Target:
-    """Return the target that a file describes.
+    """Return the target that a target file describes.
 
     Args:
-        spec: What the file says.
-        setting: Where the run takes place.
-        connections: Requests at the same time.
-        transport: How requests of the program travel; the network when left out.
+        spec: The target file.
+        endpoint: The model that the application calls.
+        connections: Maximum number of concurrent requests.
+        transport: Transport of the program's requests; the network by default.
     """
     if isinstance(spec, CommandSpec):
-        return Command(spec, setting)
+        return CommandTarget(spec, endpoint)
     if isinstance(spec, HttpSpec):
-        return Http(spec, setting, connections, transport)
+        return HttpTarget(spec, endpoint, connections, transport)
     if isinstance(spec, PythonSpec):
-        return Function(spec, setting)
+        return PythonTarget(spec, endpoint)
     assert isinstance(spec, FakeSpec)
-    own = Local(spec, setting)
+    own = TargetBase(spec, endpoint)
     values = own.values(Question(query="", messages=(), sent_id=""))
-    foreign = bool(spec.base_url)  # our key and certificate are none of its business
+    foreign = bool(spec.base_url)  # never send it our key and certificate
     return OpenAITarget(
-        spec.base_url or setting.base_url,
+        spec.base_url or endpoint.base_url,
         model=str(values["model"]),
-        api_key="" if foreign else setting.api_key,
-        cert="" if foreign else setting.cert,
+        api_key="" if foreign else endpoint.api_key,
+        cert="" if foreign else endpoint.cert,
         timeout=spec.timeout,
         connections=connections,
         transport=transport,
         name=spec.told,
-        form=FORMS[spec.dialect],
+        form=DIALECTS[spec.dialect],
         headers={name: fill(text, values) for name, text in spec.headers.items()},
         params=spec.params,
     )
 
 
-async def try_target(target: Target, spec: Spec, control: Control | None) -> Tried:
-    """Ask the dry row: nothing is trained on it where the proxy can tell it.
+async def try_target(target: Target, spec: Spec, control: Control | None) -> DryRunResult:
+    """Ask the dry row; it is not trained on where the proxy can match it.
 
     Raises:
-        TargetFailed: there is no answer; says why.
-        Unreachable: the target is not there, or cannot be started.
+        TargetFailed: there is no answer; gives the reason.
+        Unreachable: the target cannot be reached or started.
     """
     row_id = f"dry-{secrets.token_hex(4)}"
     question = Question(
@@ -119,28 +119,28 @@ async def try_target(target: Target, spec: Spec, control: Control | None) -> Tri
         train=False,
     )
     try:
-        told = await _announce(control, question)
+        announced = await _announce(control, question)
         began = time.monotonic()
         try:
-            answer = await target.ask(question, _rest, DRY_PATIENCE, Tally())
+            answer = await target.ask(question, _rest, DRY_PATIENCE, RunCounters())
         finally:
             await target.over(question.session)
         where = str(spec.path)
         if answer is None or answer.error:
             cause = answer.error if answer is not None else "stopped"
             raise TargetFailed(f"the dry row `{one_line(spec.dry, 60)}` failed: {cause}", where)
-        return await _looked_up(control if told else None, question, answer, began)
+        return await _find_group(control if announced else None, question, answer, began)
     finally:
         if control is not None:
             await _release(control, row_id)
 
 
-async def try_until_stopped(target: Target, spec: Spec, control: Control | None) -> Tried:
-    """`try_target`; SIGINT and SIGTERM end it and what it started. On the main thread only.
+async def try_until_stopped(target: Target, spec: Spec, control: Control | None) -> DryRunResult:
+    """Run `try_target`; SIGINT and SIGTERM end it and its child processes. Main thread only.
 
     Raises:
-        TargetFailed: as of `try_target`, or a signal came.
-        Unreachable: as of `try_target`.
+        TargetFailed: see `try_target`; or a signal came.
+        Unreachable: see `try_target`.
     """
     loop = asyncio.get_running_loop()
     limit = asyncio.timeout(None)
@@ -162,7 +162,7 @@ async def _rest(seconds: float) -> bool:
 
 
 async def _announce(control: Control | None, question: Question) -> bool:
-    """Tell the proxy of the row; False when it does not want to know."""
+    """Announce the row to the proxy; return False when the proxy refuses."""
     if control is None:
         return False
     row: dict[str, Any] = {
@@ -181,32 +181,32 @@ async def _announce(control: Control | None, question: Question) -> bool:
 
 
 async def _release(control: Control, row_id: str) -> None:
-    """Take the announcement back: whoever says the same words later is trained on."""
+    """Withdraw the announcement, so that later requests with the same text are trained on."""
     with contextlib.suppress(TimeoutError, ControlDown, ControlRefused):
-        async with asyncio.timeout(_RELEASE):  # else the proxy forgets the row by itself
+        async with asyncio.timeout(_RELEASE):  # after a timeout the proxy drops the row by itself
             await control.release_row(row_id)
 
 
-async def _looked_up(
+async def _find_group(
     control: Control | None, question: Question, answer: Answer, began: float
-) -> Tried:
+) -> DryRunResult:
     seconds = time.monotonic() - began
     if control is None:
-        return Tried(text=answer.text, seconds=seconds)
-    for _ in range(_LOOKS):
+        return DryRunResult(text=answer.text, seconds=seconds)
+    for _ in range(_MAX_POLLS):
         try:
             state = await control.snapshot()
         except (ControlDown, ControlRefused):
-            return Tried(text=answer.text, seconds=seconds)
+            return DryRunResult(text=answer.text, seconds=seconds)
         for group in reversed(state.groups.values()):
             if group.row_id == question.sent_id:
                 trained = group.episode_type == "train"
-                return Tried(
+                return DryRunResult(
                     text=answer.text,
                     seconds=seconds,
                     group=group.group_id,
                     trained=trained,
                     seen=True,
                 )
-        await asyncio.sleep(_LOOK)
-    return Tried(text=answer.text, seconds=seconds, seen=False)
+        await asyncio.sleep(_POLL_INTERVAL)
+    return DryRunResult(text=answer.text, seconds=seconds, seen=False)

@@ -1,4 +1,4 @@
-"""A program as a target: started for each question, its output read, never left behind."""
+"""A program as a target: started for each question and always terminated afterwards."""
 
 import asyncio
 import re
@@ -10,17 +10,17 @@ from pathlib import Path
 from typing import Any
 
 from ajet_swarm.common.text import one_line
-from mock.tally import Tally
-from mock.targets.base import OUTPUT_CAP, Local, Setting
+from mock.tally import RunCounters
+from mock.targets.base import OUTPUT_CAP, ModelEndpoint, TargetBase
 from mock.targets.openai import Answer, Question, Unreachable
-from mock.targets.process import NotStarted, Ran, TooMuch, environment, run
+from mock.targets.process import NotStarted, ProcessResult, TooMuchOutput, environment, run
 from mock.targets.spec import CommandSpec
 from mock.targets.templates import NoAnswer, fill, read_output
 
 _LINES = 4
-"""Last lines of its errors, and of its output, that are told when it fails."""
+"""Number of last lines of its errors and output to report on a failure."""
 _LINE = 100
-_MOST = 900
+_MAX_ERROR = 900
 _PROMPT = re.compile(
     r"\bEOFError\b|EOF when reading|not a (tty|terminal)|no tty"
     r"|(password|passphrase|passcode|user ?name|login|api key|token|\by(es)?/no?\W?)"
@@ -29,20 +29,20 @@ _PROMPT = re.compile(
 )
 
 
-class Command(Local):
+class CommandTarget(TargetBase):
     """The application's own command line.
 
-    Each conversation has a folder of its own, with the target's `files` in it; it is removed when
-    the conversation is over.
+    Each conversation has its own folder with the target's `files`; it is removed at the end of the
+    conversation.
     """
 
-    def __init__(self, spec: CommandSpec, setting: Setting) -> None:
-        super().__init__(spec, setting)
+    def __init__(self, spec: CommandSpec, endpoint: ModelEndpoint) -> None:
+        super().__init__(spec, endpoint)
         self._spec = spec
         self._folders: dict[str, Path] = {}
 
     async def close(self) -> None:
-        """Remove what is left of conversations."""
+        """Remove the folders of open conversations."""
         for session in list(self._folders):
             await self.over(session)
 
@@ -56,24 +56,24 @@ class Command(Local):
         question: Question,
         rest: Callable[[float], Awaitable[bool]],
         patience: float,
-        tally: Tally,
+        tally: RunCounters,
     ) -> Answer | None:
-        """See `Target.ask`; a program that failed is not started again for the same question."""
+        """See `Target.ask`; a program that failed is not restarted for the same question."""
         spec, began = self._spec, time.monotonic()
-        self.lost_words(question)
+        self.warn_dropped_messages(question)
         argv = spec.command if question.turn == 1 else spec.then
         if not argv:
             return self.failed("it takes one question only: the file has no `then`", began)
         try:
             folder = await asyncio.to_thread(self._folder, question)
             values = self.values(question, folder=str(folder))
-            ran = await self._run(argv, values, folder)
-            return await self._read(ran, values, folder, began)
+            result = await self._run(argv, values, folder)
+            return await self._read(result, values, folder, began)
         except NotStarted as error:
             if error.always:
                 raise Unreachable(str(error), str(spec.path), "See its `command`") from error
             return self.failed(str(error), began)
-        except TooMuch:
+        except TooMuchOutput:
             return self.failed(f"it printed more than {OUTPUT_CAP >> 20} MB: killed", began)
         except TimeoutError:
             return self.failed(f"no answer within {spec.timeout:g} s: killed", began)
@@ -83,10 +83,10 @@ class Command(Local):
             ) from error
 
     def _folder(self, question: Question) -> Path:
-        """The conversation's folder, with its files; made on the first turn."""
-        known = self._folders.get(question.session)
-        if known is not None:
-            return known
+        """Return the conversation's folder, created with its files on the first turn."""
+        existing = self._folders.get(question.session)
+        if existing is not None:
+            return existing
         folder = Path(tempfile.mkdtemp(prefix="ajet-target-"))
         self._folders[question.session] = folder
         values = self.values(question, folder=str(folder))
@@ -96,24 +96,26 @@ class Command(Local):
             path.write_text(fill(text, values))
         return folder
 
-    async def _run(self, argv: tuple[str, ...], values: Mapping[str, Any], folder: Path) -> Ran:
+    async def _run(
+        self, argv: tuple[str, ...], values: Mapping[str, Any], folder: Path
+    ) -> ProcessResult:
         spec = self._spec
         own = {name: self._env[name] for name in spec.env}
-        given = {name: fill(text, values) for name, text in spec.set.items()}
+        overrides = {name: fill(text, values) for name, text in spec.set.items()}
         works_in = _place(fill(spec.folder, values))
         return await run(
             [fill(word, values) for word in argv],
-            env=environment({**own, **given, "PWD": str(works_in)}),
+            env=environment({**own, **overrides, "PWD": str(works_in)}),
             folder=works_in,
             stdin=fill(spec.stdin, values).encode() if spec.stdin else None,
             limit=spec.timeout,
         )
 
     async def _read(
-        self, ran: Ran, values: Mapping[str, Any], folder: Path, began: float
+        self, ran: ProcessResult, values: Mapping[str, Any], folder: Path, began: float
     ) -> Answer:
         if ran.code not in self._spec.codes:
-            return self.failed(f"{ran.fate}{self._said(ran)}", began, _MOST)
+            return self.failed(f"{ran.fate}{self._failure_text(ran)}", began, _MAX_ERROR)
         reading = self._spec.answer
         try:
             data = ran.out
@@ -122,31 +124,31 @@ class Command(Local):
                 data = await asyncio.to_thread(_contents, path)
             text = reading.find(read_output(data))
         except NoAnswer as error:
-            noise = self._last_words(ran.err)
-            said = f"; it said: {noise}" if noise else ""
-            return self.failed(f"{error}{said}{self._asked(ran)}", began, _MOST)
+            noise = self._tail(ran.err)
+            printed = f"; it printed: {noise}" if noise else ""
+            return self.failed(f"{error}{printed}{self._prompt_hint(ran)}", began, _MAX_ERROR)
         return Answer(text=text, seconds=time.monotonic() - began)
 
-    def _said(self, ran: Ran) -> str:
-        """The last words of a program that failed, errors first."""
-        err, out = self._last_words(ran.err), self._last_words(ran.out)
-        told = f": {err or out}" if err or out else ""
+    def _failure_text(self, ran: ProcessResult) -> str:
+        """Return the last lines of a program that failed, errors first."""
+        err, out = self._tail(ran.err), self._tail(ran.out)
+        text = f": {err or out}" if err or out else ""
         if err and out:
-            told += f"; it printed: {out}"
-        return told + self._asked(ran)
+            text += f"; it printed: {out}"
+        return text + self._prompt_hint(ran)
 
-    def _last_words(self, data: bytes) -> str:
-        """Its last lines as one; secrets are hidden before anything is cut."""
+    def _tail(self, data: bytes) -> str:
+        """Return its last lines joined in one; secrets are hidden before cutting."""
         lines = [one_line(self.hide(line), _LINE) for line in _last_lines(data)]
         return " / ".join(lines)
 
-    def _asked(self, ran: Ran) -> str:
-        """A hint when it seems to have waited for somebody to type."""
+    def _prompt_hint(self, ran: ProcessResult) -> str:
+        """Return a hint when the program seems to have waited for input."""
         if not any(map(_PROMPT.search, [*_last_lines(ran.err), *_last_lines(ran.out)])):
             return ""
         if self._spec.stdin:
-            return "; it asked for more on its input than `stdin` gives"
-        return "; it asked on its input; there is none"
+            return "; it waited for more input than `stdin` gives"
+        return "; it waited for input; it has none"
 
 
 def _place(text: str) -> Path:

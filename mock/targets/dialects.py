@@ -1,4 +1,4 @@
-"""The three ways in which a question is put to an OpenAI-compatible server, without I/O."""
+"""The three API forms of a question to an OpenAI-compatible server, without I/O."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -11,82 +11,85 @@ from ajet_swarm.common.text import content_text
 
 Messages = Sequence[Mapping[str, Any]]
 
-MOST_TOKENS = 1024
-"""What is asked for in the one dialect that wants a number."""
+MAX_TOKENS = 1024
+"""Token limit in the one form that requires one."""
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
-    """One of them."""
+class Dialect:
+    """One API form."""
 
     name: str
     path: str
-    """Below the address."""
+    """Path below the address."""
     called: str
-    """What an answer is."""
+    """Name of an answer."""
     body: Callable[[str, Messages], dict[str, Any]]
-    """Model and messages -> request."""
+    """Builds the request from model and messages."""
     answer: Callable[[Any], str]
-    """What came back -> its text; raises LookupError, TypeError or AttributeError."""
+    """Extracts the text from the decoded response; raises LookupError, TypeError or
+    AttributeError."""
 
 
-def read(form: Form, data: bytes) -> str | None:
-    """The text of an answer; None when it is none."""
+def read(dialect: Dialect, data: bytes) -> str | None:
+    """Return the text of an answer; None when it has another form."""
     try:
-        return form.answer(msgspec.json.decode(data))
+        return dialect.answer(msgspec.json.decode(data))
     except (msgspec.MsgspecError, LookupError, TypeError, AttributeError):
         return None
 
 
 def _calls(calls: Any) -> str:
-    """An answer that only calls tools, as text."""
+    """Return tool calls as text."""
     return json.dumps(calls, ensure_ascii=False) if calls else ""
 
 
-def _chat(found: Any) -> str:
-    message = found["choices"][0]["message"]
+def _chat(response: Any) -> str:
+    message = response["choices"][0]["message"]
     return content_text(message.get("content")) or _calls(message.get("tool_calls"))
 
 
-def _responses(found: Any) -> str:
-    output = found["output"]
+def _responses(response: Any) -> str:
+    output = response["output"]
     texts = [
         part.get("text") or ""
         for item in output
         if item["type"] == "message"
         for part in item["content"]
     ]
-    return "".join(texts) or _calls([one for one in output if one["type"] == "function_call"])
+    return "".join(texts) or _calls([item for item in output if item["type"] == "function_call"])
 
 
-def _messages(found: Any) -> str:
-    blocks = found["content"]
+def _messages(response: Any) -> str:
+    blocks = response["content"]
     texts = [block["text"] for block in blocks if block["type"] == "text"]
-    return "".join(texts) or _calls([one for one in blocks if one["type"] == "tool_use"])
+    return "".join(texts) or _calls([block for block in blocks if block["type"] == "tool_use"])
 
 
 def _messages_body(model: str, messages: Messages) -> dict[str, Any]:
-    said = [one for one in messages if one.get("role") != "system"]
+    turns = [message for message in messages if message.get("role") != "system"]
     system = "\n\n".join(
-        content_text(one.get("content")) for one in messages if one.get("role") == "system"
+        content_text(message.get("content"))
+        for message in messages
+        if message.get("role") == "system"
     )
-    body: dict[str, Any] = {"model": model, "max_tokens": MOST_TOKENS, "messages": said}
+    body: dict[str, Any] = {"model": model, "max_tokens": MAX_TOKENS, "messages": turns}
     return body | {"system": system} if system else body
 
 
-CHAT = Form(
+CHAT = Dialect(
     "chat",
     "/chat/completions",
     "chat completion",
     lambda model, messages: {"model": model, "messages": messages},
     _chat,
 )
-RESPONSES = Form(
+RESPONSES = Dialect(
     "responses",
     "/responses",
     "response",
     lambda model, messages: {"model": model, "input": messages},
     _responses,
 )
-MESSAGES = Form("messages", "/messages", "message", _messages_body, _messages)
-FORMS = {form.name: form for form in (CHAT, RESPONSES, MESSAGES)}
+MESSAGES = Dialect("messages", "/messages", "message", _messages_body, _messages)
+DIALECTS = {dialect.name: dialect for dialect in (CHAT, RESPONSES, MESSAGES)}

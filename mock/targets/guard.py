@@ -1,8 +1,8 @@
-"""What ends a program when the mock user is killed and so cannot do it.
+"""Guard that kills a program's process group when the mock user itself is killed.
 
-Beside each program a shell waits on a pipe that only the mock user holds. Told that all is over it
-ends; when the pipe closes without that word, whoever held it is gone, and it kills the program's
-process group. That works wherever there is a shell, on Linux and macOS alike.
+Beside each program a shell waits on a pipe that only the mock user holds. After a word on the pipe
+it exits; when the pipe closes without a word, the mock user is gone and the shell kills the
+program's process group. This works wherever there is a shell, on Linux and macOS.
 """
 
 import asyncio
@@ -12,15 +12,15 @@ _WAITS = 'read -r word || kill -KILL "-$1"'
 _PATIENCE = 2.0
 
 
-class Guard:
-    """The shell beside one process group."""
+class ProcessGroupGuard:
+    """The shell that guards one process group."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
 
     @classmethod
-    async def over(cls, group: int) -> "Guard | None":
-        """Guard a process group; None where there is no shell."""
+    async def start(cls, group: int) -> "ProcessGroupGuard | None":
+        """Guard a process group; return None where there is no shell."""
         with contextlib.suppress(OSError):
             return cls(
                 await asyncio.create_subprocess_exec(
@@ -40,7 +40,7 @@ class Guard:
         return None
 
     async def release(self) -> None:
-        """The group is gone: nothing is left to kill."""
+        """Stop the guard after the group has ended."""
         pipe = self._process.stdin
         assert pipe is not None
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):

@@ -1,4 +1,4 @@
-"""An application behind an address as a target: JSON in, JSON, text or a stream of events out."""
+"""An application at an address as a target: JSON in; JSON, text or an event stream out."""
 
 import time
 from collections.abc import Awaitable, Callable, Iterator
@@ -10,21 +10,21 @@ import msgspec
 
 from ajet_swarm.common.text import one_line
 from core.openai.api import ApiAnswer, OpenAIApi
-from mock.tally import Tally
-from mock.targets.base import OUTPUT_CAP, Local, Setting
+from mock.tally import RunCounters
+from mock.targets.base import OUTPUT_CAP, ModelEndpoint, TargetBase
 from mock.targets.openai import CONNECT_SECONDS, Answer, PatientCaller, Question, Unreachable, marks
 from mock.targets.spec import Events, HttpSpec
-from mock.targets.templates import NoAnswer, at_path, decoded, fill, fill_all, text_at
+from mock.targets.templates import NoAnswer, fill, fill_all, parse_json, text_at, values_at
 
 _TURNS = {"session", "app_session", "messages"}
-"""Names by which an application may know that a question is not the first one."""
+"""Template names by which an application can recognise a later question of a conversation."""
 
 
-class Http:
+class HttpTarget:
     """The application's own address.
 
-    Each request also has our headers (row, session, whether to train): an application that hands
-    them on spares the search for the row.
+    Each request also has our headers (row, session, whether to train): an application that forwards
+    them lets the proxy match the row directly.
     """
 
     in_session = True
@@ -32,11 +32,11 @@ class Http:
     def __init__(
         self,
         spec: HttpSpec,
-        setting: Setting,
+        endpoint: ModelEndpoint,
         connections: int = 3,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
-        local = Local(spec, setting)
+        local = TargetBase(spec, endpoint)
         values = local.values(Question(query="", messages=(), sent_id=""))
         self.name = spec.told
         self._api = OpenAIApi(
@@ -65,10 +65,10 @@ class Http:
         question: Question,
         rest: Callable[[float], Awaitable[bool]],
         patience: float,
-        tally: Tally,
+        tally: RunCounters,
     ) -> Answer | None:
         """See `Target.ask`."""
-        self._local.lost_words(question)
+        self._local.warn_dropped_messages(question)
         if question.turn > 1 and not self._spec.used & _TURNS:
             names = ", ".join(f"{{{name}}}" for name in sorted(_TURNS))
             error = f"it takes one question only: its request has none of {names}"
@@ -90,8 +90,8 @@ class Http:
 
     async def _call(self, question: Question) -> ApiAnswer:
         spec = self._spec
-        known = self._sessions.get(question.session, "")
-        values = self._local.values(question, app_session=known)
+        session = self._sessions.get(question.session, "")
+        values = self._local.values(question, app_session=session)
         headers = marks(question) | {
             name: fill(text, values, _header) for name, text in spec.headers.items()
         }
@@ -112,84 +112,87 @@ class Http:
         spec = self._spec
         text = _decoded(body)
         if spec.sse is not None:
-            return _joined(text, spec.sse)
+            return _events_text(text, spec.sse)
         if spec.app_session:
-            told = at_path(decoded(text, "the answer"), spec.app_session)
-            if told and question.session:
-                self._sessions[question.session] = str(told[0])
+            sessions = values_at(parse_json(text, "the answer"), spec.app_session)
+            if sessions and question.session:
+                self._sessions[question.session] = str(sessions[0])
         if not spec.answer:
-            found = text.strip()
+            answer = text.strip()
         else:
-            found = text_at(decoded(text, "the answer"), spec.answer, spec.told).strip()
-        if not found:
+            answer = text_at(parse_json(text, "the answer"), spec.answer, spec.told).strip()
+        if not answer:
             raise NoAnswer("the answer is empty")
-        return found
+        return answer
 
 
-def parsed(data: bytes) -> Iterator[tuple[str, str]]:
-    """Name and data of each whole event in a stream."""
+def parse_events(data: bytes) -> Iterator[tuple[str, str]]:
+    """Yield name and data of each complete event in a stream."""
     text = data.decode(errors="replace").replace("\r\n", "\n").replace("\r", "\n")
     for block in text.split("\n\n"):
-        name, told = "message", []
+        name, lines = "message", []
         for line in block.split("\n"):
             field, _, value = line.partition(":")
             value = value.removeprefix(" ")
             if field == "event":
                 name = value
             elif field == "data":
-                told.append(value)
-        if told:
-            yield name, "\n".join(told)
+                lines.append(value)
+        if lines:
+            yield name, "\n".join(lines)
 
 
 class _EndOfStream:
-    """Whether the event that ends a stream is there as a whole."""
+    """Detector of the complete last event of a stream."""
 
     def __init__(self, events: Events) -> None:
         self._events = events
         self._searched = 0
 
     def __call__(self, data: bytearray) -> bool:
-        """Search what came since the last call."""
+        """Search the data received since the last call."""
         done = self._events.done
         since, self._searched = max(0, self._searched - 256), len(data)
         if not done or done.encode() not in data[since:]:
             return False
-        return any(_ends(name, told, self._events) for name, told in parsed(bytes(data)))
+        return any(
+            _is_last_event(name, content, self._events)
+            for name, content in parse_events(bytes(data))
+        )
 
 
-def _ends(name: str, told: str, events: Events) -> bool:
-    return events.done in (told.strip(), name)
+def _is_last_event(name: str, content: str, events: Events) -> bool:
+    return events.done in (content.strip(), name)
 
 
-def _joined(text: str, events: Events) -> str:
+def _events_text(text: str, events: Events) -> str:
     pieces: list[str] = []
-    seen: list[str] = []
-    for name, told in parsed(text.encode()):
-        if _ends(name, told, events):
+    names: list[str] = []
+    for name, content in parse_events(text.encode()):
+        if _is_last_event(name, content, events):
             break
-        seen.append(name)
+        names.append(name)
         if events.event and name != events.event:
             continue
         try:
-            found: list[Any] = at_path(msgspec.json.decode(told), events.path)
+            values: list[Any] = values_at(msgspec.json.decode(content), events.path)
         except msgspec.MsgspecError:
-            raise NoAnswer(f"an event is no JSON: {one_line(told, 80)}") from None
-        pieces += [one for one in found if isinstance(one, str)]
+            raise NoAnswer(f"an event is not JSON: {one_line(content, 80)}") from None
+        pieces += [value for value in values if isinstance(value, str)]
     answer = (pieces[-1] if events.last and pieces else "".join(pieces)).strip()
     if answer:
         return answer
-    if not seen:
-        raise NoAnswer(f"the answer is no stream of events: {one_line(text, 80) or 'nothing'}")
-    names = ", ".join(dict.fromkeys(seen))
-    raise NoAnswer(f"no event has text at `{events.told}`; there were: {one_line(names, 80)}")
+    if not names:
+        raise NoAnswer(f"the answer is not an event stream: {one_line(text, 80) or 'nothing'}")
+    listed = ", ".join(dict.fromkeys(names))
+    raise NoAnswer(f"no event has text at `{events.told}`; there were: {one_line(listed, 80)}")
 
 
 def _decoded(data: bytes) -> str:
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
-        raise NoAnswer(f"the answer is no text: byte {error.start + 1}") from None
+        raise NoAnswer(f"the answer is not text: byte {error.start + 1}") from None
     if text.lstrip()[:15].lower().startswith(("<!doctype", "<html")):
         raise NoAnswer(f"the answer is a page: {one_line(text, 80)}")
     return text

@@ -16,8 +16,8 @@ from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.text import one_line
 from core.openai.api import ApiAnswer, CallFailed, OpenAIApi
 from core.openai.errors import retry_after
-from mock.tally import Tally
-from mock.targets.dialects import CHAT, Form, read
+from mock.tally import RunCounters
+from mock.targets.dialects import CHAT, Dialect, read
 
 HEADER = "X-Ajet-Row"
 SESSION = "X-Ajet-Session"
@@ -78,7 +78,7 @@ class Target(Protocol):
         question: Question,
         rest: Callable[[float], Awaitable[bool]],
         patience: float,
-        tally: Tally,
+        tally: RunCounters,
     ) -> Answer | None:
         """Ask until there is an answer, yes or no.
 
@@ -121,7 +121,7 @@ class PatientCaller:
         read_text: Callable[[ApiAnswer], str],
         rest: Callable[[float], Awaitable[bool]],
         patience: float,
-        tally: Tally,
+        tally: RunCounters,
     ) -> Answer | None:
         """Call until there is an answer, yes or no; see `Target.ask`.
 
@@ -211,7 +211,7 @@ class OpenAITarget:
         connections: int = 3,
         transport: httpx.AsyncBaseTransport | None = None,
         name: str = "",
-        form: Form = CHAT,
+        form: Dialect = CHAT,
         headers: Mapping[str, str] | None = None,
         params: Mapping[str, Any] | None = None,
     ) -> None:
@@ -243,7 +243,7 @@ class OpenAITarget:
         question: Question,
         rest: Callable[[float], Awaitable[bool]],
         patience: float,
-        tally: Tally,
+        tally: RunCounters,
     ) -> Answer | None:
         """See `Target.ask`."""
         body = self._form.body(self._model, question.messages) | self._params

@@ -1,4 +1,4 @@
-"""One program, run to its end or killed with all that it started."""
+"""One program, run to its end or killed together with its descendants."""
 
 import asyncio
 import contextlib
@@ -12,43 +12,44 @@ from typing import Any
 import psutil
 
 from mock.targets.base import OUTPUT_CAP
-from mock.targets.guard import Guard
+from mock.targets.guard import ProcessGroupGuard
 
 GRACE = 1.0
-"""Seconds between the asking and the killing, and for a pipe that a leftover child holds open."""
-_LOOK = 0.01
+"""Seconds between SIGTERM and SIGKILL, and for a pipe that a leftover child holds open."""
+_POLL_INTERVAL = 0.01
 _ERRORS_KEPT = 1 << 14
-_GUARDS: dict[asyncio.subprocess.Process, Guard] = {}
-KEPT = frozenset(("HOME", "LANG", "LOGNAME", "PATH", "SHELL", "TMPDIR", "TZ", "USER"))
-KEPT |= {"SSL_CERT_DIR", "SSL_CERT_FILE", "VIRTUAL_ENV"}
+_GUARDS: dict[asyncio.subprocess.Process, ProcessGroupGuard] = {}
+INHERITED = frozenset(("HOME", "LANG", "LOGNAME", "PATH", "SHELL", "TMPDIR", "TZ", "USER"))
+"""Environment variables that a program inherits; none of them can be a key."""
+INHERITED |= {"SSL_CERT_DIR", "SSL_CERT_FILE", "VIRTUAL_ENV"}
 """What a program gets of our own environment unasked; nothing that could be a key."""
 
 
-class TooMuch(Exception):
-    """It printed more than is read."""
+class TooMuchOutput(Exception):
+    """The program printed more than is read."""
 
 
 class NotStarted(Exception):
-    """There is no such program, or it may not run; the text says so."""
+    """The program does not exist or cannot be run; the text gives the reason."""
 
     def __init__(self, text: str, *, always: bool) -> None:
         self.always = always
-        """It will not start for another question either."""
+        """True when it will not start for other questions either."""
         super().__init__(text)
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
-    """What became of a program."""
+class ProcessResult:
+    """Result of a program."""
 
     code: int
-    """Negative: killed by that signal."""
+    """Exit code; negative when killed by that signal."""
     out: bytes
     err: bytes
 
     @property
     def fate(self) -> str:
-        """In words."""
+        """Exit code or signal as text."""
         if self.code >= 0:
             return f"ended with code {self.code}"
         with contextlib.suppress(ValueError):
@@ -57,11 +58,13 @@ class Ran:
 
 
 def environment(extra: Mapping[str, str]) -> dict[str, str]:
-    """A small one, as of a terminal without colours; `extra` wins."""
-    kept = {
-        name: value for name, value in os.environ.items() if name in KEPT or name.startswith("LC_")
+    """Return a minimal environment, as of a terminal without colours; `extra` has priority."""
+    inherited = {
+        name: value
+        for name, value in os.environ.items()
+        if name in INHERITED or name.startswith("LC_")
     }
-    return {**kept, "TERM": "dumb", "NO_COLOR": "1", "CI": "1", "no_proxy": _LOCAL, **extra}
+    return {**inherited, "TERM": "dumb", "NO_COLOR": "1", "CI": "1", "no_proxy": _LOCAL, **extra}
 
 
 _LOCAL = "127.0.0.1,localhost,::1"
@@ -69,25 +72,25 @@ _LOCAL = "127.0.0.1,localhost,::1"
 
 async def run(
     argv: Sequence[str], *, env: Mapping[str, str], folder: Path, stdin: bytes | None, limit: float
-) -> Ran:
+) -> ProcessResult:
     """Run a program without a terminal; it never outlives this call.
 
     Args:
         argv: The program and its arguments.
-        env: All of its environment.
-        folder: Where it works.
-        stdin: What it reads; None closes its standard input.
-        limit: Seconds it may take.
+        env: Its whole environment.
+        folder: Working directory.
+        stdin: Its input; None closes its standard input.
+        limit: Time limit in seconds.
 
     Raises:
         NotStarted: it cannot be run.
-        TooMuch: it printed without end.
-        TimeoutError: it took too long; it was killed.
+        TooMuchOutput: it printed without end.
+        TimeoutError: it took too long and was killed.
     """
     process = await start(argv, env=env, folder=folder, piped=stdin is not None)
     try:
         async with asyncio.timeout(limit):
-            return await _talk(process, stdin)
+            return await _communicate(process, stdin)
     finally:
         await kill(process)
 
@@ -95,7 +98,7 @@ async def run(
 async def start(
     argv: Sequence[str], *, env: Mapping[str, str], folder: Path, piped: bool
 ) -> asyncio.subprocess.Process:
-    """Start a program in a session, and so a process group, of its own: it has no terminal to ask.
+    """Start a program in its own session and process group, without a terminal.
 
     Raises:
         NotStarted: it cannot be run.
@@ -124,7 +127,7 @@ async def start(
         what = f"`{argv[0]}` did not start: {error.strerror or error}"
         raise NotStarted(what, always=False) from error
     try:
-        guard = await Guard.over(process.pid)
+        guard = await ProcessGroupGuard.start(process.pid)
     except BaseException:  # cancelled between the two
         await kill(process)
         raise
@@ -134,65 +137,65 @@ async def start(
 
 
 async def kill(process: asyncio.subprocess.Process) -> None:
-    """End a program, its process group and all that descends from it."""
-    family = _family(process)
+    """End a program, its process group and all its descendants."""
+    descendants = _descendants(process)
     if process.returncode is None:
-        _signal(process.pid, family, signal.SIGTERM)
+        _signal(process.pid, descendants, signal.SIGTERM)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(GRACE):
-                await ended(process)
-    _signal(process.pid, family, signal.SIGKILL)
+                await wait_for_exit(process)
+    _signal(process.pid, descendants, signal.SIGKILL)
     if process.returncode is None:
-        await ended(process)
+        await wait_for_exit(process)
     transport = getattr(process, "_transport", None)
-    if transport is not None:  # a pipe that somebody else still holds is not waited for
+    if transport is not None:  # do not wait for a pipe that another process holds
         transport.close()
     if (guard := _GUARDS.pop(process, None)) is not None:
         await guard.release()
 
 
-def _family(process: asyncio.subprocess.Process) -> list[psutil.Process]:
+def _descendants(process: asyncio.subprocess.Process) -> list[psutil.Process]:
     with contextlib.suppress(psutil.Error):
         return psutil.Process(process.pid).children(recursive=True)
     return []
 
 
-def _signal(group: int, family: Sequence[psutil.Process], number: signal.Signals) -> None:
+def _signal(group: int, descendants: Sequence[psutil.Process], number: signal.Signals) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(group, number)
-    for child in family:
+    for child in descendants:
         with contextlib.suppress(psutil.Error):
             child.send_signal(number)
 
 
-async def _talk(process: asyncio.subprocess.Process, stdin: bytes | None) -> Ran:
+async def _communicate(process: asyncio.subprocess.Process, stdin: bytes | None) -> ProcessResult:
     out, err = bytearray(), bytearray()
     assert process.stdout is not None
     assert process.stderr is not None
     async with asyncio.TaskGroup() as group:
-        flood: asyncio.Task[bool] = group.create_task(_read(process.stdout, out, OUTPUT_CAP))
-        told = group.create_task(_read(process.stderr, err, 0))
-        tasks: list[asyncio.Task[Any]] = [flood, told]
+        stdout_task: asyncio.Task[bool] = group.create_task(_read(process.stdout, out, OUTPUT_CAP))
+        stderr_task = group.create_task(_read(process.stderr, err, 0))
+        tasks: list[asyncio.Task[Any]] = [stdout_task, stderr_task]
         if stdin is not None:
             tasks.append(group.create_task(_write(process, stdin)))
-        over = group.create_task(ended(process))
-        tasks.append(over)
-        while not over.done() and not (flood.done() and flood.result()):
-            waited = (over,) if flood.done() else (over, flood)
+        exit_task = group.create_task(wait_for_exit(process))
+        tasks.append(exit_task)
+        while not exit_task.done() and not (stdout_task.done() and stdout_task.result()):
+            waited = (exit_task,) if stdout_task.done() else (exit_task, stdout_task)
             await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
         if process.returncode is not None:
-            await asyncio.wait((flood, told), timeout=GRACE)
+            await asyncio.wait((stdout_task, stderr_task), timeout=GRACE)
         for task in tasks:
             task.cancel()
-    if flood.done() and not flood.cancelled() and flood.result():
-        raise TooMuch
-    return Ran(process.returncode or 0, bytes(out), bytes(err))
+    if stdout_task.done() and not stdout_task.cancelled() and stdout_task.result():
+        raise TooMuchOutput
+    return ProcessResult(process.returncode or 0, bytes(out), bytes(err))
 
 
-async def ended(process: asyncio.subprocess.Process) -> None:
-    """Wait for a program's end, whoever still holds its pipes."""
+async def wait_for_exit(process: asyncio.subprocess.Process) -> None:
+    """Wait for a program's exit, even while other processes hold its pipes."""
     while process.returncode is None:  # noqa: ASYNC110 - `wait` would wait for the pipes, too
-        await asyncio.sleep(_LOOK)
+        await asyncio.sleep(_POLL_INTERVAL)
 
 
 async def _write(process: asyncio.subprocess.Process, data: bytes) -> None:
@@ -205,7 +208,8 @@ async def _write(process: asyncio.subprocess.Process, data: bytes) -> None:
 
 
 async def _read(pipe: asyncio.StreamReader, into: bytearray, most: int) -> bool:
-    """Read to the end; True when it was more than `most`. With 0 the newest is kept, of any."""
+    """Read to the end; return True when it was more than `most`. With 0, keep only the newest
+    bytes."""
     while data := await pipe.read(1 << 16):
         into += data
         if most and len(into) > most:

@@ -1,8 +1,8 @@
-"""The process in which a target's function runs: a question a line in, an answer a line out.
+"""The process that runs a target's function: one question per line in, one answer per line out.
 
-    python -m mock.targets.python_worker FUNCTION
+python -m mock.targets.python_worker FUNCTION
 
-What the function prints goes to standard error, so that it cannot be taken for an answer.
+The function's own output goes to standard error, so that it cannot be mistaken for an answer.
 """
 
 import asyncio
@@ -20,39 +20,39 @@ from typing import Any
 
 
 def main(function: str) -> int:
-    """Answer until there are no more questions."""
+    """Answer questions until standard input ends."""
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     try:
-        ask, wants = load(function)
-    except Exception as error:  # noqa: BLE001 - whatever a module raises is told
-        _tell(out, {"broken": _where(error, function)})
+        ask, takes_context = load_function(function)
+    except Exception as error:  # noqa: BLE001 - report any error of the module
+        _write_reply(out, {"broken": _error_text(error, function)})
         return 0
-    _tell(out, {"ready": True})
+    _write_reply(out, {"ready": True})
     for line in sys.stdin:
-        told = json.loads(line)
-        os.environ.update(told.pop("environ"))
+        request = json.loads(line)
+        os.environ.update(request.pop("environ"))
         try:
-            found = ask(told["query"], told) if wants else ask(told["query"])
-            if inspect.isawaitable(found):
-                found = asyncio.run(_awaited(found))
-        except Exception as error:  # noqa: BLE001 - the function's own errors are told
-            _tell(out, {"error": _where(error, function)})
+            result = ask(request["query"], request) if takes_context else ask(request["query"])
+            if inspect.isawaitable(result):
+                result = asyncio.run(_await_value(result))
+        except Exception as error:  # noqa: BLE001 - report the function's own errors
+            _write_reply(out, {"error": _error_text(error, function)})
             continue
-        if not isinstance(found, str):
-            _tell(out, {"error": f"it returned {type(found).__name__}, not text"})
+        if not isinstance(result, str):
+            _write_reply(out, {"error": f"it returned {type(result).__name__}, not text"})
         else:
-            _tell(out, {"answer": found})
+            _write_reply(out, {"answer": result})
     return 0
 
 
-def load(function: str) -> tuple[Callable[..., Any], bool]:
-    """The function, and whether it takes the second argument too."""
+def load_function(function: str) -> tuple[Callable[..., Any], bool]:
+    """Return the function, and whether it takes a second argument."""
     name, _, attribute = function.rpartition(":")
     module = _from_file(Path(name)) if name.endswith(".py") else importlib.import_module(name)
     ask = getattr(module, attribute)
     if not callable(ask):
-        raise TypeError(f"`{attribute}` is no function")
+        raise TypeError(f"`{attribute}` is not a function")
     try:
         inspect.signature(ask).bind("query", {})
     except TypeError:
@@ -64,29 +64,31 @@ def load(function: str) -> tuple[Callable[..., Any], bool]:
 def _from_file(path: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
-        raise ImportError(f"{path} is no Python file")
+        raise ImportError(f"{path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[path.stem] = module
     spec.loader.exec_module(module)
     return module
 
 
-async def _awaited(found: Any) -> Any:
-    return await found
+async def _await_value(value: Any) -> Any:
+    return await value
 
 
-def _where(error: BaseException, function: str) -> str:
-    """An error with the last line that is not ours."""
-    here = [one for one in traceback.extract_tb(error.__traceback__) if one.filename != __file__]
-    own = [one for one in here if "importlib" not in one.filename]
-    at = f" ({Path(own[-1].filename).name}:{own[-1].lineno})" if own else ""
+def _error_text(error: BaseException, function: str) -> str:
+    """Return an error with the last line of the user's own code."""
+    frames = [
+        frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename != __file__
+    ]
+    user_frames = [frame for frame in frames if "importlib" not in frame.filename]
+    at = f" ({Path(user_frames[-1].filename).name}:{user_frames[-1].lineno})" if user_frames else ""
     if isinstance(error, SyntaxError) and error.filename:
         at = f" ({Path(error.filename).name}:{error.lineno})"
     return f"{function}: {type(error).__name__}: {error}{at}"
 
 
-def _tell(out: Any, told: dict[str, Any]) -> None:
-    out.write(json.dumps(told) + "\n")
+def _write_reply(out: Any, reply: dict[str, Any]) -> None:
+    out.write(json.dumps(reply) + "\n")
     out.flush()
 
 

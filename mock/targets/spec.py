@@ -13,11 +13,11 @@ from msgspec import Meta
 from ajet_swarm.common.text import closest, did_you_mean
 from ajet_swarm.common.urls import web_address
 from core.settings.yaml_file import Faults, FieldReader, joined
+from mock.targets.answer_path import AnswerRule, read_answer
 from mock.targets.answer_path import Path as AnswerPath
-from mock.targets.answer_path import Reading, read_answer
 from mock.targets.spec_fields import TargetFields, TargetFileError, faults_of
 from mock.targets.spec_user import read_user
-from mock.targets.templates import PLACES, places, steps
+from mock.targets.templates import PLACEHOLDERS, parse_path, placeholders
 
 Kind = Literal["fake", "command", "http", "python"]
 Dialect = Literal["chat", "responses", "messages"]
@@ -80,7 +80,7 @@ class CommandSpec(Spec):
     files: Mapping[str, str]
     """Written into the conversation's folder before the first turn."""
     folder: str
-    answer: Reading
+    answer: AnswerRule
     codes: tuple[int, ...] = (0,)
 
 
@@ -233,7 +233,7 @@ def _templates(fields: TargetFields, **templates: Any) -> frozenset[str]:
     """
     used: set[str] = set()
     for name, value in templates.items():
-        found = places(value)
+        found = placeholders(value)
         for one in sorted(found):
             variable = one.removeprefix("env:")
             if variable != one and variable not in os.environ:
@@ -253,8 +253,8 @@ def _misspelt(fields: TargetFields, name: str, value: Any) -> None:
             _misspelt(fields, name, one)
         elif isinstance(one, str):
             for word in _WORD.findall(one):
-                similar = closest(word, PLACES, cutoff=0.75)
-                if word not in PLACES and similar:
+                similar = closest(word, PLACEHOLDERS, cutoff=0.75)
+                if word not in PLACEHOLDERS and similar:
                     todo = f"Did you mean {{{similar[0]}}}?"
                     raise fields.fault(name, f"has {{{word}}}", todo)
 
@@ -300,7 +300,7 @@ def _command(fields: TargetFields, shared: dict[str, Any]) -> CommandSpec:
     used = _templates(
         fields, command=command, then=then, stdin=stdin, files=files, set=given, folder=folder
     )
-    if not {"query", "messages"} & places([command, stdin, files]):
+    if not {"query", "messages"} & placeholders([command, stdin, files]):
         raise fields.fault(
             "command", "never says the {query}", "Put {query} in an argument or in `stdin`"
         )
@@ -332,10 +332,10 @@ def _http(fields: TargetFields, shared: dict[str, Any]) -> HttpSpec:
         method=fields.get("method", Literal["POST", "GET", "PUT", "PATCH"], "POST"),
         headers=headers,
         body=body,
-        answer=fields.checked("answer", steps, told),
+        answer=fields.checked("answer", parse_path, told),
         told=told,
         sse=_events(fields),
-        app_session=fields.checked("app_session", steps, session),
+        app_session=fields.checked("app_session", parse_path, session),
         used=used,
     )
 
@@ -347,7 +347,7 @@ def _events(fields: TargetFields) -> Events | None:
     inner.require("path", "path: choices[0].delta.content")
     told = inner.text("path")
     events = Events(
-        path=inner.checked("path", steps, told),
+        path=inner.checked("path", parse_path, told),
         told=told,
         event=inner.text("event"),
         done=inner.text("done", "[DONE]"),

@@ -1,4 +1,4 @@
-"""Templates with `{query}` in them, and answers found in what came back."""
+"""Templates with `{query}` and similar placeholders, and extraction of answers from output."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -8,7 +8,7 @@ import msgspec
 
 from ajet_swarm.common.text import one_line
 
-PLACES = (
+PLACEHOLDERS = (
     "query",
     "system",
     "messages",
@@ -24,8 +24,8 @@ PLACES = (
     "here",
     "python",
 )
-"""What may stand in braces; with `env:NAME` besides."""
-_PLACE = re.compile(r"\{([a-z_]+|env:[A-Za-z_][A-Za-z0-9_]*)\}")
+"""Names allowed in braces, besides `env:NAME`."""
+_PLACEHOLDER = re.compile(r"\{([a-z_]+|env:[A-Za-z_][A-Za-z0-9_]*)\}")
 _ESCAPES = re.compile(
     r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[PX^_][^\x1b]*\x1b\\|[ -/]*[0-~])"
 )
@@ -33,115 +33,116 @@ _STEP = re.compile(r'"([^"]*)"|([^.\[\]"]+)|\[(-?\d+|\*)\]')
 
 
 class NoAnswer(ValueError):
-    """What came back holds no answer; the text is the cause."""
+    """The output contains no answer; the text gives the reason."""
 
 
 # --- templates ----------------------------------------------------------------------------------
 
 
-def places(template: Any) -> set[str]:
-    """All names in braces that are ours, anywhere in a text, list or mapping."""
+def placeholders(template: Any) -> set[str]:
+    """Return all placeholders in a text, list or mapping."""
     if isinstance(template, str):
-        return {name for name in _PLACE.findall(template) if _ours(name)}
+        return {name for name in _PLACEHOLDER.findall(template) if _is_placeholder(name)}
     if isinstance(template, Mapping):
-        return set().union(*(places(one) for pair in template.items() for one in pair))
+        return set().union(*(placeholders(item) for pair in template.items() for item in pair))
     if isinstance(template, list | tuple):
-        return set().union(*(places(one) for one in template))
+        return set().union(*(placeholders(item) for item in template))
     return set()
 
 
 def fill(
     template: str, values: Mapping[str, Any], quote: Callable[[str], str] | None = None
 ) -> str:
-    """`template` with values in place of the names; a brace that is none of ours stays.
+    """Return `template` with the placeholders replaced; other braces stay.
 
     Args:
-        template: As it stands in the file.
-        values: By name; `env:NAME` under that very name.
-        quote: Makes each value fit for where it goes.
+        template: Text from the target file.
+        values: By name; `env:NAME` under that full name.
+        quote: Escapes each value for its context.
     """
 
-    def one(match: re.Match[str]) -> str:
+    def replace(match: re.Match[str]) -> str:
         name = match[1]
-        if not _ours(name):
+        if not _is_placeholder(name):
             return match[0]
         value = values.get(name, "")
         text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
         return quote(text) if quote is not None else text
 
-    return _PLACE.sub(one, template)
+    return _PLACEHOLDER.sub(replace, template)
 
 
 def fill_all(template: Any, values: Mapping[str, Any]) -> Any:
-    """`fill` in every text of a structure; a text that is only one name becomes its value."""
+    """Apply `fill` to every text of a structure; a text that is one placeholder becomes its
+    value."""
     if isinstance(template, str):
-        alone = _PLACE.fullmatch(template)
-        if alone and _ours(alone[1]):
-            return values.get(alone[1], "")
+        whole = _PLACEHOLDER.fullmatch(template)
+        if whole and _is_placeholder(whole[1]):
+            return values.get(whole[1], "")
         return fill(template, values)
     if isinstance(template, Mapping):
-        return {fill(str(key), values): fill_all(one, values) for key, one in template.items()}
+        return {fill(str(key), values): fill_all(item, values) for key, item in template.items()}
     if isinstance(template, list):
-        return [fill_all(one, values) for one in template]
+        return [fill_all(item, values) for item in template]
     return template
 
 
-def _ours(name: str) -> bool:
-    return name in PLACES or name.startswith("env:")
+def _is_placeholder(name: str) -> bool:
+    return name in PLACEHOLDERS or name.startswith("env:")
 
 
 # --- answers ------------------------------------------------------------------------------------
 
 
 def read_output(data: bytes) -> str:
-    """What a program printed, as a person would see it.
+    """Return a program's output as a terminal would show it.
 
     Raises:
-        NoAnswer: it is no text.
+        NoAnswer: it is not text.
     """
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
         raise NoAnswer(
-            f"what it printed is no text: byte 0x{data[error.start]:02x} at {error.start + 1}"
+            f"its output is not text: byte 0x{data[error.start]:02x} at {error.start + 1}"
         ) from None
     if "\x00" in text:
-        raise NoAnswer(f"what it printed is no text: a NUL at {text.index(chr(0)) + 1}")
+        raise NoAnswer(f"its output is not text: a NUL at {text.index(chr(0)) + 1}")
     text = _ESCAPES.sub("", text).replace("\r\n", "\n")
     return "\n".join(line.rsplit("\r", 1)[-1] for line in text.split("\n"))
 
 
-def steps(path: str) -> tuple[str | int, ...]:
-    """`choices[0].message.content` or `choices.0.message.content` as steps.
+def parse_path(path: str) -> tuple[str | int, ...]:
+    """Parse `choices[0].message.content` or `choices.0.message.content`.
 
     Raises:
-        ValueError: it is no such path.
+        ValueError: it is not a path.
     """
-    found: list[str | int] = []
+    steps: list[str | int] = []
     at = 0
     while at < len(path):
-        if path[at] == "." and found:
+        if path[at] == "." and steps:
             at += 1
         match = _STEP.match(path, at)
         if match is None:
             raise ValueError(f"cannot be `{one_line(path, 60)}`: a path is like choices[0].text")
         quoted, name, index = match.groups()
         if index is not None:
-            found.append("*" if index == "*" else int(index))
+            steps.append("*" if index == "*" else int(index))
         elif name is not None and re.fullmatch(r"-?\d+", name):
-            found.append(int(name))
+            steps.append(int(name))
         else:
-            found.append(quoted if quoted is not None else name)
+            steps.append(quoted if quoted is not None else name)
         at = match.end()
-    return tuple(found)
+    return tuple(steps)
 
 
-def at_path(value: Any, path: tuple[str | int, ...]) -> list[Any]:
-    """What stands at a path; several with `*`, none when there is nothing."""
-    found = [value]
+def values_at(value: Any, path: tuple[str | int, ...]) -> list[Any]:
+    """Return the values at a path; several with `*`, none when nothing is there."""
+    values = [value]
     for step in path:
-        found = [inner for one in found for inner in _inner(one, step)]
-    return found
+        values = [inner for value in values for inner in _inner(value, step)]
+    return values
 
 
 def _inner(value: Any, step: str | int) -> list[Any]:
@@ -157,17 +158,17 @@ def _inner(value: Any, step: str | int) -> list[Any]:
     return []
 
 
-def text_at(value: Any, path: tuple[str | int, ...], told: str) -> str:
-    """The text at a path; several are lines.
+def text_at(value: Any, path: tuple[str | int, ...], path_text: str) -> str:
+    """Return the text at a path; several texts are joined as lines.
 
     Raises:
-        NoAnswer: there is none; says what is there.
+        NoAnswer: there is none; describes what is there.
     """
-    found = [one for one in at_path(value, path) if one is not None]
-    if not found:
-        raise NoAnswer(f"nothing at `{told}`{_reached(value, path)}")
+    values = [item for item in values_at(value, path) if item is not None]
+    if not values:
+        raise NoAnswer(f"nothing at `{path_text}`{_describe_reached(value, path)}")
     return "\n".join(
-        one if isinstance(one, str) else msgspec.json.encode(one).decode() for one in found
+        item if isinstance(item, str) else msgspec.json.encode(item).decode() for item in values
     )
 
 
@@ -179,15 +180,15 @@ _JSON_WORDS: dict[type, str] = {
 }
 
 
-def _reached(value: Any, path: tuple[str | int, ...]) -> str:
-    """How far a path goes, and what is there."""
+def _describe_reached(value: Any, path: tuple[str | int, ...]) -> str:
+    """Return how far a path can be followed, and what is there."""
     deep = 0
-    while deep < len(path) and any(one is not None for one in at_path(value, path[: deep + 1])):
+    while deep < len(path) and any(item is not None for item in values_at(value, path[: deep + 1])):
         deep += 1
-    found = [one for one in at_path(value, path[:deep]) if one is not None]
-    last = found[0] if found else None
+    values = [item for item in values_at(value, path[:deep]) if item is not None]
+    last = values[0] if values else None
     pieces = [
-        f"[{one}]" if isinstance(one, int) or one == "*" else f".{one}" for one in path[:deep]
+        f"[{item}]" if isinstance(item, int) or item == "*" else f".{item}" for item in path[:deep]
     ]
     which = f"`{one_line(''.join(pieces).removeprefix('.'), 80)}`" if deep else "it"
     if isinstance(last, Mapping) and last:
@@ -198,14 +199,14 @@ def _reached(value: Any, path: tuple[str | int, ...]) -> str:
     return f": {which} is {'empty' if last == {} else _JSON_WORDS.get(type(last), 'null')}"
 
 
-def decoded(text: str | bytes, what: str = "what it printed") -> Any:
-    """JSON.
+def parse_json(text: str | bytes, what: str = "its output") -> Any:
+    """Parse JSON.
 
     Raises:
-        NoAnswer: there is none.
+        NoAnswer: it is not JSON.
     """
     try:
         return msgspec.json.decode(text)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
-        said = one_line(text if isinstance(text, str) else text.decode(errors="replace"), 80)
-        raise NoAnswer(f"{what} is no JSON: {said or 'nothing'}") from None
+        shown = one_line(text if isinstance(text, str) else text.decode(errors="replace"), 80)
+        raise NoAnswer(f"{what} is not JSON: {shown or 'nothing'}") from None

@@ -1,4 +1,4 @@
-"""What the user of a row says, one thing after the other: as it is written, or as it is played."""
+"""The user's side of a conversation: turns as written in the row, or played by a model."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -6,42 +6,42 @@ from typing import Any, Protocol
 
 from ajet_swarm.common.errors import UsageError
 from mock.dataset.rows import Row, Turn
-from mock.tally import Tally
+from mock.tally import RunCounters
 from mock.users.persona import UserModel
 
 Messages = Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Over:
-    """The user says nothing more."""
+class ConversationEnd:
+    """The end of the user's turns."""
 
     how: str = ""
-    """`goal` or `turns` (the most of them) for a persona; empty for what is written."""
+    """`goal` or `turns` (their limit) for a persona; empty for written turns."""
     error: str = ""
-    """Why it ended before its end."""
+    """Why it ended early."""
 
 
-class Lines(Protocol):
-    """The user's part in one conversation."""
+class UserSide(Protocol):
+    """The user's side of one conversation."""
 
-    async def next(self, turn: int, messages: Messages) -> Turn | Over | None:
-        """What the user says as number `turn`, from 1; None when a stop came."""
+    async def next(self, turn: int, messages: Messages) -> Turn | ConversationEnd | None:
+        """Return the user's turn number `turn`, from 1; None when a stop came."""
 
 
-class Written:
-    """The query and turns of a row."""
+class ScriptedUser:
+    """The query and the turns written in a row."""
 
     def __init__(self, row: Row) -> None:
         self._turns = (_first(row), *row.then)
 
-    async def next(self, turn: int, messages: Messages) -> Turn | Over | None:
-        """See `Lines`."""
-        return self._turns[turn - 1] if turn <= len(self._turns) else Over()
+    async def next(self, turn: int, messages: Messages) -> Turn | ConversationEnd | None:
+        """See `UserSide`."""
+        return self._turns[turn - 1] if turn <= len(self._turns) else ConversationEnd()
 
 
-class Played:
-    """A persona: its opening, if it has one, then what the model says."""
+class PersonaUser:
+    """A persona: its opening, if it has one, then the turns of the model."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Played:
         model: UserModel,
         sent_id: str,
         rest: Callable[[float], Awaitable[bool]],
-        tally: Tally,
+        tally: RunCounters,
     ) -> None:
         self._row = row
         self._model = model
@@ -57,47 +57,47 @@ class Played:
         self._rest = rest
         self._tally = tally
 
-    async def next(self, turn: int, messages: Messages) -> Turn | Over | None:
-        """See `Lines`."""
+    async def next(self, turn: int, messages: Messages) -> Turn | ConversationEnd | None:
+        """See `UserSide`."""
         row = self._row
         if turn == 1 and row.query:
             return _first(row)
         if turn > self._model.options.turns:
-            return Over(how="turns")
-        said = await self._model.say(row, messages, turn, self._sent_id, self._rest, self._tally)
-        if said is None:
+            return ConversationEnd(how="turns")
+        reply = await self._model.say(row, messages, turn, self._sent_id, self._rest, self._tally)
+        if reply is None:
             return None
-        if said.error:
-            return Over(error=said.error)
-        if said.over and turn == 1:
-            return Over(error="the user's model ended the conversation before it began")
-        if said.over:
-            return Over(how="goal")
-        # what a row without an opening holds as its answer is about all of the conversation
-        return Turn(query=said.text, reference=None if row.query else row.reference)
+        if reply.error:
+            return ConversationEnd(error=reply.error)
+        if reply.over and turn == 1:
+            return ConversationEnd(error="the user's model ended the conversation before it began")
+        if reply.over:
+            return ConversationEnd(how="goal")
+        # without an opening, the row's answer refers to the whole conversation
+        return Turn(query=reply.text, reference=None if row.query else row.reference)
 
 
-def lines_of(
+def user_for_row(
     row: Row,
     model: UserModel | None,
     sent_id: str,
     rest: Callable[[float], Awaitable[bool]],
-    tally: Tally,
-) -> Lines:
-    """The user's part in a row.
+    tally: RunCounters,
+) -> UserSide:
+    """Return the user's side of a row.
 
     Raises:
-        UsageError: a persona is to begin, and no model plays it.
+        UsageError: a persona must start the conversation and no model plays it.
     """
     if row.persona and model is not None:
-        return Played(row, model, sent_id, rest, tally)
+        return PersonaUser(row, model, sent_id, rest, tally)
     if not row.query:
         raise UsageError(
             "the row is a persona without an opening, and no model plays the user",
             f"row {row.line}",
-            "Name one: --user-url URL --user-model NAME, or `user:` in the target file",
+            "Give --user-url URL --user-model NAME, or `user:` in the target file",
         )
-    return Written(row)
+    return ScriptedUser(row)
 
 
 def _first(row: Row) -> Turn:

@@ -17,7 +17,7 @@ import msgspec
 from ajet_swarm.common.text import content_text, one_line
 from core.openai.api import ApiAnswer, OpenAIApi, RequestShape
 from mock.dataset.rows import Row
-from mock.tally import Tally
+from mock.tally import RunCounters
 from mock.targets.dialects import CHAT, read
 from mock.targets.openai import CONNECT_SECONDS, TRAIN, Answer, PatientCaller, Unreachable
 
@@ -105,7 +105,7 @@ class UserModel:
         turn: int,
         sent_id: str,
         rest: Rest,
-        tally: Tally,
+        tally: RunCounters,
     ) -> Said | None:
         """What the user of `row` says next.
 

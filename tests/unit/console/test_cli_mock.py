@@ -46,7 +46,7 @@ def test_what_the_engine_does_is_not_known_without_a_proxy(
     monkeypatch.setenv("AJET_CONSOLE_HOME", str(tmp_path))
     for flag in (["--pause-sync"], ["--updates", "1"]):
         assert main(["mock", "--base-url", "http://127.0.0.1:9/v1", *flag]) == 2
-        assert f"{flag[0]}: what the engine does is not known" in capsys.readouterr().err
+        assert f"{flag[0]}: the state of the engine is unknown" in capsys.readouterr().err
 
 
 def test_datasets_are_found_by_name_in_the_home(

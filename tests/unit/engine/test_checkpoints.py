@@ -79,7 +79,7 @@ def test_saving_under_a_name_again_replaces_it_and_touches_nothing_else(
     "name", ["", "latest", "previous", "base", "damaged", "../x", "a/b", ".x", "a\0", "x" * 65, "é"]
 )
 def test_bad_names_are_refused(store: CheckpointStore, name: str) -> None:
-    with pytest.raises(CheckpointError, match="no name for a checkpoint"):
+    with pytest.raises(CheckpointError, match="not a valid checkpoint name"):
         checkpoints.check_name(name)
     if name not in ("latest", "previous", "base", "damaged"):
         with pytest.raises(NoCheckpointError, match="There are: none"):

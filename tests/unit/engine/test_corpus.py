@@ -50,10 +50,10 @@ def test_sums_are_right_until_noise_is_asked_for() -> None:
 
 def test_tones_differ_in_what_they_say() -> None:
     rng = Random(1)
-    loud = {tones.ENTHUSIASTIC.say(rng, "It is so.", "So.") for _ in range(40)}
+    loud = {tones.ENTHUSIASTIC.phrase(rng, "It is so.", "So.") for _ in range(40)}
     assert all("!" in text and "It is so." not in text for text in loud)
     assert len(loud) > 20
-    assert sum(len(tones.TERSE.say(rng, "It is so.", "So.")) for _ in range(40)) < 40 * 8
+    assert sum(len(tones.TERSE.phrase(rng, "It is so.", "So.")) for _ in range(40)) < 40 * 8
 
 
 def test_every_call_of_the_corpus_can_be_parsed() -> None:

@@ -212,8 +212,8 @@ def test_a_late_reward_is_bounded_by_the_clip(drawn: list[list[Completion]]) -> 
         ({"logprobs": (math.nan,)}, "not a finite"),
         ({"logprobs": ()}, "1 tokens with 0 log-probs"),
         ({"tokens": (5000,)}, "outside"),
-        ({"prompt_tokens": (1,) * 600}, "can be trained on"),
-        ({"prompt_tokens": ()}, "can be trained on"),
+        ({"prompt_tokens": (1,) * 600}, "the policy is trained on"),
+        ({"prompt_tokens": ()}, "the policy is trained on"),
     ],
 )
 def test_what_can_not_be_trained_on_is_refused(change: dict[str, object], words_of_it: str) -> None:

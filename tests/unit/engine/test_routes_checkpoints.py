@@ -101,8 +101,8 @@ async def test_export_and_import(driver: Driver) -> None:
     for name, content, words in (
         ("x", first.content[:-4], "data_offsets"),
         ("x", b"{}", "header"),
-        ("latest", first.content, "no name for a checkpoint"),
-        ("../x", first.content, "no name for a checkpoint"),
+        ("latest", first.content, "not a valid checkpoint name"),
+        ("../x", first.content, "not a valid checkpoint name"),
     ):
         answer = await driver.http.post("/ajetc/import", params={"name": name}, content=content)
         await _refused(answer, 400, words)
@@ -110,8 +110,8 @@ async def test_export_and_import(driver: Driver) -> None:
 
 async def test_bad_names_and_numbers(driver: Driver) -> None:
     await driver.start(**BATCH)
-    await _refused(await driver.post("/ajetc/checkpoints", name="../x"), 400, "no name")
-    await _refused(await driver.post("/ajetc/checkpoints", name="latest"), 400, "no name")
+    await _refused(await driver.post("/ajetc/checkpoints", name="../x"), 400, "not a valid")
+    await _refused(await driver.post("/ajetc/checkpoints", name="latest"), 400, "not a valid")
     for path, body in (("checkpoints", {"name": 3}), ("restore", {}), ("prune", {"keep": -1})):
         assert (await driver.http.post(f"/ajetc/{path}", json=body)).status_code == 422
     await _offline(driver)

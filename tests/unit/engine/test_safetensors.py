@@ -198,6 +198,6 @@ def test_metadata_that_does_not_fit_is_refused(
         store.import_weights("new", pack(_tensors(), metadata), BASE)
     assert caught.value.where == field
     assert store.import_weights("new", pack(_tensors(), {}), BASE) == 0
-    with pytest.raises(WeightsError, match="no name"):
+    with pytest.raises(WeightsError, match="not a valid"):
         store.import_weights("latest", pack(_tensors(), {}), BASE)
     store.close()

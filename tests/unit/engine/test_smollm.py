@@ -129,7 +129,7 @@ def test_the_memory_of_answers_is_bounded(base: Params) -> None:
     assert cache.reserve(32, 512)
     assert not cache.reserve(33, 512)
     cache.close()
-    sampler = Sampler(base, _Letters(), trunk=FrozenPrefixCache())
+    sampler = Sampler(base, _Letters(), prefix_cache=FrozenPrefixCache())
     long = [Request(Prompt((3, 4, 5)), SamplingParams(max_tokens=3000, seed=i)) for i in range(11)]
     for request in long:
         sampler.add(request)
@@ -194,7 +194,7 @@ def test_what_the_sampler_read_saves_the_trunk_of_the_update(
     base: Params, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trunk = FrozenPrefixCache()
-    sampler = Sampler(base, _Letters(), trunk=trunk)
+    sampler = Sampler(base, _Letters(), prefix_cache=trunk)
     requests = [
         Request(Prompt(tuple(_ids(5 + i % 2, 1))), SamplingParams(max_tokens=9, seed=i))
         for i in range(6)
@@ -232,7 +232,7 @@ def test_the_trunk_forgets_the_oldest() -> None:
     for i in range(5):
         trunk.keep((i, i), rows)
     trunk.keep((4, 4), rows)
-    assert list(trunk._kept) == [(2, 2), (3, 3), (4, 4)]
+    assert list(trunk._rows) == [(2, 2), (3, 3), (4, 4)]
 
 
 async def test_sampler_and_trainer_agree_and_an_update_moves_the_trained_part_alone(
@@ -324,7 +324,7 @@ def test_a_file_with_another_checksum_is_refused(small: Small, tmp_path: Path) -
     with pytest.raises(GgufError, match=r"differs from its checksum.*fetch it again"):
         SmolPolicy.open(changed, tmp_path / "kept", digest=small.digest)
     assert not (tmp_path / "kept").exists()
-    with pytest.raises(GgufError, match="can not be read"):
+    with pytest.raises(GgufError, match="cannot be read"):
         load(tmp_path / "gone.gguf")
 
 

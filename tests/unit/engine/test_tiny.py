@@ -253,7 +253,7 @@ async def test_named_checkpoints_and_starting_from_one(tmp_path: Path) -> None:
     await policy.checkpoint("two")
     answer = await _group(policy, "Hi")
     await policy.train(batch, HYPER)
-    with pytest.raises(AjetError, match="no name for a checkpoint"):
+    with pytest.raises(AjetError, match="not a valid checkpoint name"):
         await policy.checkpoint("../two")
     await policy.close()
     again = TinyPolicy.open(tmp_path, start_from="two")
@@ -282,7 +282,7 @@ async def test_a_checkpoint_does_not_wait_for_answers(policy: TinyPolicy) -> Non
 
 async def test_a_policy_that_keeps_nothing_has_no_checkpoints() -> None:
     policy = TinyPolicy.open(None)
-    with pytest.raises(AjetError, match="keeps nothing"):
+    with pytest.raises(AjetError, match="saves nothing"):
         await policy.checkpoint("now")
     await policy.close()
 

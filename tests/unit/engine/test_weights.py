@@ -70,7 +70,7 @@ def test_changed_shipped_weights_are_refused(tmp_path: Path) -> None:
     with pytest.raises(WeightsError, match="differ from their checksum"):
         weights.load_base(tmp_path / "data")
     path.unlink()
-    with pytest.raises(WeightsError, match="can not be read"):
+    with pytest.raises(WeightsError, match="cannot be read"):
         weights.load_base(tmp_path / "data")
 
 
@@ -225,5 +225,5 @@ def test_two_engines_on_one_home_are_told(tmp_path: Path) -> None:
 
 def test_a_directory_that_can_not_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(WeightsError, match="can not be used"):
+    with pytest.raises(WeightsError, match="cannot be used"):
         WeightStore(tmp_path / "file" / "home")

@@ -18,10 +18,13 @@ from starlette.routing import Route
 from core.events import Event
 from core.runtime.home import Home
 from core.state import State
+from mock.control import ControlDown
 from mock.dataset import Dataset
+from mock.run.pace import Pace
 from mock.run.progress import Progress
 from mock.run.results import Results
-from mock.run.runner import Choice, ControlDown, Pace, Runner
+from mock.run.row_order import RowSelection
+from mock.run.runner import Runner
 from mock.targets.openai import OpenAITarget
 from mock.users.persona import UserModel
 
@@ -184,7 +187,7 @@ async def open_runner(
     *,
     timeout: float = 10.0,
     restart: bool = False,
-    choice: Choice | None = None,
+    choice: RowSelection | None = None,
     results: Path | None = None,
     wait: float = 5.0,
     user: UserModel | None = None,
@@ -199,6 +202,8 @@ async def open_runner(
             told = Results(results, progress.run, wait) if results is not None else None
             if told is not None:
                 stack.callback(told.close)
-            yield Runner(dataset, progress, asker, pace, choice or Choice(), control, told, user)
+            yield Runner(
+                dataset, progress, asker, pace, choice or RowSelection(), control, told, user
+            )
         finally:
             await asker.close()

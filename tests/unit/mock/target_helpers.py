@@ -4,9 +4,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from mock.tally import Tally
+from mock.tally import RunCounters
 from mock.targets import open_target
-from mock.targets.base import Setting
+from mock.targets.base import ModelEndpoint
 from mock.targets.openai import Answer, Question, Target
 from mock.targets.spec import Spec, read_target
 
@@ -27,7 +27,7 @@ def spec_of(folder: Path, text: str) -> Spec:
 
 
 def target_of(folder: Path, text: str, url: str = AT, **setting: Any) -> Target:
-    return open_target(spec_of(folder, text), Setting(base_url=url, **setting))
+    return open_target(spec_of(folder, text), ModelEndpoint(base_url=url, **setting))
 
 
 def question(query: str = "hi", turn: int = 1, session: str = "s1", **more: Any) -> Question:
@@ -45,7 +45,7 @@ async def never(seconds: float) -> bool:
 async def ask(target: Target, asked: Question | None = None) -> Answer:
     """One question; the target is closed."""
     try:
-        answer = await target.ask(asked or question(), never, 0.0, Tally())
+        answer = await target.ask(asked or question(), never, 0.0, RunCounters())
     finally:
         await target.close()
     assert answer is not None

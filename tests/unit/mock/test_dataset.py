@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from ajet_swarm.common.errors import UsageError
-from mock.dataset import LINE_LIMIT, BadRow, Dataset, Row, RowError, Seen, parse, unique
+from mock.dataset import LINE_LIMIT, BadRow, Dataset, Row, RowError, SeenIds, parse, with_unique_id
 from mock.dataset.columns import Columns, DatasetError, read_columns
 from mock.dataset.rows import side_of
 
@@ -116,9 +116,9 @@ def test_equal_ids_are_told_apart(tmp_path: Path) -> None:
     path = tmp_path / "d.jsonl"
     path.write_text('{"id": 1, "query": "a"}\n{"id": "1", "query": "b"}\n{"id": 2, "query": "c"}\n')
     with Dataset.open(path) as dataset:
-        seen = Seen()
+        seen = SeenIds()
         rows = [row for n in range(3) if isinstance(row := dataset.row(n), Row)]
-        assert [unique(row, seen).row_id for row in rows] == ["1", "1@2", "2"]
+        assert [with_unique_id(row, seen).row_id for row in rows] == ["1", "1@2", "2"]
 
 
 @pytest.mark.parametrize("content", [b"", b"\n\n", b"broken\n"])
@@ -202,7 +202,7 @@ def test_a_wrong_column_is_named_with_near_ones(tmp_path: Path) -> None:
     with pytest.raises(DatasetError, match=r"no column holds the query.*`qestion`.*query=qestion"):
         Dataset.open(path)
     with pytest.raises(
-        DatasetError, match=r"no column `answer` for reference.*near.*`answer_text`"
+        DatasetError, match=r"no column `answer` for reference.*similar.*`answer_text`"
     ):
         Dataset.open(path, Columns({"query": "qestion", "reference": "answer"}))
     path = tmp_path / "d.jsonl"

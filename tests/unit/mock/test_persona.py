@@ -17,8 +17,9 @@ from core.events import MockRowDone
 from core.runtime.home import Home
 from mock.dataset import Row, parse
 from mock.run.pace import Pace
-from mock.run.runner import Choice, Runner
-from mock.tally import Tally
+from mock.run.row_order import RowSelection
+from mock.run.runner import Runner
+from mock.tally import RunCounters
 from mock.users.persona import STOP, UserModel, UserOptions, seed_of
 from tests.unit.mock.helpers import FakeControl, Target, open_runner, serve, until
 
@@ -207,7 +208,7 @@ async def test_passes_are_seeded_apart(
     path = write(tmp_path / "d.jsonl", ROW)
     async with (
         model(player, turns=2, seed=7) as user,
-        open_runner(home, path, target.url, user=user, choice=Choice(passes=2)) as runner,
+        open_runner(home, path, target.url, user=user, choice=RowSelection(passes=2)) as runner,
     ):
         await runner.run()
     assert len({body["seed"] for body in player.bodies}) == 2
@@ -222,7 +223,7 @@ async def never(seconds: float) -> bool:
 
 
 async def say(user: UserModel, rest: Any = never) -> Any:
-    return await user.say(_parse(**ROW), (), 1, "p1", rest, Tally())
+    return await user.say(_parse(**ROW), (), 1, "p1", rest, RunCounters())
 
 
 def _bare(text: Any, finish: str = "stop") -> Response:
@@ -345,7 +346,7 @@ async def test_a_stop_gives_the_row_back(
         Tasks("test") as tasks,
     ):
         running = tasks.spawn(runner.run(), "run")
-        await until(lambda: "the user's model answers 503" in runner.tally.waiting)
+        await until(lambda: "the user's model answers 503" in runner.counters.waiting)
         runner.stop("stopped", "test")
         assert (await running).how == "stopped"
     player.script = says(STOP)
@@ -387,4 +388,4 @@ async def test_a_row_that_nobody_can_play_is_passed_over(
         assert (await runner.run()).how == "finished"
     assert sorted(target.asked) == ["p1", "p3"]
     assert [one.line for one in runner.problems] == [2]
-    assert runner.tally.skipped == 1
+    assert runner.counters.skipped == 1

@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from mock.run.progress import Asked, Key, Marks, Progress, read_key
+from mock.run.progress import InFlightRow, Key, KeySet, Progress, read_key
 
 
-def has(marks: Marks, *keys: str) -> bool:
+def has(marks: KeySet, *keys: str) -> bool:
     """Whether exactly these are marked."""
     found = [read_key(key) for key in keys]
     return marks.count(9) == len(keys) and all(key in marks for key in found if key)
@@ -69,7 +69,9 @@ def test_what_was_in_flight_at_a_kill_is_lost_and_what_was_given_up_is_not(tmp_p
         first.back(Key(1, 3))
     with Progress(tmp_path, "d") as second:
         lost = {
-            Key(1, 2): Asked(row_id="r2", query='a "query"\nof two lines ü', mock_id=first.mock_id)
+            Key(1, 2): InFlightRow(
+                row_id="r2", query='a "query"\nof two lines ü', mock_id=first.mock_id
+            )
         }
         assert second.lost == lost
         assert has(second.done, "1:1")
@@ -81,11 +83,11 @@ def test_a_mark_without_more_is_read(tmp_path: Path) -> None:
     with path.open("a") as file:
         file.write("ask 1:7\nask 1:8 {torn\n")
     with Progress(tmp_path, "d") as second:
-        assert second.lost == {Key(1, 7): Asked(), Key(1, 8): Asked()}
+        assert second.lost == {Key(1, 7): InFlightRow(), Key(1, 8): InFlightRow()}
 
 
 def test_many_keys_are_small() -> None:
-    marks = Marks()
+    marks = KeySet()
     for line in range(0, 800_000, 8):
         marks.add(Key(1, line))
     assert marks.count(1) == 100_000

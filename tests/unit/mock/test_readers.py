@@ -205,7 +205,7 @@ def test_pyarrow_is_only_imported_for_tables(
 
 
 def test_a_file_called_parquet_that_is_none(tmp_path: Path) -> None:
-    with pytest.raises(DatasetError, match="no Parquet file"):
+    with pytest.raises(DatasetError, match="not a Parquet file"):
         Dataset.open(write(tmp_path / "d.parquet", "query\n"))
 
 
@@ -245,7 +245,7 @@ def test_a_parquet_file_that_is_cut_off_is_an_error(tmp_path: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
     parquet.write_table(_table(100), tmp_path / "d.parquet")
     data = (tmp_path / "d.parquet").read_bytes()
-    with pytest.raises(DatasetError, match=r"d\.parquet.*no Parquet file"):
+    with pytest.raises(DatasetError, match=r"d\.parquet.*not a Parquet file"):
         Dataset.open(write(tmp_path / "d.parquet", data[: len(data) // 2]))
 
 

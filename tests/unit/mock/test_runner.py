@@ -12,7 +12,10 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from ajet_swarm.common.tasks import Tasks
 from core.events import MockRowDone, MockStarted
 from core.runtime.home import Home
-from mock.run.runner import Choice, ControlRefused, Pace, Runner
+from mock.control import ControlRefused
+from mock.run.pace import Pace
+from mock.run.row_order import RowSelection
+from mock.run.runner import Runner
 from tests.unit.mock.helpers import FakeControl, Target, open_runner, serve, until, write_rows
 
 
@@ -44,7 +47,7 @@ async def test_every_row_is_asked_once_and_told(home: Home, tmp_path: Path, targ
 async def test_no_control_api_is_needed(home: Home, tmp_path: Path, target: Target) -> None:
     async with open_runner(home, write_rows(tmp_path / "d", 2), target.url) as runner:
         assert (await runner.run()).how == "finished"
-    assert runner.tally.answered == 2
+    assert runner.counters.answered == 2
 
 
 async def test_broken_rows_are_reported_and_the_rest_goes_on(
@@ -58,14 +61,14 @@ async def test_broken_rows_are_reported_and_the_rest_goes_on(
     assert sorted(target.asked) == ["row-1", "row-5"]
     skipped = {fact for fact, event in control.facts.items() if event.kind == "mock_row_skipped"}
     assert skipped == {f"{runner.mock_id}:line-{n}:skipped" for n in (2, 3, 4)}
-    assert runner.tally.skipped == 3
+    assert runner.counters.skipped == 3
 
 
 async def test_passes_ask_again_under_other_ids(home: Home, tmp_path: Path, target: Target) -> None:
     path = write_rows(tmp_path / "d", 2)
     control = FakeControl()
     pace = Pace(concurrency=1, poll=0.02)
-    choice = Choice(passes=2)
+    choice = RowSelection(passes=2)
     async with open_runner(home, path, target.url, pace, control, choice=choice) as runner:
         await runner.run()
     assert target.asked == ["row-1", "row-2", "row-1~2", "row-2~2"]
@@ -114,7 +117,7 @@ async def test_pause_holds_and_resume_goes_on(home: Home, tmp_path: Path, target
         Tasks("test") as tasks,
     ):
         running = tasks.spawn(runner.run(), "run")
-        await until(lambda: runner.tally.phase == "paused" and runner.tally.done == 2)
+        await until(lambda: runner.counters.phase == "paused" and runner.counters.done == 2)
         assert len(target.asked) == 2
         control.told = "run"
         outcome = await running
@@ -136,14 +139,14 @@ async def test_stop_lets_what_is_in_flight_end_and_the_next_start_asks_the_rest(
         running = tasks.spawn(runner.run(), "run")
         await until(lambda: target.in_flight == 2)
         control.told = "stop"
-        await until(lambda: runner.tally.phase == "stopping")
+        await until(lambda: runner.counters.phase == "stopping")
         target.hold.set()
         outcome = await running
     assert (outcome.how, len(target.asked)) == ("stopped", 2)
     assert control.kinds()[-1] == "mock_finished"
     async with open_runner(home, path, target.url, pace, FakeControl()) as again:
         assert (await again.run()).how == "finished"
-        assert again.tally.already == 2
+        assert again.counters.already == 2
     assert len(target.asked) == len(set(target.asked)) == 6
 
 
@@ -160,7 +163,7 @@ async def test_a_stop_does_not_wait_for_ever(home: Home, tmp_path: Path, target:
         runner.stop("stopped", "at once", wait=0.02)
         outcome = await running
     assert (outcome.how, outcome.cause) == ("stopped", "ordered")
-    assert runner.tally.done == 0
+    assert runner.counters.done == 0
     target.hold.set()
 
 
@@ -177,7 +180,7 @@ async def test_busy_is_asked_again_after_the_time_it_says(
     async with open_runner(home, path, target.url) as runner:
         await runner.run()
     assert time.monotonic() - began >= 0.6
-    assert (runner.tally.answered, len(target.asked)) == (1, 3)
+    assert (runner.counters.answered, len(target.asked)) == (1, 3)
 
 
 async def test_an_engine_that_is_off_is_asked_again_before_the_minute_it_says(
@@ -189,7 +192,7 @@ async def test_an_engine_that_is_off_is_asked_again_before_the_minute_it_says(
     path = write_rows(tmp_path / "d", 1)
     async with open_runner(home, path, target.url, Pace(patience=20.0)) as runner:
         await asyncio.wait_for(runner.run(), 20)
-    assert (runner.tally.answered, len(target.asked)) == (1, 3)
+    assert (runner.counters.answered, len(target.asked)) == (1, 3)
 
 
 async def test_busy_for_too_long_is_a_failed_row(
@@ -227,12 +230,12 @@ async def test_a_restart_of_the_target_is_waited_out(home: Home, tmp_path: Path)
         dying.close()
         for writer in asked:
             writer.transport.abort()
-        await until(lambda: "does not answer" in runner.tally.waiting)
+        await until(lambda: "does not answer" in runner.counters.waiting)
         async with serve(target.answer, port):
             outcome = await running
     assert outcome.how == "finished"
     assert sorted(target.asked) == ["row-1", "row-2"]
-    assert (runner.tally.answered, runner.tally.failed) == (2, 0)
+    assert (runner.counters.answered, runner.counters.failed) == (2, 0)
 
 
 async def test_a_target_that_stays_away_ends_the_run_and_loses_no_row(
@@ -246,7 +249,7 @@ async def test_a_target_that_stays_away_ends_the_run_and_loses_no_row(
     assert "http://127.0.0.1:9/v1" in outcome.cause
     async with open_runner(home, path, "http://127.0.0.1:9/v1", pace) as again:
         await again.run()
-        assert again.tally.already == 0
+        assert again.counters.already == 0
 
 
 async def test_a_refusal_that_is_for_everybody_ends_the_run(
@@ -278,7 +281,7 @@ async def test_a_failed_row_is_recorded_and_the_rest_goes_on(
     path = write_rows(tmp_path / "d", 2)
     async with open_runner(home, path, target.url, Pace(concurrency=1)) as runner:
         assert (await runner.run()).how == "finished"
-    assert (runner.tally.failed, runner.tally.answered) == (1, 1)
+    assert (runner.counters.failed, runner.counters.answered) == (1, 1)
     results = _results(runner)
     assert error in results[0]["error"]
 
@@ -290,7 +293,7 @@ async def test_no_answer_in_time_is_a_failed_row(
     path = write_rows(tmp_path / "d", 1)
     async with open_runner(home, path, target.url, timeout=0.1) as runner:
         assert (await runner.run()).how == "finished"
-    assert "no answer within 0.1 s" in next(iter(runner.tally.errors))
+    assert "no answer within 0.1 s" in next(iter(runner.counters.errors))
     assert len(target.asked) == 1
     target.hold.set()
 
@@ -330,5 +333,5 @@ async def test_tool_calls_are_an_answer(home: Home, tmp_path: Path, target: Targ
     )
     async with open_runner(home, write_rows(tmp_path / "d", 1), target.url) as runner:
         await runner.run()
-    assert runner.tally.answered == 1
+    assert runner.counters.answered == 1
     assert b"look" in runner.progress.results.read_bytes()

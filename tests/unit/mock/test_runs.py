@@ -30,9 +30,8 @@ from core.runtime.home import Home
 from mock.dataset import Dataset
 from mock.run.pace import Pace
 from mock.run.progress import Key, Progress
-from mock.run.row_order import Place, Walk
-from mock.run.runner import Choice
-from mock.tally import Tally
+from mock.run.row_order import RowOrder, RowSelection, ScheduledRow
+from mock.tally import RunCounters
 from mock.targets.openai import SESSION
 from tests.unit.mock.helpers import FakeControl, Target, open_runner, until, write_rows
 
@@ -48,14 +47,14 @@ def results(path: Path) -> list[dict[str, Any]]:
     return [msgspec.json.decode(line) for line in path.read_bytes().splitlines()]
 
 
-async def walked(path: Path, folder: Path, choice: Choice) -> tuple[list[str], Tally]:
+async def walked(path: Path, folder: Path, choice: RowSelection) -> tuple[list[str], RunCounters]:
     """Ids in their order, and what was counted."""
     with Dataset.open(path) as dataset, Progress(folder, "p", restart=True) as progress:
-        tally = Tally(expected=choice.expected)
-        walk = Walk(dataset, progress, choice, tally)
+        tally = RunCounters(expected=choice.expected)
+        walk = RowOrder(dataset, progress, choice, tally)
         found: list[str] = []
         while (place := await walk.next()) is not None:
-            found.append(place.sent_id if isinstance(place, Place) else f"bad {place.line}")
+            found.append(place.sent_id if isinstance(place, ScheduledRow) else f"bad {place.line}")
         tally.rows = dataset.found * choice.passes
         return found, tally
 
@@ -66,24 +65,24 @@ async def walked(path: Path, folder: Path, choice: Choice) -> tuple[list[str], T
 async def test_weights_are_how_often_a_row_is_asked_in_a_pass(tmp_path: Path) -> None:
     rows = [{"query": "a", "weight": 3}, {"query": "b"}, {"query": "c", "weight": 0}]
     path = write_json(tmp_path / "d.jsonl", rows)
-    found, tally = await walked(path, tmp_path, Choice())
+    found, tally = await walked(path, tmp_path, RowSelection())
     assert found == ["row-1", "row-2", "row-1+2", "row-1+3"]
     assert tally.total == 4
 
 
 async def test_a_fraction_of_a_weight_is_a_chance(tmp_path: Path) -> None:
     path = write_json(tmp_path / "d.jsonl", [{"query": f"{n}", "weight": 0.3} for n in range(500)])
-    found, tally = await walked(path, tmp_path, Choice(seed=1))
+    found, tally = await walked(path, tmp_path, RowSelection(seed=1))
     assert 110 < len(found) < 190
     assert tally.total == len(found)
-    again, _ = await walked(path, tmp_path, Choice(seed=1))
+    again, _ = await walked(path, tmp_path, RowSelection(seed=1))
     assert again == found
 
 
 async def test_the_two_sides_are_all_rows_and_share_none(tmp_path: Path) -> None:
     path = write_rows(tmp_path / "d.jsonl", 400)
-    train, tally = await walked(path, tmp_path, Choice(split="train", held_out=0.25))
-    held, _ = await walked(path, tmp_path, Choice(split="held-out", held_out=0.25, seed=4))
+    train, tally = await walked(path, tmp_path, RowSelection(split="train", held_out=0.25))
+    held, _ = await walked(path, tmp_path, RowSelection(split="held-out", held_out=0.25, seed=4))
     assert set(train).isdisjoint(held)
     assert len(train) + len(held) == 400
     assert 70 < len(held) < 130
@@ -93,14 +92,14 @@ async def test_the_two_sides_are_all_rows_and_share_none(tmp_path: Path) -> None
 async def test_a_broken_row_is_told_once_however_many_passes(tmp_path: Path) -> None:
     path = tmp_path / "d.jsonl"
     path.write_text('{"query": "a"}\nbroken\n')
-    found, tally = await walked(path, tmp_path, Choice(passes=3))
+    found, tally = await walked(path, tmp_path, RowSelection(passes=3))
     assert found == ["row-1", "bad 2", "row-1~2", "row-1~3"]
     assert tally.skipped == 1
 
 
 async def test_a_seed_shuffles_each_pass(tmp_path: Path) -> None:
     path = write_rows(tmp_path / "d.jsonl", 40)
-    found, _ = await walked(path, tmp_path, Choice(passes=2, seed=5))
+    found, _ = await walked(path, tmp_path, RowSelection(passes=2, seed=5))
     first, second = found[:40], [one.removesuffix("~2") for one in found[40:]]
     assert sorted(first) == sorted(second)
     assert first != second
@@ -116,7 +115,7 @@ async def test_a_dataset_of_broken_rows_fails_and_names_the_first(
         outcome = await runner.run()
     assert outcome.how == "failed"
     assert "no usable row: line 1: not JSON" in outcome.cause
-    assert runner.tally.skipped == 300
+    assert runner.counters.skipped == 300
 
 
 async def test_the_total_is_told_when_it_is_known(
@@ -124,11 +123,11 @@ async def test_the_total_is_told_when_it_is_known(
 ) -> None:
     path = write_rows(tmp_path / "d.jsonl", 30)
     control = FakeControl()
-    choice = Choice(split="held-out", held_out=0.3)
+    choice = RowSelection(split="held-out", held_out=0.3)
     async with open_runner(home, path, target.url, FAST, control, choice=choice) as runner:
         await runner.run()
     told = [event for event in control.facts.values() if isinstance(event, MockCounted)]
-    assert told[-1].total == len(target.asked) == runner.tally.done
+    assert told[-1].total == len(target.asked) == runner.counters.done
     started = next(event for event in control.facts.values() if isinstance(event, MockStarted))
     assert started.split == "held-out"
 
@@ -188,7 +187,7 @@ async def test_arrivals_do_not_wait_for_answers(home: Home, tmp_path: Path, targ
     path = write_rows(tmp_path / "d.jsonl", 12)
     pace = Pace(rate=400, poll=0.01)
     async with (
-        open_runner(home, path, target.url, pace, choice=Choice(seed=2)) as runner,
+        open_runner(home, path, target.url, pace, choice=RowSelection(seed=2)) as runner,
         Tasks("test") as tasks,
     ):
         runner._target._api._http._transport._pool._max_connections = 1_000  # type: ignore[attr-defined]  # the process gives it as many
@@ -230,7 +229,7 @@ async def test_nothing_is_asked_during_a_sync_when_it_is_to_pause(
         Tasks("test") as tasks,
     ):
         running = tasks.spawn(runner.run(), "run")
-        await until(lambda: runner.tally.waiting == "paused for the weight sync")
+        await until(lambda: runner.counters.waiting == "paused for the weight sync")
         before = len(target.asked)
         await asyncio.sleep(0.3)
         assert len(target.asked) == before < 4
@@ -253,7 +252,7 @@ async def test_it_stops_after_so_many_updates(home: Home, tmp_path: Path, target
         control.publish(_engine("ROLLING", 8))
         control.publish(_engine("ROLLING", 9))
         outcome = await running
-    assert (outcome.how, outcome.cause) == ("stopped", "2 updates done, as asked for")
+    assert (outcome.how, outcome.cause) == ("stopped", "2 updates done, as requested")
     assert len(target.asked) < 50
 
 
@@ -333,9 +332,9 @@ async def test_rewards_after_a_stop_are_waited_for_longer_than_rows_in_flight(
         Tasks("test") as tasks,
     ):
         running = tasks.spawn(runner.run(), "run")
-        await until(lambda: runner.tally.done == 1 and target.in_flight == 1)
+        await until(lambda: runner.counters.done == 1 and target.in_flight == 1)
         runner.stop("stopped", "terminated", 0.01, 60.0)
-        await until(lambda: runner.tally.waiting == "waiting for the last rewards")
+        await until(lambda: runner.counters.waiting == "waiting for the last rewards")
         await asyncio.sleep(0.05)  # the time of rows in flight is over
         answered = target.asked[0]  # two rows are asked at once: either may be the first
         seal(control, answered, 0.5)
@@ -350,12 +349,12 @@ async def test_a_json_list_on_one_line_is_asked_and_told_row_by_row(
     path = tmp_path / "d.json"
     path.write_text(json.dumps([{"query": f"question {one}"} for one in range(10)]))
     control = FakeControl()
-    choice = Choice(passes=5)
+    choice = RowSelection(passes=5)
     async with open_runner(home, path, target.url, FAST, control, choice=choice) as runner:
         assert (await runner.run()).how == "finished"
     ends = [one for one in control.facts.values() if isinstance(one, MockRowDone)]
     assert len({one.row_id for one in ends}) == len(ends) == 50
-    assert (runner.tally.already + runner.tally.done, runner.tally.total) == (50, 50)
+    assert (runner.counters.already + runner.counters.done, runner.counters.total) == (50, 50)
 
 
 async def test_a_broken_element_of_a_json_list_is_named_by_its_number(
@@ -407,7 +406,7 @@ async def test_what_a_killed_start_did_not_write_is_written_and_what_it_asked_is
     assert [(one.mock_id, one.row_id) for one in told] == [(killed.mock_id, "row-2")]
     assert sorted(found) == [1, 2, 3, 4]
     assert "killed" in found[2]
-    assert runner.tally.already == 2
+    assert runner.counters.already == 2
     with file.open("a") as torn:
         torn.write('{"torn')
     async with open_runner(home, path, target.url, FAST, results=file) as runner:

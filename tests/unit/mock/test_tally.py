@@ -1,11 +1,11 @@
 """Rate and time to go."""
 
-from mock.tally import Tally, clock_text
+from mock.tally import RunCounters, duration_text
 
 
 def test_rate_and_time_to_go_follow_the_latest_answers() -> None:
     now = [0.0]
-    tally = Tally(rows=100, already=20, clock=lambda: now[0])
+    tally = RunCounters(rows=100, already=20, clock=lambda: now[0])
     assert (tally.rate, tally.eta) == (None, None)
     for second in range(1, 11):
         now[0] = float(second)
@@ -17,7 +17,7 @@ def test_rate_and_time_to_go_follow_the_latest_answers() -> None:
 
 
 def test_failures_are_counted_by_cause() -> None:
-    tally = Tally(rows=3)
+    tally = RunCounters(rows=3)
     for error in ("500: oops", "", "500: oops"):
         tally.add(error)
     assert (tally.answered, tally.failed, tally.left) == (1, 2, 0)
@@ -25,4 +25,4 @@ def test_failures_are_counted_by_cause() -> None:
 
 
 def test_time_for_people() -> None:
-    assert [clock_text(one) for one in (5, 75, 3675)] == ["0:05", "1:15", "1:01:15"]
+    assert [duration_text(one) for one in (5, 75, 3675)] == ["0:05", "1:15", "1:01:15"]

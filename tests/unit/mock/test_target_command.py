@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from mock.targets.command import Command
+from mock.targets.command import CommandTarget
 from mock.targets.openai import Unreachable
 from mock.targets.process import _GUARDS
 from tests.unit.mock.helpers import Target, until
@@ -18,26 +18,26 @@ from tests.unit.mock.target_helpers import ask, never, question, target_of
 RUN = "kind: command\ncommand: [PY, APP, --misbehave, {kind}, '{{query}}']\ntimeout: {timeout}\n"
 
 
-def misbehaving(folder: Path, kind: str, timeout: float = 20, more: str = "") -> Command:
+def misbehaving(folder: Path, kind: str, timeout: float = 20, more: str = "") -> CommandTarget:
     made = target_of(folder, RUN.format(kind=kind, timeout=timeout) + more)
-    assert isinstance(made, Command)
+    assert isinstance(made, CommandTarget)
     return made
 
 
-def echo(folder: Path, code: str, more: str = "") -> Command:
+def echo(folder: Path, code: str, more: str = "") -> CommandTarget:
     """A Python program of one line; `q` is the query, `a` the further arguments."""
     line = f"import sys, os; q, *a = sys.argv[1:]\n{code}"
     words = f"PY, -c, {json.dumps(line)}, '{{query}}', '{{session}}', '{{turn}}'"
     text = f"kind: command\ncommand: [{words}]\n"
     made = target_of(folder, text + more)
-    assert isinstance(made, Command)
+    assert isinstance(made, CommandTarget)
     return made
 
 
 @pytest.mark.parametrize(
     ("kind", "error"),
     [
-        ("binary", "what it printed is no text: byte 0x80 at 1"),
+        ("binary", "its output is not text: byte 0x80 at 1"),
         ("flood", "it printed more than 4 MB: killed"),
         ("silent", "it printed nothing"),
         ("crash", "was killed by SIGSEGV"),
@@ -54,7 +54,7 @@ async def test_a_password_prompt_cannot_hang(tmp_path: Path) -> None:
     answer = await ask(misbehaving(tmp_path, "password"))
     assert "ended with code 1" in answer.error
     assert "EOFError" in answer.error
-    assert "it asked on its input; there is none" in answer.error
+    assert "it waited for input; it has none" in answer.error
     assert answer.seconds < 10
 
 
@@ -71,7 +71,7 @@ async def test_a_failure_has_the_last_lines_of_both_and_no_secret(
     assert answer.error.endswith(" / see the manual; it printed: one / two")
     assert "hunter" not in answer.error
     prompt = await ask(echo(tmp_path, "print('Password for joe:'); sys.exit(1)"))
-    assert prompt.error.endswith("Password for joe:; it asked on its input; there is none")
+    assert prompt.error.endswith("Password for joe:; it waited for input; it has none")
     fed = await ask(echo(tmp_path, "print('Go on? [y/N]?'); sys.exit(1)", "stdin: x\n"))
     assert "than `stdin` gives" in fed.error
     plain = await ask(echo(tmp_path, "print('token limit reached: 5'); sys.exit(1)"))
@@ -208,13 +208,13 @@ async def test_the_answer_is_found(tmp_path: Path, code: str, how: str, wanted: 
 @pytest.mark.parametrize(
     ("code", "how", "error"),
     [
-        ("print('nothing here')", r"{regex: 'x=(\d)'}", r"`x=(\d)` is not in what it printed"),
-        ("print('<html>')", "{json: r}", "what it printed is no JSON: <html>"),
+        ("print('nothing here')", r"{regex: 'x=(\d)'}", r"`x=(\d)` is not in its output"),
+        ("print('<html>')", "{json: r}", "its output is not JSON: <html>"),
         ("""print('{"a": 1}')""", "{json: r}", "nothing at `r`; its fields: a"),
         ("""print('{"r": " "}')""", "{json: r}", "the answer is empty"),
         ("""print('{"a": 1}')""", "{lines: t}", "no event has text at `t`"),
         ("print('x')", "{file: out}", "its answer file cannot be read: No such file"),
-        ("print(); print('why', file=sys.stderr)", "whole", "printed nothing; it said: why"),
+        ("print(); print('why', file=sys.stderr)", "whole", "printed nothing; it printed: why"),
     ],
 )
 async def test_no_answer_is_invented(tmp_path: Path, code: str, how: str, error: str) -> None:
@@ -256,7 +256,7 @@ async def test_words_that_do_not_reach_it_are_said_once(
     for _ in range(2):
         await target.ask(question(messages=system), never, 0.0, None)  # type: ignore[arg-type]
     await target.close()
-    assert caplog.text.count("the system prompts of rows do not reach it") == 1
+    assert caplog.text.count("only the queries of rows, not their system prompts") == 1
     caplog.clear()
     has = target_of(tmp_path, "kind: command\ncommand: [PY, -c, 'print(\"{system}\")', '{query}']")
     assert (await ask(has, question(messages=system))).text == "Be brief."

@@ -14,10 +14,11 @@ from mock.dataset import Dataset
 from mock.run.pace import Pace
 from mock.run.progress import Progress
 from mock.run.results import Results
-from mock.run.runner import Choice, Runner
+from mock.run.row_order import RowSelection
+from mock.run.runner import Runner
 from mock.targets import TargetFailed, open_target, try_target
-from mock.targets.base import Setting
-from mock.targets.dialects import FORMS, read
+from mock.targets.base import ModelEndpoint
+from mock.targets.dialects import DIALECTS, read
 from mock.targets.openai import OpenAITarget, Unreachable
 from tests.unit.mock.helpers import FakeControl, Target, write_rows
 from tests.unit.mock.target_helpers import AT, ask, question, spec_of, target_of
@@ -57,7 +58,7 @@ class Proxy(FakeControl):
 
 async def dry(folder: Path, text: str, control: FakeControl | None, url: str = AT) -> list[str]:
     spec = spec_of(folder, text)
-    target = open_target(spec, Setting(base_url=url))
+    target = open_target(spec, ModelEndpoint(base_url=url))
     try:
         return (await try_target(target, spec, control)).lines(spec.name)
     finally:
@@ -81,7 +82,7 @@ async def test_the_dry_row_is_announced_as_none_to_train_on(tmp_path: Path) -> N
 async def test_what_cannot_be_known_is_said(tmp_path: Path) -> None:
     assert "may be trained on" in (await dry(tmp_path, ECHO, None))[1]
     assert "the proxy saw no request" in (await dry(tmp_path, ECHO, FakeControl()))[1]
-    assert "no proxy is known" in (await dry(tmp_path, ECHO, FakeControl(down=1)))[1]
+    assert "there is no proxy" in (await dry(tmp_path, ECHO, FakeControl(down=1)))[1]
 
 
 async def test_a_dry_row_without_an_answer_is_an_error(tmp_path: Path) -> None:
@@ -135,7 +136,7 @@ async def test_each_dialect_has_its_form(tmp_path: Path, name: str) -> None:
 
     more = "model: own\nparams: {temperature: 0.5}\nheaders: {X-A: b}\n"
     spec = spec_of(tmp_path, f"kind: fake\ndialect: {name}\n{more}")
-    made = open_target(spec, Setting(base_url=AT), transport=httpx.MockTransport(answer))
+    made = open_target(spec, ModelEndpoint(base_url=AT), transport=httpx.MockTransport(answer))
     assert isinstance(made, OpenAITarget)
     said = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "hi"}]
     assert (await ask(made, question(messages=said))).text == "yes"
@@ -151,11 +152,11 @@ async def test_each_dialect_has_its_form(tmp_path: Path, name: str) -> None:
         assert body["input" if name == "responses" else "messages"] == said
 
 
-@pytest.mark.parametrize("name", FORMS)
+@pytest.mark.parametrize("name", DIALECTS)
 def test_what_is_no_answer_is_none(name: str) -> None:
     for bad in (b"<html>", b"[]", b"{}", b'{"choices": []}', b'{"output": 3}', b'{"content": [1]}'):
-        assert read(FORMS[name], bad) is None
-    assert read(FORMS["messages"], b'{"content": []}') == ""
+        assert read(DIALECTS[name], bad) is None
+    assert read(DIALECTS["messages"], b'{"content": []}') == ""
 
 
 async def test_a_server_that_is_not_there_ends_it(tmp_path: Path) -> None:
@@ -169,10 +170,12 @@ async def test_a_server_that_is_not_there_ends_it(tmp_path: Path) -> None:
 async def run(folder: Path, home: Home, text: str, control: FakeControl) -> tuple[Runner, Any]:
     path = write_rows(folder / "rows.jsonl", 3)
     spec = spec_of(folder, text)
-    target = open_target(spec, Setting(base_url=AT))
+    target = open_target(spec, ModelEndpoint(base_url=AT))
     with Dataset.open(path) as dataset, Progress(home.root / "mock", "x", False) as progress:
         results = Results(folder / "out.jsonl", progress.run, 0.1)
-        runner = Runner(dataset, progress, target, Pace(poll=0.02), Choice(), control, results)
+        runner = Runner(
+            dataset, progress, target, Pace(poll=0.02), RowSelection(), control, results
+        )
         await runner.run()
         results.close()
     await target.close()
@@ -185,9 +188,9 @@ async def test_rows_that_reach_no_group_are_said(
 ) -> None:
     home = Home.open(tmp_path / "home")
     runner, rows = await run(tmp_path, home, ECHO, FakeControl())
-    assert (runner.tally.answered, runner.tally.unmatched) == (3, 3)
-    assert caplog.text.count("could be told as its own") == 3
-    assert "3 unmatched" in runner.tally.line()
+    assert (runner.counters.answered, runner.counters.unmatched) == (3, 3)
+    assert caplog.text.count("no request at the proxy matched it") == 3
+    assert "3 unmatched" in runner.counters.line()
     assert {row["group"] for row in rows.values()} == {None}
 
 
@@ -197,7 +200,7 @@ async def test_rows_are_announced_with_their_sessions(tmp_path: Path) -> None:
     runner, rows = await run(
         tmp_path, home, ECHO.replace("'{query}'", "'{session}', '{query}'"), control
     )
-    assert runner.tally.unmatched == 0
+    assert runner.counters.unmatched == 0
     assert {row["session"] for row in control.rows} == {row["answer"] for row in rows.values()}
     assert len({row["session"] for row in control.rows}) == 3
     assert all(row["group"] for row in rows.values())

@@ -12,7 +12,15 @@ from mock.targets.spec import (
     read_target,
     ready_names,
 )
-from mock.targets.templates import NoAnswer, at_path, fill, fill_all, places, read_output, steps
+from mock.targets.templates import (
+    NoAnswer,
+    fill,
+    fill_all,
+    parse_path,
+    placeholders,
+    read_output,
+    values_at,
+)
 from tests.unit.mock.target_helpers import spec_of, write
 
 BAD = {
@@ -133,7 +141,7 @@ def test_each_ready_file_can_be_read(name: str) -> None:
     assert spec.name == name
     if isinstance(spec, CommandSpec):
         told = (*spec.set.values(), *spec.files.values())
-        assert {"base_url", "root_url"} & places([*told, *spec.command])
+        assert {"base_url", "root_url"} & placeholders([*told, *spec.command])
         assert spec.then
 
 
@@ -153,23 +161,23 @@ def test_templates() -> None:
     assert fill_all({"a": ["{messages}", 3, "x {session}"]}, values) == {
         "a": [[{"role": "user"}], 3, "x s"]
     }
-    assert places({"{session}": ["{query}{nothing}"]}) == {"session", "query"}
+    assert placeholders({"{session}": ["{query}{nothing}"]}) == {"session", "query"}
 
 
 def test_paths() -> None:
     value = {"a": [{"b.c": 1}, {"b.c": 2}], "0": "zero"}
-    assert at_path(value, steps('a[*]."b.c"')) == [1, 2]
-    assert at_path(value, steps('a.-1."b.c"')) == [2]
-    assert at_path(value, steps("0")) == ["zero"]
-    assert at_path(value, steps("a[7].x")) == []
+    assert values_at(value, parse_path('a[*]."b.c"')) == [1, 2]
+    assert values_at(value, parse_path('a.-1."b.c"')) == [2]
+    assert values_at(value, parse_path("0")) == ["zero"]
+    assert values_at(value, parse_path("a[7].x")) == []
     for bad in ("a..b", "[", "a]b", "a.["):
         with pytest.raises(ValueError, match="cannot be"):
-            steps(bad)
+            parse_path(bad)
 
 
 def test_what_a_terminal_would_show() -> None:
     told = b"\x1b[2K\x1b[1mone\x1b[0m\r\n10%\r20%\rdone\n\x1b]0;title\x07two"
     assert read_output(told) == "one\ndone\ntwo"
     for bad in (b"\xff\xfe", b"a\x00b"):
-        with pytest.raises(NoAnswer, match="no text"):
+        with pytest.raises(NoAnswer, match="not text"):
             read_output(bad)

@@ -8,9 +8,9 @@ import httpx
 import msgspec
 import pytest
 
-from mock.tally import Tally
-from mock.targets.base import OUTPUT_CAP, Setting
-from mock.targets.http import Http, parsed
+from mock.tally import RunCounters
+from mock.targets.base import OUTPUT_CAP, ModelEndpoint
+from mock.targets.http import HttpTarget, parse_events
 from mock.targets.openai import Answer, Unreachable
 from mock.targets.spec import HttpSpec
 from tests.unit.mock.target_helpers import AT, ask, never, question, spec_of
@@ -39,10 +39,10 @@ class App:
         return msgspec.json.decode(self.asked[at].content)
 
 
-def http(folder: Path, app: App, text: str = CHAT) -> Http:
+def http(folder: Path, app: App, text: str = CHAT) -> HttpTarget:
     spec = spec_of(folder, text)
     assert isinstance(spec, HttpSpec)
-    return Http(spec, Setting(base_url=AT), transport=httpx.MockTransport(app.answer))
+    return HttpTarget(spec, ModelEndpoint(base_url=AT), transport=httpx.MockTransport(app.answer))
 
 
 async def test_it_is_asked_in_its_own_words(
@@ -99,12 +99,12 @@ def page(told: str) -> bytes:
         ({"reply": [1]}, "nothing at `reply.text`: `reply` is a list of 1"),
         ({"reply": {"text": " "}}, "the answer is empty"),
         ([], "nothing at `reply.text`: it is a list of 0"),
-        (b"", "the answer is no JSON: nothing"),
+        (b"", "the answer is not JSON: nothing"),
         (b"<!DOCTYPE html><p>Sign in", "the answer is a page: <!DOCTYPE html><p>Sign in"),
-        (b"sorry", "the answer is no JSON: sorry"),
-        (b"\xff\xd8\xff", "the answer is no text: byte 1"),
+        (b"sorry", "the answer is not JSON: sorry"),
+        (b"\xff\xd8\xff", "the answer is not text: byte 1"),
         (b'"' + b"x" * OUTPUT_CAP + b'"', "the answer is larger than 4 MiB"),
-        (b"[" * 5000, "the answer is no JSON"),
+        (b"[" * 5000, "the answer is not JSON"),
     ],
 )
 async def test_no_answer_is_invented(tmp_path: Path, told: Any, error: str) -> None:
@@ -135,12 +135,12 @@ async def test_an_application_that_is_away_is_waited_for(tmp_path: Path) -> None
     app = App()
     target = http(tmp_path, app)
     app.then = lambda number: away(app.asked[-1]) if number < 3 else None
-    answer = await target.ask(question(), never, 60.0, Tally())
+    answer = await target.ask(question(), never, 60.0, RunCounters())
     assert answer is not None
     assert (answer.text, len(app.asked)) == ("hello", 3)
     app.then = lambda number: away(app.asked[-1])
     with pytest.raises(Unreachable, match=r"no answer for 0 s .*http://app/chat"):
-        await target.ask(question(), never, 0.0, Tally())
+        await target.ask(question(), never, 0.0, RunCounters())
     await target.close()
 
 
@@ -150,9 +150,9 @@ async def test_turns_of_a_conversation(tmp_path: Path) -> None:
     text = CHAT.replace("{words:", "{chat: '{app_session}', words:") + "app_session: chat.id\n"
     target = http(tmp_path, app, text)
     for asked in (question("a"), question("b", 2), question("c", session="s2")):
-        assert await target.ask(asked, never, 0.0, Tally())
+        assert await target.ask(asked, never, 0.0, RunCounters())
     await target.over("s1")
-    assert await target.ask(question("d", 2), never, 0.0, Tally())
+    assert await target.ask(question("d", 2), never, 0.0, RunCounters())
     await target.close()
     assert [app.body(at)["chat"] for at in range(4)] == ["", "77", "", ""]
 
@@ -198,9 +198,9 @@ async def test_a_stream_that_stays_open_ends_at_its_last_event(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("told", "error"),
     [
-        ("", "the answer is no stream of events: nothing"),
-        ('{"error": "x"}', "the answer is no stream of events: {"),
-        ("event: word\ndata: oops\n\n", "an event is no JSON: oops"),
+        ("", "the answer is not an event stream: nothing"),
+        ('{"error": "x"}', "the answer is not an event stream: {"),
+        ("event: word\ndata: oops\n\n", "an event is not JSON: oops"),
         ("event: a\ndata: 1\n\nevent: b\ndata: 2\n\n", "no event has text at `delta.text`; there"),
     ],
 )
@@ -209,7 +209,7 @@ async def test_broken_streams_are_said(tmp_path: Path, told: str, error: str) ->
 
 
 def test_events_without_data_are_none() -> None:
-    assert list(parsed(b"event: x\n\ndata\n\ndata: a\ndata:b\n\n: c\n\n")) == [
+    assert list(parse_events(b"event: x\n\ndata\n\ndata: a\ndata:b\n\n: c\n\n")) == [
         ("message", ""),
         ("message", "a\nb"),
     ]

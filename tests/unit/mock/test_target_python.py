@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from mock.targets.openai import Answer, Unreachable
-from mock.targets.python import Function
+from mock.targets.python import PythonTarget
 from tests.unit.mock.target_helpers import ask, never, question, target_of
 
 MODULE = """
@@ -72,10 +72,10 @@ three = 3
 """
 
 
-def made(folder: Path, function: str, more: str = "") -> Function:
+def made(folder: Path, function: str, more: str = "") -> PythonTarget:
     (folder / "own_app.py").write_text(MODULE)
     target = target_of(folder, f"kind: python\nfunction: {function}\n{more}")
-    assert isinstance(target, Function)
+    assert isinstance(target, PythonTarget)
     return target
 
 
@@ -114,7 +114,7 @@ async def test_what_goes_wrong_is_said(tmp_path: Path, function: str, error: str
     ("function", "error"),
     [
         ("own_app:missing", "has no attribute 'missing'"),
-        ("own_app:three", "`three` is no function"),
+        ("own_app:three", "`three` is not a function"),
         ("no_such_app:ask", "No module named 'no_such_app'"),
         ("broken.py:ask", r"SyntaxError: .*\(broken.py:2\)"),
     ],

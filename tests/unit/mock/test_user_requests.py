@@ -14,7 +14,7 @@ from starlette.responses import PlainTextResponse
 from ajet_swarm.common.errors import UsageError
 from core.runtime.home import AlreadyRunning, Home, Role, running
 from mock.dataset import DatasetError
-from mock.run.runner import Pace
+from mock.run.pace import Pace
 from mock.user_requests import MockOptions, run
 from tests.unit.mock.helpers import Target, until, write_rows
 
@@ -23,7 +23,7 @@ import sys
 from pathlib import Path
 from core.runtime.home import Home
 from core.runtime.log_format import setup
-from mock.run.runner import Pace
+from mock.run.pace import Pace
 from mock.user_requests import MockOptions, run
 setup()
 root, dataset, url = sys.argv[1:]
