@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from ajet_swarm.client.multi_server import AsyncJointSwarm as AsyncJointSwarm
     from ajet_swarm.client.multi_server import JointSwarm as JointSwarm
     from ajet_swarm.client.sync_client import SwarmClient as SwarmClient
-    from ajet_swarm.client.throttle import SwarmThrottlePolicy as SwarmThrottlePolicy
     from ajet_swarm.data.readers import RouterTaskReader as RouterTaskReader
     from ajet_swarm.protocol.agentjet_job import AgentJetJob as AgentJetJob
+    from ajet_swarm.protocol.claim_models import SwarmThrottlePolicy as SwarmThrottlePolicy
     from ajet_swarm.protocol.errors import SwarmError as SwarmError
     from ajet_swarm.protocol.errors import TrainingFinished as TrainingFinished
     from ajet_swarm.protocol.task import OpenaiBaseUrlAndApiKey as OpenaiBaseUrlAndApiKey
@@ -65,7 +65,7 @@ _HOMES = {
     "SlidingThreadPoolExecutor": "runs.executors",
     "SwarmClient": "client.sync_client",
     "SwarmError": "protocol.errors",
-    "SwarmThrottlePolicy": "client.throttle",
+    "SwarmThrottlePolicy": "protocol.claim_models",
     "Task": "protocol.task",
     "TaskCountLimitedThreadPoolExecutor": "runs.executors",
     "TrainingFinished": "protocol.errors",

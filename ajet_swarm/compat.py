@@ -7,7 +7,6 @@ each name and its module here are in `docs/library/README.md`, and as data in
 """
 
 from ajet_swarm.client.sync_client import SwarmClient
-from ajet_swarm.client.throttle import SwarmThrottlePolicy
 from ajet_swarm.common.repeats import has_repeat
 from ajet_swarm.data.readers import (
     AjetTaskReader,
@@ -23,7 +22,11 @@ from ajet_swarm.data.readers import (
     dict_to_ajet_task,
 )
 from ajet_swarm.protocol.agentjet_job import AgentJetJob
-from ajet_swarm.protocol.claim_models import ClaimEpisodeRequest, ClaimEpisodeResponse
+from ajet_swarm.protocol.claim_models import (
+    ClaimEpisodeRequest,
+    ClaimEpisodeResponse,
+    SwarmThrottlePolicy,
+)
 from ajet_swarm.protocol.errors import EngineOff as SwarmServerOfflineError
 from ajet_swarm.protocol.errors import TrainingFinished
 from ajet_swarm.protocol.schemas import EpisodeRecord as EpisodeStatus

@@ -30,7 +30,6 @@ GROUPS: Final[Mapping[str, Mapping[str, Sequence[str]]]] = {
             "JointEpisode",
             "AsyncJointEpisode",
         ),
-        "client.throttle": ("SwarmThrottlePolicy",),
         "protocol.claim_models": (),
     },
     "What a script hands around": {

@@ -1,4 +1,4 @@
-"""Chat calls in an episode, whole and as a stream; calls in one episode are strictly serial."""
+"""Chat calls of an episode, whole and streamed. Calls of one episode are strictly serial."""
 
 import asyncio
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ import msgspec
 
 from ajet_swarm.api.chat_stream import ChatStream, OnDelta
 from ajet_swarm.api.outcomes import ChatAnswer, Claimed, chat_answer
-from ajet_swarm.http.interface import Response, Streamed, Transport
+from ajet_swarm.http.interface import Request, Response, Streamed, Transport
 from ajet_swarm.protocol.errors import (
     ChatError,
     ChatErrorKind,
@@ -18,9 +18,9 @@ from ajet_swarm.protocol.errors import (
 )
 
 CHAT = 3600.0
-"""Seconds for a chat call: the newest server's own budget."""
+"""Seconds for a chat call: the limit of the newest server itself."""
 LAST_BYTES = 0.2
-"""Seconds a stream that has said everything gets to end."""
+"""Seconds to wait for the end of a stream after its last event."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -32,13 +32,13 @@ async def ask(
     headers: Mapping[str, str] | None = None,
     timeout: float = CHAT,
 ) -> ChatAnswer:
-    """One chat completion.
+    """Request one chat completion.
 
     Args:
-        transport: How to get there.
+        transport: Sends the request.
         claimed: The episode.
-        body: The request, encoded or as a mapping. It must not ask for a stream.
-        headers: More headers; authorization and content type are set here.
+        body: The request, encoded or as a mapping, without `stream`.
+        headers: Additional headers; authorization and content type are set here.
         timeout: Seconds.
 
     Raises:
@@ -48,7 +48,9 @@ async def ask(
     data = body if isinstance(body, bytes) else _encode(body)
     sent = headers_of(claimed, headers)
     try:
-        response = await transport.request("POST", where, body=data, headers=sent, timeout=timeout)
+        response = await transport.request(
+            Request("POST", where, body=data, headers=sent, timeout=timeout)
+        )
     except TransportError as error:
         raise _no_answer(error, where) from error
     return chat_answer(response, where)
@@ -62,40 +64,40 @@ async def ask_stream(
     headers: Mapping[str, str] | None = None,
     timeout: float = CHAT,
 ) -> ChatAnswer:
-    """The same, told as it comes; the answer in the end is that of `ask`.
+    """Request a streamed chat completion; return the same result as `ask`.
 
     Args:
-        transport: How to get there.
+        transport: Sends the request.
         claimed: The episode.
-        body: The request; the stream is asked for here, with its usage.
-        on_delta: Called with each part; not at all by a server that does not stream.
+        body: The request; `stream` and `stream_options` are set here.
+        on_delta: Called with each delta; never, if the server does not stream.
         headers: As of `ask`.
         timeout: Seconds to the end of the stream.
 
     Raises:
-        ChatError: no usable completion, perhaps after parts of one were told.
+        ChatError: no usable completion, maybe after some deltas.
     """
     where = claimed.base_url + "/chat/completions"
     data = _encode({**body, "stream": True, "stream_options": {"include_usage": True}})
     sent = headers_of(claimed, headers)
     try:
         async with transport.stream(
-            "POST", where, body=data, headers=sent, timeout=timeout
+            Request("POST", where, body=data, headers=sent, timeout=timeout)
         ) as answer:
             kind = answer.headers.get("Content-Type", "")
             if answer.status != 200 or not kind.startswith("text/event-stream"):
                 return chat_answer(await _whole(answer), where)
-            told = ChatStream(on_delta, where)
-            while not told.done and (part := await answer.read()):
-                told.feed(part)
-            await _to_its_end(answer)
-            return told.finish()
+            stream = ChatStream(on_delta, where)
+            while not stream.done and (part := await answer.read()):
+                stream.feed(part)
+            await _drain(answer)
+            return stream.finish()
     except TransportError as error:
         raise _no_answer(error, where) from error
 
 
 def headers_of(claimed: Claimed, more: Mapping[str, str] | None) -> dict[str, str]:
-    """What a chat call is sent with."""
+    """Return the headers of a chat call."""
     sent = {**more} if more else {}
     sent["Authorization"] = f"Bearer {claimed.api_key}"
     sent["Content-Type"] = "application/json"
@@ -103,7 +105,7 @@ def headers_of(claimed: Claimed, more: Mapping[str, str] | None) -> dict[str, st
 
 
 def read_answer(where: str, done: "asyncio.Future[Response]") -> ChatAnswer:
-    """The completion in an answer that has come.
+    """Return the completion in a finished response.
 
     Raises:
         ChatError: as of `ask`.
@@ -132,8 +134,8 @@ async def _whole(answer: Streamed) -> Response:
     return Response(answer.status, answer.headers, b"".join(parts))
 
 
-async def _to_its_end(answer: Streamed) -> None:
-    """Let the body end, so that the connection can be used again; most have by now."""
+async def _drain(answer: Streamed) -> None:
+    """Read the rest of the body, usually empty, so that the connection can be used again."""
     try:
         async with asyncio.timeout(LAST_BYTES):
             while await answer.read():

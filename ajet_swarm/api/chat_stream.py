@@ -1,8 +1,8 @@
-"""A chat completion that comes as server-sent events, put together again. No I/O.
+"""Parser of a chat completion that arrives as server-sent events; no I/O.
 
-Real servers emulate streams: the whole answer in three chunks, on newer ones after comments that
-keep the connection alive; an error then just ends the stream (protocol section 5). So a stream
-without a finish reason and `[DONE]` is a failure.
+Real servers emulate streams: they send the whole answer in three chunks, newer ones after comments
+that keep the connection alive. An error just ends the stream (protocol section 5), so a stream
+without a finish reason and `[DONE]` has failed.
 """
 
 import secrets
@@ -17,22 +17,25 @@ from ajet_swarm.http.interface import Response
 from ajet_swarm.protocol.errors import ChatError, ChatErrorKind
 
 OnDelta = Callable[[dict[str, Any]], None]
-"""Called with one delta of choice 0: `reasoning`, `content`, or `tool_calls` with one call, first
-by index, id, type and name, then by index and pieces of its arguments."""
+"""Called with one delta of choice 0: `reasoning`, `content`, or `tool_calls` with one call.
+
+The first delta of a call has its index, id, type and name, later ones its index and a piece of its
+arguments.
+"""
 
 _NOT_KEPT: Final = frozenset({"choices", "object", "usage", "error"})
 _encode = msgspec.json.Encoder().encode
 
 
 class EventSplitter:
-    """Cuts bytes into the data of events; comments, names and ids are dropped."""
+    """Splits bytes into the data of events; drops comments, names and ids."""
 
     def __init__(self) -> None:
         self._rest = bytearray()
         self._data: list[bytes] = []
 
     def feed(self, data: bytes) -> list[bytes]:
-        """The data of the events that `data` completes."""
+        """Return the data of the events that `data` completes."""
         seen = len(self._rest)
         self._rest += data
         end = self._rest.rfind(b"\n", seen) + 1
@@ -40,27 +43,28 @@ class EventSplitter:
             return []
         lines = bytes(self._rest[:end])
         del self._rest[:end]
-        found = []
+        events = []
         for raw in lines.split(b"\n")[:-1]:
             line = raw.removesuffix(b"\r")
             if not line:
                 if self._data:
-                    found.append(b"\n".join(self._data))
+                    events.append(b"\n".join(self._data))
                     self._data.clear()
             elif line.startswith(b"data:"):
                 self._data.append(line[5:].removeprefix(b" "))
-        return found
+        return events
 
 
 class _PartialToolCall:
-    """One tool call as far as it was told."""
+    """The part of a tool call that has arrived."""
 
     def __init__(self, index: int) -> None:
         self.index = index
         self.id = ""
         self.name = ""
         self.arguments: list[str] = []
-        self.told = False
+        self.announced = False
+        """Its first delta was passed on."""
 
     def whole(self) -> dict[str, Any]:
         function = {"name": self.name, "arguments": "".join(self.arguments)}
@@ -68,10 +72,10 @@ class _PartialToolCall:
 
 
 class ChatStream:
-    """One completion in the making.
+    """Accumulator of one streamed completion.
 
-    Nothing is told before there is something to show: neither blanks nor what may become the text
-    of an overflow, which is no answer.
+    Deltas are held back until there is text to show: neither white space nor the beginning of an
+    overflow message is passed on alone.
 
     Args:
         on_delta: See `OnDelta`.
@@ -80,7 +84,7 @@ class ChatStream:
 
     def __init__(self, on_delta: OnDelta, where: str = "") -> None:
         self.done = False
-        """`[DONE]` came."""
+        """`[DONE]` has arrived."""
         self._on_delta = on_delta
         self._where = where
         self._events = EventSplitter()
@@ -88,7 +92,7 @@ class ChatStream:
         self._top: dict[str, Any] = {}
         self._usage: Any = None
         self._choice: dict[str, Any] = {}
-        """`finish_reason`, `stop_reason` and what else the choice says once."""
+        """`finish_reason`, `stop_reason` and other fields of the choice that are sent once."""
         self._message: dict[str, Any] = {}
         self._content: list[str] = []
         self._reasoning: list[str] = []
@@ -98,10 +102,10 @@ class ChatStream:
         self._token_ids: list[int] = []
 
     def feed(self, data: bytes) -> None:
-        """Bytes of the body.
+        """Parse bytes of the body.
 
         Raises:
-            ChatError: an error event, or what is no chat chunk.
+            ChatError: an error event, or an event that is not a chat chunk.
         """
         for event in self._events.feed(data):
             if self.done:
@@ -112,16 +116,16 @@ class ChatStream:
                 self._chunk(event)
 
     def finish(self) -> ChatAnswer:
-        """The whole answer, once the body has ended or `done` is set.
+        """Return the whole answer; call it once the body has ended or `done` is set.
 
         Raises:
-            ChatError: the stream ended too early, or its text is that of an overflow.
+            ChatError: the stream ended too early, or its text reports an overflow.
         """
         if not (self.done and self._choice.get("finish_reason")):
             raise ChatError(ChatErrorKind.BROKEN, "the stream ended too early", where=self._where)
         parsed = self._completion()
         answer = chat_answer(Response(200, {}, _encode(parsed)), self._where)
-        self._let_go()
+        self._flush()
         return answer
 
     # --- chunks --------------------------------------------------------------------------------
@@ -145,11 +149,11 @@ class ChatStream:
 
     def _fault(self, chunk: Mapping[str, Any]) -> ChatError:
         error = chunk.get("error") or chunk
-        told = error if isinstance(error, dict) else {"message": str(error)}
-        code = told.get("code") or told.get("status_code")
+        body = error if isinstance(error, dict) else {"message": str(error)}
+        code = body.get("code") or body.get("status_code")
         status = code if isinstance(code, int) else 500
         try:
-            chat_answer(Response(status if status >= 400 else 500, {}, _encode(told)), self._where)
+            chat_answer(Response(status if status >= 400 else 500, {}, _encode(body)), self._where)
         except ChatError as fault:
             return fault
         return ChatError(ChatErrorKind.UPSTREAM, "an error", where=self._where)
@@ -185,36 +189,36 @@ class ChatStream:
     def _text(self, name: str, parts: list[str], value: Any) -> None:
         if text := content_text(value):
             parts.append(text)
-            self._tell({name: text})
+            self._emit({name: text})
 
-    def _take_call(self, told: Mapping[str, Any]) -> None:
-        call = self._call_of(told)
-        function = told.get("function")
+    def _take_call(self, piece: Mapping[str, Any]) -> None:
+        call = self._call_of(piece)
+        function = piece.get("function")
         function = function if isinstance(function, dict) else {}
         arguments = function.get("arguments")
         if isinstance(arguments, dict):
             arguments = _encode(arguments).decode()
-        call.id = call.id or str(told.get("id") or "")
+        call.id = call.id or str(piece.get("id") or "")
         call.name = call.name or str(function.get("name") or "")
         if arguments:
             call.arguments.append(str(arguments))
-        if call.told:
+        if call.announced:
             if arguments:
-                self._tell_call({"index": call.index, "function": {"arguments": str(arguments)}})
+                self._emit_call({"index": call.index, "function": {"arguments": str(arguments)}})
         elif call.name:
             self._announce(call)
 
     def _announce(self, call: _PartialToolCall) -> None:
-        call.told = True
+        call.announced = True
         call.id = call.id or f"chatcmpl-tool-{secrets.token_hex(8)}"
         head = {"id": call.id, "type": "function", "index": call.index}
-        self._tell_call({**head, "function": {"name": call.name}})
+        self._emit_call({**head, "function": {"name": call.name}})
         if text := "".join(call.arguments):
-            self._tell_call({"index": call.index, "function": {"arguments": text}})
+            self._emit_call({"index": call.index, "function": {"arguments": text}})
 
-    def _call_of(self, told: Mapping[str, Any]) -> _PartialToolCall:
-        """Whose piece it is; some servers give no index, or 0 to every call."""
-        index, name = told.get("index"), told.get("id")
+    def _call_of(self, piece: Mapping[str, Any]) -> _PartialToolCall:
+        """Return the call of a piece; some servers send no index, or 0 for every call."""
+        index, name = piece.get("index"), piece.get("id")
         if isinstance(index, int) and 0 <= index < len(self._calls):
             call = self._calls[index]
         elif index is None and self._calls and not name:
@@ -236,27 +240,27 @@ class ChatStream:
                 if isinstance(items, list):
                     self._logprobs.setdefault(name, []).extend(items)
 
-    # --- telling -------------------------------------------------------------------------------
+    # --- deltas --------------------------------------------------------------------------------
 
-    def _tell_call(self, call: dict[str, Any]) -> None:
-        self._tell({"content": None, "tool_calls": [call]})
+    def _emit_call(self, call: dict[str, Any]) -> None:
+        self._emit({"content": None, "tool_calls": [call]})
 
-    def _tell(self, delta: dict[str, Any]) -> None:
+    def _emit(self, delta: dict[str, Any]) -> None:
         if self._held is None:
             self._on_delta(delta)
             return
         self._held.append(delta)
-        if "tool_calls" in delta or self._is_shown():
-            self._let_go()
+        if "tool_calls" in delta or self._has_text():
+            self._flush()
 
-    def _is_shown(self) -> bool:
+    def _has_text(self) -> bool:
         if any(text.strip() for text in self._reasoning):
             return True
         text = "".join(self._content)
         overflow = text.startswith(OVERFLOW) or OVERFLOW.startswith(text)
         return bool(text.strip()) and not overflow
 
-    def _let_go(self) -> None:
+    def _flush(self) -> None:
         held, self._held = self._held or [], None
         for delta in held:
             self._on_delta(delta)
@@ -268,7 +272,7 @@ class ChatStream:
         message = {"role": "assistant", **self._message, "content": content or None}
         if self._reasoning:
             message[self._reasoning_name] = "".join(self._reasoning)
-        if calls := [call.whole() for call in self._calls if call.told]:
+        if calls := [call.whole() for call in self._calls if call.announced]:
             message["tool_calls"] = calls
         choice = {"index": 0, "message": message, "logprobs": self._logprobs or None}
         if self._token_ids:

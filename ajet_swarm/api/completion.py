@@ -1,4 +1,4 @@
-"""Whether an engine is OFFLINE because its training is complete."""
+"""Detection of a completed training: why an engine is OFFLINE."""
 
 from typing import Final
 
@@ -8,12 +8,12 @@ from ajet_swarm.protocol.job import get, load_job
 from ajet_swarm.protocol.schemas import EngineState
 
 COMPLETE: Final = "training complete"
-"""How the embedded engine's status detail begins after the last of `total_training_steps`."""
+"""Beginning of the embedded engine's status detail after the last of `total_training_steps`."""
 TOTAL: Final = "ajet.trainer_common.total_training_steps"
 
 
 class Completion:
-    """Follows one engine through what is seen of it.
+    """Tracks the states of one engine.
 
     The embedded engine reports completion in its status detail. For other servers training is
     complete when the engine went OFFLINE by itself in the last step of the job this client sent.
@@ -22,31 +22,31 @@ class Completion:
     def __init__(self) -> None:
         self._total: int | None = None
         self._sent = False
-        """A job was sent after the last start that was seen."""
+        """A job was sent after the last start that was observed."""
         self._last: EngineState | None = None
         self._step = 0
         self._ran = False
         self._text = ""
 
     def sent(self, job: str) -> None:
-        """The server took this job, YAML, from this client."""
+        """Record the job, as YAML, that the server accepted from this client."""
         try:
             total = get(load_job(job), TOTAL)
-        except AjetError:  # the server took it all the same
+        except AjetError:  # the server accepted it anyway
             total = None
         self._total, self._sent = total if isinstance(total, int) else None, True
 
     def ended(self, seen: ServerStatus) -> str:
-        """How training ended, by what is seen now; empty while it is not known to be complete.
+        """Return how training ended; empty while it is not known to be complete.
 
-        A client that has seen the engine OFFLINE alone knows nothing: somebody may be about to
-        start it, see `ended_before`.
+        A client that has only observed OFFLINE cannot tell: another client may be about to start
+        the engine, see `ended_before`.
         """
         self.note(seen)
         return self._text if seen.reachable else ""
 
     def note(self, seen: ServerStatus) -> None:
-        """Take a change of the engine; the same one twice is taken once."""
+        """Record a status of the engine; repeating one has no effect."""
         if not seen.reachable:
             return
         last, self._last = self._last, seen.state
@@ -59,7 +59,7 @@ class Completion:
             self._text = ended_before(seen) or self._counted(seen)
 
     def _begun(self) -> None:
-        """A run began: with the job this client sent just before, else with an unknown one."""
+        """Record the start of a run, with the job this client has just sent or an unknown one."""
         self._step = 0
         if not self._sent:
             self._total = None
@@ -71,11 +71,11 @@ class Completion:
             or self._step < self._total
             or seen.trouble != "stopped by another client"
         ):
-            return ""  # stopped before the last step, by us, or with its server
+            return ""  # stopped before the last step, by this client, or with its server
         return f"{COMPLETE}: step {self._total} of {self._total}"
 
 
 def ended_before(seen: ServerStatus) -> str:
-    """How the training ended after which the engine is OFFLINE; empty when it does not say so."""
+    """Return how training ended, as an OFFLINE engine reports it; empty when it does not."""
     off = seen.reachable and seen.state is EngineState.OFFLINE
     return seen.detail if off and seen.detail.startswith(COMPLETE) else ""

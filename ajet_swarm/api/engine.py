@@ -1,7 +1,7 @@
-"""One swarm server, spoken to asynchronously.
+"""Asynchronous client of one swarm server: a method for each route.
 
-Nothing here retries, waits for a state or keeps count of episodes: `ajet_swarm.api.watcher`
-watches, `ajet_swarm.claims.claimer` claims groups, the caller decides.
+It neither retries, nor waits for a state, nor keeps track of episodes. `ajet_swarm.api.watcher`
+polls the status, and `ajet_swarm.claims.claimer` claims groups.
 """
 
 import os
@@ -12,7 +12,7 @@ from ajet_swarm.api.episodes import EpisodeRoutes
 from ajet_swarm.api.interface import SwarmApi
 from ajet_swarm.api.outcomes import already_trained, decoded
 from ajet_swarm.api.wire import ENGINE, GENERAL, QUICK
-from ajet_swarm.http.interface import Transport
+from ajet_swarm.http.interface import Request, Transport
 from ajet_swarm.protocol.errors import ServerRefusal, SwarmError, TrainingFinished, TransportError
 from ajet_swarm.protocol.job import JobError
 from ajet_swarm.protocol.schemas import (
@@ -29,30 +29,30 @@ _CHECK_JOB = "/ajetc/check_job"
 """Route of the embedded engine that checks a job and stores nothing."""
 
 MORE_STEPS = "Ask for more steps, or reset the policy"
-"""What to do about a job whose steps are all trained."""
+"""Remedy for a job whose steps are all trained."""
 
 __all__ = ["ENGINE", "GENERAL", "QUICK", "AsyncSwarmClient"]
 
 
 class AsyncSwarmClient(EpisodeRoutes):
-    """See `Wire`."""
+    """All routes of one server; arguments as of `ServerRequests`."""
 
     _features: frozenset[str] | None = None
 
     async def status(self, *, timeout: float = QUICK) -> EngineStatus:
-        """What the engine is doing.
+        """Return the state of the engine.
 
         Raises:
-            TransportError: no answer.
-            SwarmError: not the answer of a swarm server.
+            TransportError: no response.
+            SwarmError: not the response of a swarm server.
         """
         return await self._get("/get_engine_status", EngineStatus, timeout)
 
     async def pool(self, *, timeout: float = QUICK) -> PoolInfo | None:
-        """How far the batch is; None when the server could not tell.
+        """Return the progress of the batch; None when the server could not report it.
 
         Raises:
-            TransportError: no answer.
+            TransportError: no response.
         """
         try:
             pool = await self._get("/get_current_batch_rollout_pool_information", PoolInfo, timeout)
@@ -63,29 +63,29 @@ class AsyncSwarmClient(EpisodeRoutes):
         return None if pool.is_default else pool
 
     async def sync_train_config(self, yaml: str) -> str:
-        """Store the job the next start runs; an AgentJet server does not read it before that.
+        """Store the job that the next start runs; an AgentJet server reads it only then.
 
-        An AgentJet server gets the job completed by the keys without which it never starts.
+        For an AgentJet server, the keys without which it never starts are added.
 
         Returns:
             The job as it was sent.
 
         Raises:
-            JobError: no AgentJet server can start with it; says why. Nothing was sent.
+            JobError: no AgentJet server can start with it. Nothing was sent.
             TrainingFinished: as of `prepared`. Nothing was sent.
-            SwarmError: refused (only an OFFLINE engine takes one) or no answer.
+            SwarmError: refused (only an OFFLINE engine accepts a job), or no response.
         """
         text = await self.prepared(yaml)
         await self._do("/sync_train_config", {"yaml_as_string": text}, ENGINE)
         return text
 
     async def prepared(self, yaml: str) -> str:
-        """The job as `sync_train_config` sends it to this server, checked for it.
+        """Check a job for this server and return it as `sync_train_config` sends it.
 
         Raises:
             JobError: this server cannot start with it.
             TrainingFinished: all steps of the job are trained already.
-            SwarmError: the server does not answer.
+            SwarmError: the server does not respond.
         """
         if await self.is_embedded():
             if _CHECK_JOB in await self.features():
@@ -99,44 +99,44 @@ class AsyncSwarmClient(EpisodeRoutes):
         return for_server(yaml, os.environ.get(MODEL_VARIABLE, "")).text
 
     async def is_embedded(self) -> bool:
-        """Whether the server is the embedded engine, whatever its address: it lists its routes.
+        """Return whether the server is the embedded engine, by the routes that it lists.
 
         Raises:
-            TransportError: no answer.
+            TransportError: no response.
         """
         return await serves_engine(self)
 
     async def start_engine(self) -> int | None:
-        """Start training; the trainer's process id. After a failure only a stop helps.
+        """Start training and return the trainer's process id. After a failure only a stop helps.
 
         Raises:
-            SwarmError: refused, with the server's text, or no answer.
+            SwarmError: refused, with the server's text, or no response.
         """
         return (await self._do("/start_engine", {}, ENGINE)).pid
 
     async def stop_engine(self) -> None:
-        """Stop training, whoever uses it; freezes the server for up to 19 s.
+        """Stop training for all clients; the server freezes for up to 19 s.
 
         Raises:
-            SwarmError: refused or no answer.
+            SwarmError: refused, or no response.
         """
         self.stopped_at = time.time()
         await self._do("/stop_engine", {}, ENGINE)
 
     async def agree_sync_weight(self) -> bool:
-        """Agree to end the batch; False when the server does not count us as active.
+        """Agree to end the batch; return False when the server does not count us as active.
 
         Raises:
-            SwarmError: the running stop rule takes no agreement (a 500), or no answer.
+            SwarmError: the current stop rule has no agreement (a 500), or no response.
         """
         response = await self._send("/agree_sync_weight", {"client_uuid": self.client_uuid}, QUICK)
         return bool(decoded(response, Verdict, self.url).success)
 
     async def verbose_logs(self) -> list[VerboseLog]:
-        """The server's latest log lines (30 s, at most 50); empty on servers without the route.
+        """Return the latest log lines (30 s, at most 50); none of a server without the route.
 
         Raises:
-            SwarmError: no usable answer.
+            SwarmError: no usable response.
         """
         try:
             return (await self._get("/get_verbose_logs", VerboseLogs, QUICK)).entries
@@ -146,10 +146,10 @@ class AsyncSwarmClient(EpisodeRoutes):
             raise
 
     async def experiment_dir(self) -> str | None:
-        """Where the server writes its run; None when it has none or does not tell.
+        """Return the folder of the server's run; None when it has none or does not report it.
 
         Raises:
-            SwarmError: no usable answer.
+            SwarmError: no usable response.
         """
         try:
             answer = await self._get("/get_server_experiment_dir", ExperimentDir, QUICK)
@@ -160,13 +160,13 @@ class AsyncSwarmClient(EpisodeRoutes):
         return answer.server_experiment_dir
 
     async def features(self, *, again: bool = False) -> frozenset[str]:
-        """The paths the server serves, from its `/openapi.json`; read once.
+        """Return the paths of the server, from its `/openapi.json`; cached.
 
         Args:
-            again: Read anew, as after a restart with another version.
+            again: Read them again, as after a restart with another version.
 
         Raises:
-            SwarmError: no usable answer.
+            SwarmError: no usable response.
         """
         if self._features is None or again:
             self._features = await served_paths(self.transport, self.url)
@@ -177,10 +177,10 @@ async def served_paths(transport: Transport, url: str) -> frozenset[str]:
     """Return the paths a server serves, from its `/openapi.json`.
 
     Raises:
-        SwarmError: no usable answer.
+        SwarmError: no usable response.
     """
     where = f"{url}/openapi.json"
-    response = await transport.request("GET", where, timeout=QUICK, repeatable=True)
+    response = await transport.request(Request("GET", where, timeout=QUICK, repeatable=True))
     paths = decoded(response, dict[str, Any], where).get("paths")
     return frozenset(paths if isinstance(paths, dict) else ())
 
@@ -189,7 +189,7 @@ async def serves_engine(server: SwarmApi) -> bool:
     """Return whether a server lists routes of the embedded engine.
 
     Raises:
-        TransportError: no answer.
+        TransportError: no response.
     """
     try:
         paths = await server.features(again=True)

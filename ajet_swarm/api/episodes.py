@@ -1,6 +1,6 @@
-"""Claims, chats, ends and aborts of one server's episodes.
+"""Routes for episodes: claim, chat, end and abort.
 
-What is on its way without a task of its own begins with `begin_`.
+A method `begin_...` sends its request at once and returns a `PendingCall`, without a task.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from ajet_swarm.api.outcomes import (
     verdict,
 )
 from ajet_swarm.api.wire import GENERAL, JSON, QUICK, ServerRequests, encode
-from ajet_swarm.http.interface import Response
+from ajet_swarm.http.interface import Request, Response
 from ajet_swarm.http.pending import PendingCall
 from ajet_swarm.protocol.errors import ServerRefusal, SwarmError, TransportError
 from ajet_swarm.protocol.schemas import (
@@ -39,7 +39,7 @@ from ajet_swarm.protocol.schemas import (
 
 
 class EpisodeRoutes(ServerRequests):
-    """What is done with episodes."""
+    """The routes of one server that concern episodes."""
 
     _claim_body_of: tuple[tuple[str, float], bytes] | None = None
 
@@ -51,10 +51,10 @@ class EpisodeRoutes(ServerRequests):
         timeout: float = GENERAL,
         throttle_policy: Mapping[str, Any] | None = None,
     ) -> Claimed | ClaimRefused:
-        """Claim one episode; never raises for what a server or a network does.
+        """Claim one episode; never raises for a fault of the server or the network.
 
-        A claim whose answer is lost is `Refused(UNKNOWN)`: it may have happened, so look for a
-        record of ours in `buffer` before claiming more.
+        A claim without a response returns `ClaimRefused(UNKNOWN)`: it may have succeeded, so look
+        for a record of this client in `buffer` before claiming more.
         """
         at = time.time()
         body = self._claim_body(episode_type, discard_episode_timeout, throttle_policy)
@@ -71,10 +71,12 @@ class EpisodeRoutes(ServerRequests):
         *,
         timeout: float = GENERAL,
     ) -> PendingCall[Claimed | ClaimRefused] | None:
-        """The same, on its way when this returns; None when that takes a new connection."""
+        """Send a claim at once; None, with nothing sent, when that takes a new connection."""
         at = time.time()
         body = self._claim_body(episode_type, discard_episode_timeout)
-        future = self._start(self.url + "/claim_episode", body=body, headers=JSON, timeout=timeout)
+        future = self._start(
+            Request("POST", self.url + "/claim_episode", body=body, headers=JSON, timeout=timeout)
+        )
         if future is None:
             return None
 
@@ -143,7 +145,7 @@ class EpisodeRoutes(ServerRequests):
 
         Raises:
             SwarmError: the reward is not one finite number, or there is no task id: the server
-                would say yes and drop the episode.
+                would accept the end and discard the episode.
         """
         body = self._end_body(episode_uuid, task_id, output, declare_client_active)
         try:
@@ -154,13 +156,15 @@ class EpisodeRoutes(ServerRequests):
     def begin_end(
         self, episode_uuid: str, task_id: str, output: WireOutput, *, timeout: float = GENERAL
     ) -> PendingCall[EndOutcome] | None:
-        """The same, on its way when this returns; None when that takes a new connection.
+        """Send an end at once; None, with nothing sent, when that takes a new connection.
 
         Raises:
             SwarmError: as of `end`.
         """
         body = self._end_body(episode_uuid, task_id, output, True)
-        future = self._start(self.url + "/end_episode", body=body, headers=JSON, timeout=timeout)
+        future = self._start(
+            Request("POST", self.url + "/end_episode", body=body, headers=JSON, timeout=timeout)
+        )
         return None if future is None else PendingCall(future, _ended)
 
     def _end_body(self, episode_uuid: str, task_id: str, output: WireOutput, active: bool) -> bytes:
@@ -192,9 +196,10 @@ class EpisodeRoutes(ServerRequests):
         *,
         timeout: float = GENERAL,
     ) -> bool:
-        """Give an episode back; True when the server said yes. Never raises, never resends.
+        """Abort an episode, once; return whether the server confirmed. Never raises.
 
-        The server checks no owner: aborting an episode that was taken back aborts its new owner's.
+        The server does not check the owner: aborting an episode that the server took back and gave
+        to another client aborts that client's episode.
         """
         body = {
             "client_uuid": self.client_uuid,
@@ -215,7 +220,7 @@ class EpisodeRoutes(ServerRequests):
         return response.status == 200 and verdict(response).success is not False
 
     async def can_continue(self, episode_uuid: str) -> bool | None:
-        """Whether the episode is still claimed and the engine rolling; None when not known."""
+        """Return whether an episode is claimed and the engine rolls; None when that is unknown."""
         body = {"client_uuid": self.client_uuid, "episode_uuid": episode_uuid}
         try:
             answer = await self._send("/can_continue_episode", body, QUICK, repeatable=True)
@@ -224,10 +229,10 @@ class EpisodeRoutes(ServerRequests):
             return None
 
     async def buffer(self, *, timeout: float = QUICK) -> list[EpisodeRecord]:
-        """All live episodes of all clients.
+        """Return all live episodes of all clients.
 
         Raises:
-            SwarmError: no usable answer.
+            SwarmError: no usable response.
         """
         answer = await self._send("/get_episode_buffer", {}, timeout, repeatable=True)
         return decoded(answer, EpisodeBuffer, self.url).buffer
@@ -249,10 +254,10 @@ class EpisodeRoutes(ServerRequests):
         headers: Mapping[str, str] | None = None,
         timeout: float = CHAT,
     ) -> PendingCall[ChatAnswer] | None:
-        """The same, on its way when this returns; None when that takes a new connection."""
+        """Send a chat call at once; None, with nothing sent, when that takes a new connection."""
         where = claimed.base_url + "/chat/completions"
         future = self._start(
-            where, body=body, headers=headers_of(claimed, headers), timeout=timeout
+            Request("POST", where, body=body, headers=headers_of(claimed, headers), timeout=timeout)
         )
         return None if future is None else PendingCall(future, partial(read_answer, where))
 
@@ -267,9 +272,9 @@ class EpisodeRoutes(ServerRequests):
         """See `ajet_swarm.api.chat.ask_stream`."""
         return ask_stream(self.transport, claimed, body, on_delta, headers, timeout)
 
-    def _base_url(self, told: str) -> str:
-        """The server's base url seen from here: its own host and port mean nothing to us."""
-        path = _path_of(told)
+    def _base_url(self, reported: str) -> str:
+        """Return the base URL with our address: the reported host is the server's own view."""
+        path = _path_of(reported)
         return self.url + (path if path != "/" else "/v1")
 
 
@@ -277,7 +282,7 @@ class EpisodeRoutes(ServerRequests):
 def _path_of(url: str) -> str:
     try:
         return "/" + urlsplit(url).path.strip("/")
-    except ValueError:  # an address that is none: the usual path
+    except ValueError:  # not an address: use the usual path
         return "/"
 
 

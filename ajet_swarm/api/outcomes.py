@@ -1,7 +1,7 @@
-"""What a server's answers mean: refusals of claims, outcomes of ends, usable completions.
+"""Interpretation of responses: refused claims, outcomes of ends, usable completions.
 
-Pure functions over status and body; the quirks they know are in the protocol notes, sections 2.1,
-3, 4.3, 5 and 12.
+These are pure functions of status and body. The protocol notes describe the quirks that they handle
+(sections 2.1, 3, 4.3, 5 and 12).
 """
 
 import re
@@ -21,15 +21,15 @@ from ajet_swarm.protocol.schemas import Verdict
 T = TypeVar("T")
 
 OVERFLOW: Final = "AgentJet: Exceeded max model context length."
-"""How an answer begins that is no answer: the conversation did not fit."""
+"""Beginning of an answer that stands for an error: the conversation was too long."""
 VLLM_OVERFLOW: Final = "maximum context length"
-"""What the 400 of a vLLM says of it."""
+"""Part of the text of a vLLM's 400 for the same error."""
 _ALREADY: Final = re.compile(r"\d+ steps are asked for and the policy has \d+ already")
-"""How the embedded engine refuses a job whose steps are all trained."""
+"""The embedded engine's refusal of a job whose steps are all trained."""
 SHORT: Final = 256
-"""Bytes of an answer whose meaning is kept."""
+"""Bytes of the largest response whose interpretation is cached."""
 THE_REQUESTS: Final = frozenset({400, 413, 422})
-"""Statuses of a chat request that is wrong whoever sends it, and whenever."""
+"""Statuses of a chat request that is wrong in itself: sending it again cannot help."""
 
 
 class RefusedKind(StrEnum):
@@ -41,20 +41,20 @@ class RefusedKind(StrEnum):
     NOT_ROLLING = "not_rolling"
     OTHER = "other"
     UNKNOWN = "unknown"
-    """No answer came: an episode may have been claimed in our name; ask the buffer."""
+    """No response: an episode may have been claimed for this client; look into the buffer."""
     UNREACHABLE = "unreachable"
     """The claim was never sent."""
 
 
 class EndKind(StrEnum):
-    """What became of an `end_episode`."""
+    """Outcome of an `end_episode`."""
 
     ENDED = "ended"
-    """The server took it; that is not yet "counted" (section 4.3)."""
+    """The server accepted it; that is not yet "counted" (section 4.3)."""
     RECORDED = "recorded"
-    """There is no server that trains: nothing is sent, the journal has it."""
+    """No server trains: nothing was sent, and the reward is in the journal."""
     UNKNOWN_OUTCOME = "unknown_outcome"
-    """No answer came, it may have arrived. Do not send it again."""
+    """No response; it may have arrived. Do not send it again."""
     UNREACHABLE = "unreachable"
     """It was never sent."""
     NOT_FOUND = "not_found"
@@ -62,52 +62,52 @@ class EndKind(StrEnum):
     NOT_CLAIMED = "not_claimed"
     """The server took the episode back."""
     OTHER_CLIENT = "other_client"
-    """Taken back, and claimed by someone else since."""
+    """The server took the episode back, and another client has claimed it since."""
     NOT_ROLLING = "not_rolling"
     SYNCING = "syncing"
     EXPIRED = "expired"
-    """Its time was over on our side, so it was given back instead."""
+    """Its lifetime in this client was over, so it was given back instead."""
     ERROR = "error"
 
 
 class Claimed(msgspec.Struct, frozen=True, gc=False):
-    """An episode that is ours until it is ended, aborted or its time is up."""
+    """An episode that this client holds until it is ended, aborted or its time is up."""
 
     episode_uuid: str
     base_url: str
-    """OpenAI base url on our own route to the server, ends in `/v1`."""
+    """OpenAI base URL through this client's address of the server; ends in `/v1`."""
     api_key: str
     episode_type: str
     at: float
     """Unix seconds when the claim was sent."""
     discard_timeout: float
-    """Idle seconds after which the server takes it back (and up to 10 s more)."""
+    """Idle seconds after which the server takes it back, up to 10 s late."""
 
     def __repr__(self) -> str:  # a key must not get into logs
         return f"Claimed({self.episode_uuid}, {self.episode_type})"
 
 
 class ClaimRefused(msgspec.Struct, frozen=True, gc=False):
-    """A claim without an episode."""
+    """The reason why a claim gave no episode."""
 
     kind: RefusedKind
     text: str = ""
 
 
 class EndOutcome(msgspec.Struct, frozen=True, gc=False):
-    """What became of an `end_episode`, with the server's words."""
+    """Outcome of an `end_episode`, with the server's text."""
 
     kind: EndKind
     text: str = ""
 
     @property
     def ended(self) -> bool:
-        """The server took it: the only outcome that counts."""
+        """The server accepted it: the only outcome that counts."""
         return self.kind is EndKind.ENDED
 
 
 class ChatAnswer(msgspec.Struct, frozen=True, gc=False):
-    """A usable completion, as bytes and parsed; `answer_of` makes one."""
+    """A usable completion, as bytes and parsed; `answer_of` builds one."""
 
     status: int
     body: bytes
@@ -115,9 +115,9 @@ class ChatAnswer(msgspec.Struct, frozen=True, gc=False):
     message: dict[str, Any]
     """The assistant's message: `role`, `content` (may be None), perhaps `tool_calls`."""
     finish_reason: str
-    """`stop`, `length`, `tool_calls`; empty when the server tells none."""
+    """`stop`, `length`, `tool_calls`; empty when the server reports none."""
     usage: dict[str, Any]
-    """Token counts; empty when the server tells none."""
+    """Token counts; empty when the server reports none."""
 
     @property
     def text(self) -> str:
@@ -127,7 +127,7 @@ class ChatAnswer(msgspec.Struct, frozen=True, gc=False):
 
 
 def answer_of(status: int, body: bytes, parsed: dict[str, Any]) -> ChatAnswer:
-    """The answer in a completion that has a choice with a message."""
+    """Return the answer in a completion that has a choice with a message."""
     choice, usage = parsed["choices"][0], parsed.get("usage")
     reason = choice.get("finish_reason")
     return ChatAnswer(
@@ -141,11 +141,11 @@ def answer_of(status: int, body: bytes, parsed: dict[str, Any]) -> ChatAnswer:
 
 
 def decoded(response: Response, kind: type[T], where: str) -> T:
-    """The body of a 200 as `kind`.
+    """Return the body of a 200 as `kind`.
 
     Raises:
-        Refusal: any other status.
-        SwarmError: the body is not what the route gives.
+        ServerRefusal: any other status.
+        SwarmError: the body is not that of the route.
     """
     if response.status != 200:
         raise refusal(response, where)
@@ -158,18 +158,18 @@ def decoded(response: Response, kind: type[T], where: str) -> T:
 
 
 def already_trained(text: str) -> str:
-    """The sentence for a refused job whose steps are all trained; empty for any other refusal."""
-    found = _ALREADY.search(text)
-    return f"training complete: {found[0]}" if found else ""
+    """Return a message for a refused job whose steps are all trained; empty for other refusals."""
+    match = _ALREADY.search(text)
+    return f"training complete: {match[0]}" if match else ""
 
 
 def refusal(response: Response, where: str) -> ServerRefusal:
-    """The error behind an answer that says no, in the server's words."""
+    """Return the error of an error response, with the server's text."""
     return ServerRefusal(response.status, verdict(response).text, where)
 
 
 def verdict(response: Response) -> Verdict:
-    """The body read as a verdict; plain text becomes its `message`."""
+    """Return the body as a verdict; plain text becomes its `message`."""
     try:
         return msgspec.json.decode(response.body, type=Verdict, strict=False)
     except (msgspec.MsgspecError, RecursionError):
@@ -177,7 +177,7 @@ def verdict(response: Response) -> Verdict:
 
 
 def refused(cause: str) -> ClaimRefused:
-    """What a claim's `fail_cause` means. Several versions' words; the state decides, not these."""
+    """Classify a claim's `fail_cause`, in the wordings of several versions."""
     if "WEIGHT_SYNCING" in cause or "syncing weights" in cause:
         kind = RefusedKind.SYNCING
     elif "ROLLING_POST" in cause or "post-rolling phase" in cause:
@@ -192,12 +192,12 @@ def refused(cause: str) -> ClaimRefused:
 
 
 _LOST_ON_THE_WAY: Final = frozenset({502, 504})
-"""A gateway between us says these when it does not know what became of the request."""
+"""Statuses of a gateway that does not know what became of the request."""
 
 
 def end_outcome(response: Response) -> EndOutcome:
-    """What became of an `end_episode` that was answered (section 4.3)."""
-    if len(response.body) <= SHORT:  # a server says yes in the same words each time
+    """Return the outcome of an `end_episode` with a response (section 4.3)."""
+    if len(response.body) <= SHORT:  # a server confirms in the same words each time
         return _short_outcome(response.status, response.body)
     return _end_outcome(response)
 
@@ -208,10 +208,10 @@ def _short_outcome(status: int, body: bytes) -> EndOutcome:
 
 
 def _end_outcome(response: Response) -> EndOutcome:
-    told = verdict(response)
+    reply = verdict(response)
     if response.status == 200:
-        return EndOutcome(EndKind.ENDED if told.success else EndKind.ERROR, told.text)
-    text = told.text
+        return EndOutcome(EndKind.ENDED if reply.success else EndKind.ERROR, reply.text)
+    text = reply.text
     if response.status in _LOST_ON_THE_WAY:
         return EndOutcome(EndKind.UNKNOWN_OUTCOME, text)
     if "different client" in text:
@@ -230,10 +230,10 @@ def _end_outcome(response: Response) -> EndOutcome:
 
 
 def chat_answer(response: Response, where: str) -> ChatAnswer:
-    """The completion in a chat answer.
+    """Return the completion in a chat response.
 
     Raises:
-        ChatError: there is none; a 200 that carries an error is found out here.
+        ChatError: there is none, as in a 200 that carries an error.
     """
     if response.status != 200:
         raise _chat_error(response, where)
@@ -245,7 +245,7 @@ def chat_answer(response: Response, where: str) -> ChatAnswer:
         )
     message = _message(parsed)
     if message is None:
-        raise _in_disguise(parsed, response, where)
+        raise _error_in_200(parsed, response, where)
     content = message.get("content")
     if isinstance(content, str) and content.startswith(OVERFLOW):
         raise ChatError(ChatErrorKind.OVERFLOW, content, where=where, status=200)
@@ -253,9 +253,9 @@ def chat_answer(response: Response, where: str) -> ChatAnswer:
 
 
 def read_json(data: bytes) -> Any:
-    """What is in `data`, None when that is no JSON.
+    """Return the value of JSON, or None when `data` is not JSON.
 
-    Half a character, NaN and infinities are what real servers send; they cost no answer.
+    Real servers send halves of surrogate pairs, NaN and infinities; these are tolerated.
     """
     try:
         return msgspec.json.decode(data)
@@ -275,8 +275,8 @@ def _message(parsed: Mapping[str, Any]) -> Mapping[str, Any] | None:
     return message if isinstance(message, dict) else None
 
 
-def _in_disguise(parsed: Mapping[str, Any], response: Response, where: str) -> ChatError:
-    """The error in a 200: servers up to 2026-05 return a bad key's exception as a body."""
+def _error_in_200(parsed: Mapping[str, Any], response: Response, where: str) -> ChatError:
+    """Return the error in a 200: servers up to 2026-05 send a bad key's exception as a body."""
     status = parsed.get("status_code")
     unauthorized = status in (401, 403)
     kind = ChatErrorKind.UNAUTHORIZED if unauthorized else ChatErrorKind.UPSTREAM
@@ -285,8 +285,8 @@ def _in_disguise(parsed: Mapping[str, Any], response: Response, where: str) -> C
 
 
 def _chat_error(response: Response, where: str) -> ChatError:
-    told = verdict(response)
-    text = violations(told.detail) or _openai_error(response.body) or told.text
+    reply = verdict(response)
+    text = violations(reply.detail) or _openai_error(response.body) or reply.text
     text = text or f"HTTP {response.status}"
     if response.status == 404 and text != "Not Found":  # the latter: no chat route at this address
         kind = ChatErrorKind.LOST_EPISODE
@@ -300,24 +300,24 @@ def _chat_error(response: Response, where: str) -> ChatError:
 
 
 def violations(detail: Any) -> str:
-    """FastAPI's list of what is wrong with a body, in words; empty for anything else.
+    """Return FastAPI's list of violations of a body as text; empty for any other `detail`.
 
-    What was sent is not repeated: it may be long, and it is the sender's.
+    The text does not repeat the body, which may be long and private.
     """
     if not isinstance(detail, list):
         return ""
-    found = []
+    texts = []
     for one in detail[:5]:
         if not isinstance(one, dict) or not isinstance(one.get("msg"), str):
             return ""
         loc = one.get("loc")
         where = ".".join(str(part) for part in loc) if isinstance(loc, list) else ""
-        found.append(f"{where}: {one['msg']}" if where else one["msg"])
-    return "; ".join(found)
+        texts.append(f"{where}: {one['msg']}" if where else one["msg"])
+    return "; ".join(texts)
 
 
 def _openai_error(body: bytes) -> str:
-    """The text of `{"error": {"message": ...}}`."""
+    """Return the text of `{"error": {"message": ...}}`."""
     try:
         parsed = msgspec.json.decode(body)
         text = parsed["error"]["message"]

@@ -1,7 +1,7 @@
-"""One status poll per server; everybody who waits for a state waits here.
+"""Status poll of one server; all waits for a state of its engine use it.
 
-The poll is slow while nothing can change the minute, fast near a batch boundary or while somebody
-waits. An unreachable server keeps what was last seen of it, marked as such.
+It polls slowly in general, and fast near a batch boundary or while a caller waits. An unreachable
+server keeps its last status, marked as such.
 """
 
 import asyncio
@@ -24,95 +24,94 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 NORMAL = 0.5
-"""Seconds between polls when nothing is about to happen."""
+"""Seconds between polls while no change is expected."""
 FAST = 0.1
-"""Seconds between polls near a boundary, or while somebody waits."""
+"""Seconds between polls near a boundary, or while a caller waits."""
 SLOW = 2.0
-"""Seconds between polls of a server that is long gone."""
+"""Seconds between polls of a server that has been unreachable for long."""
 DEMAND = 0.25
-"""Seconds between them while users are turned away for want of it."""
+"""Seconds between those polls while requests are rejected because the server is unreachable."""
 DEMAND_FOR = 30.0
-"""Seconds since the last of those: they were told to come again sooner."""
+"""Seconds for which one rejected request counts: clients retry sooner."""
 POOL = 1.0
 """Seconds between readings of the pool while the engine rolls."""
 POLL_TIMEOUT = 3.0
 """Seconds a poll may take: a server that starts or stops an engine is frozen for seconds."""
 LOST_AFTER = 2
-"""Failed polls in a row before a server is called unreachable."""
+"""Failed polls in a row before a server counts as unreachable."""
 GONE_FOR = 10.0
-"""Seconds after which a server that takes no connections is not expected back: time to restart.
+"""Seconds after which a server that accepts no connections is not expected back: time to restart.
 
-Counted from the first failed poll: the silence before it may be our own, as on a machine that slept
-or had no time for us.
+They count from the first failed poll: this process itself may have been suspended before it.
 """
 NO_LINK_FOR = 1.0
 """Seconds without a connection after which `wait_stable` gives up with `while_up`."""
 FROZEN_FOR = 25.0
-"""Seconds after which one that takes them and says nothing is mute: a stop freezes it for 19 s."""
+"""Seconds after which an unresponsive server counts as silent: a stop freezes it for 19 s."""
 
 _BOUNDARY = frozenset({EngineState.BOOTING, EngineState.ROLLING_POST, EngineState.WEIGHT_SYNCING})
 
 
 @dataclass(frozen=True, slots=True)
 class ServerStatus:
-    """What is known of a server now. Times are unix seconds."""
+    """The status of a server. Times are Unix seconds."""
 
     state: EngineState = EngineState.CANNOT_CONNECT
-    """The last state heard; CANNOT_CONNECT while none ever was. See `display_state`."""
+    """The last state reported; CANNOT_CONNECT before the first one. See `display_state`."""
     raw: str = ""
-    """The server's own word for it."""
+    """The state as the server wrote it."""
     detail: str = ""
     step: int | None = None
     since: float = 0.0
-    """When this state was first seen."""
+    """When this state was first observed."""
     seen_at: float = 0.0
-    """When the server last answered; 0 when it never did."""
+    """When the server last responded; 0 when it never did."""
     reachable: bool = False
     error: str = "not asked yet"
-    """Why the last poll failed; empty when it did not."""
+    """Why the last poll failed; empty when it succeeded."""
     trouble: str = ""
-    """What is wrong with it, see `TROUBLES`; empty when nothing is."""
+    """Kind of fault, a key of `TROUBLES`; empty when there is none."""
     down: bool = True
-    """It cannot be reached and is not expected back soon, or never was there."""
+    """It is unreachable and not expected back soon, or was never reached."""
 
     @property
     def display_state(self) -> EngineState:
-        """What to call it: the state, or CANNOT_CONNECT when it cannot be reached."""
+        """The state to display: CANNOT_CONNECT when the server is unreachable."""
         return self.state if self.reachable else EngineState.CANNOT_CONNECT
 
     @property
     def gone(self) -> bool:
-        """It takes no connections and is not expected back soon."""
+        """It accepts no connections and is not expected back soon."""
         return self.down and self.trouble == "gone"
 
     def is_in(self, states: Collection[EngineState]) -> bool:
-        """True when the server can be reached and is in one of `states`."""
+        """Return whether the server is reachable and in one of `states`."""
         return self.reachable and self.state in states
 
     def age(self, now: float) -> float:
-        """Seconds since the server last answered."""
+        """Return the seconds since the server last responded."""
         return max(0.0, now - self.seen_at)
 
 
 TROUBLES = {
-    "gone": "takes no connections",
-    "frozen": "takes connections and does not answer, as while it starts or stops an engine",
-    "silent": "takes connections and does not answer",
-    "unrecognized": "does not answer as a swarm server does",
+    "gone": "accepts no connections",
+    "frozen": "accepts connections and does not respond, as during a start or stop of an engine",
+    "silent": "accepts connections and does not respond",
+    "unrecognized": "its responses are not those of a swarm server",
     "stopped by another client": "stopped by someone else, or its trainer ended",
-    "restarted": "restarted: what it held is gone",
+    "restarted": "restarted: its episodes are lost",
 }
-"""Names of what can be wrong with a server -> what that means."""
+"""Kind of fault -> its description."""
 
 Predicate = Callable[[ServerStatus], bool]
 
 
 class Watcher:
-    """Watches one server while `run` runs.
+    """Polls one server while `run` runs.
 
     Args:
         client: The server.
-        clock: Unix seconds.
+        clock: Returns Unix seconds.
         poll_timeout: Seconds one poll may take.
     """
 
@@ -128,16 +127,16 @@ class Watcher:
         self.poll_timeout = poll_timeout
         self.current = ServerStatus()
         self.pool: PoolInfo | None = None
-        """The last good reading; see `PoolInfo.stale`."""
+        """The last successful reading; see `PoolInfo.stale`."""
         self.pool_at = 0.0
         self._failures = 0
         self._missed_at = 0.0
-        """When the first of them was, on the loop's clock: nobody sets it."""
+        """Time of the first failure in a row, on the loop's monotonic clock."""
         self._eager = 0
         self._demand_until = 0.0
         """On the loop's clock."""
         self._polled_at = 0.0
-        """When the last poll was over, on the loop's clock."""
+        """When the last poll ended, on the loop's clock."""
         self._polls = 0
         self._polling = 0
         self._awake = asyncio.Event()
@@ -147,7 +146,7 @@ class Watcher:
 
     @property
     def period(self) -> float:
-        """Seconds until the next poll, as things are now."""
+        """Seconds until the next poll."""
         if self._failures >= LOST_AFTER:
             late = min(SLOW, NORMAL * 2.0 ** min(self._failures - LOST_AFTER, 4))
             if asyncio.get_running_loop().time() < self._demand_until:
@@ -158,19 +157,19 @@ class Watcher:
         return NORMAL
 
     def add_listener(self, listener: Callable[[ServerStatus], None]) -> Callable[[], None]:
-        """Call `listener` on every change, in the loop's thread; returns what removes it.
+        """Call `listener` with every changed status, in the loop's thread; return its remover.
 
-        A later time of the same state is not a change.
+        A later `seen_at` alone is not a change.
         """
         return _added(self._listeners, listener)
 
     def add_pool_listener(self, listener: Callable[[PoolInfo], None]) -> Callable[[], None]:
-        """Call `listener` on every changed reading of the pool; returns what removes it."""
+        """Call `listener` with every changed reading of the pool; return its remover."""
         return _added(self._pool_listeners, listener)
 
     @contextlib.contextmanager
     def eager(self) -> Iterator[None]:
-        """Poll fast for as long as the context is open: somebody waits."""
+        """Poll fast while the context is open."""
         self._eager += 1
         if self._eager == 1:
             self._awake.set()
@@ -180,13 +179,13 @@ class Watcher:
             self._eager -= 1
 
     def nudge(self) -> None:
-        """Poll now: something just happened that the server must have noticed."""
+        """Poll now: this client has just changed something on the server."""
         self._awake.set()
 
     def in_demand(self) -> None:
-        """Somebody was turned away for want of this server: what is gone is looked for more often.
+        """Poll an unreachable server more often: a request was rejected because of it.
 
-        However many are, it is polled every `DEMAND` seconds at most.
+        However many requests are rejected, polls are at least `DEMAND` seconds apart.
         """
         if self._failures < LOST_AFTER:
             return
@@ -196,33 +195,33 @@ class Watcher:
             loop.call_at(self._polled_at + DEMAND, self._awake.set)
 
     async def wait_for(
-        self, wanted: Predicate | Collection[EngineState], timeout: float | None = None
+        self, expected: Predicate | Collection[EngineState], timeout: float | None = None
     ) -> ServerStatus:
-        """Wait until the server is as `wanted`; all waiters wake at the same poll.
+        """Wait for a status; all waiters wake at the same poll.
 
         Args:
-            wanted: States, one of which a *reachable* server is in, or a test of what was seen.
-            timeout: Seconds; None waits for as long as it takes.
+            expected: States, of which a *reachable* server is in one, or a test of the status.
+            timeout: Seconds; None waits without limit.
 
         Raises:
-            TimeoutError: it did not come to that in time.
+            TimeoutError: the status did not occur in time.
         """
-        test = wanted if callable(wanted) else partial(_is_in, frozenset(wanted))
+        test = expected if callable(expected) else partial(_is_in, frozenset(expected))
         if test(self.current):
             return self.current
         with self.eager():
             return await self._wait(test, timeout)
 
     async def refresh(self, timeout: float | None = None) -> ServerStatus:
-        """What a poll says that is begun after this call: for those who know better than `current`.
+        """Return the status of a poll that starts after this call, when `current` is too old.
 
         Raises:
-            TimeoutError: no poll was answered, or given up, in time.
+            TimeoutError: no such poll ended in time.
         """
-        begun = self._polls + self._polling
+        started = self._polls + self._polling
         self._awake.set()
         with self.eager():
-            return await self._wait(lambda _: self._polls > begun, timeout)
+            return await self._wait(lambda _: self._polls > started, timeout)
 
     async def wait_stable(
         self,
@@ -234,21 +233,20 @@ class Watcher:
     ) -> ServerStatus:
         """Wait until the server has been in `states`, unchanged, for `seconds`.
 
-        After a stop a late word of the dying trainer can still arrive and would knock a new start
-        back to OFFLINE.
+        After a stop, a late message of the exiting trainer would set a new start back to OFFLINE.
 
         Args:
-            states: Those it must be in.
-            seconds: For how many seconds.
-            timeout: Seconds to wait at most; None waits for as long as it takes.
-            while_up: Do not wait for a server that has taken no connections for `NO_LINK_FOR`
-                seconds: nothing that is done to an engine makes its server do that.
+            states: The states.
+            seconds: Seconds for which it has to stay in them.
+            timeout: Seconds to wait at most; None waits without limit.
+            while_up: Give up on a server that has accepted no connections for `NO_LINK_FOR`
+                seconds: no operation on an engine makes its server do that.
 
         Raises:
-            TimeoutError: it did not come to that in time.
-            Unreachable: it takes no connections; only with `while_up`.
+            TimeoutError: the states were not stable in time.
+            Unreachable: it accepts no connections; only with `while_up`.
         """
-        clock = asyncio.get_running_loop().time  # nobody sets it
+        clock = asyncio.get_running_loop().time  # monotonic
         key: tuple[str, int | None] | None = None
         since = 0.0
 
@@ -270,29 +268,29 @@ class Watcher:
         return seen
 
     async def run(self) -> None:
-        """Poll until cancelled; run it once, in a task of the owner."""
+        """Poll until cancelled; the owner runs it once, in a task."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._run_status(), name=f"status:{self.client.name}")
             group.create_task(self._run_pool(), name=f"pool:{self.client.name}")
 
     async def poll(self) -> ServerStatus:
-        """Ask the status once and tell everybody."""
+        """Poll the status once and notify waiters and listeners."""
         self._polling = 1
         try:
             status = await self.client.status(timeout=self.poll_timeout)
         except SwarmError as error:
             seen = self._missed(error)
         else:
-            seen = self._heard(status)
+            seen = self._updated(status)
         finally:
             self._polling = 0
             self._polled_at = asyncio.get_running_loop().time()
             self._polls += 1
-        self._tell(seen)
+        self._notify(seen)
         return seen
 
     async def poll_pool(self) -> PoolInfo | None:
-        """Read the pool once and tell its listeners when it changed; None without a reading."""
+        """Read the pool once and notify its listeners of a change; None without a reading."""
         try:
             pool = await self.client.pool()
         except SwarmError:
@@ -328,14 +326,14 @@ class Watcher:
         finally:
             self._waiters.pop(future, None)
 
-    def _heard(self, status: EngineStatus) -> ServerStatus:
+    def _updated(self, status: EngineStatus) -> ServerStatus:
         now = self.clock()
         before = self.current
         self._failures = 0
         raw = status.engine_status or ""
         state = status.state
         step = status.global_step
-        trouble = self._what_happened(state)
+        trouble = self._cause(state)
         if step is None and (state.rolling or state is EngineState.WEIGHT_SYNCING):
             step = before.step  # one of the two posts of a boundary comes without the step
         return ServerStatus(
@@ -351,8 +349,8 @@ class Watcher:
             down=False,
         )
 
-    def _what_happened(self, state: EngineState) -> str:
-        """Why an engine is off that was not, as far as that can be told."""
+    def _cause(self, state: EngineState) -> str:
+        """Return why an engine went down, a key of `TROUBLES`, as far as that is known."""
         before = self.current
         if state not in (EngineState.OFFLINE, EngineState.BOOTING):
             return ""
@@ -390,7 +388,7 @@ class Watcher:
             down=not reachable and silent > limit,
         )
 
-    def _tell(self, seen: ServerStatus) -> None:
+    def _notify(self, seen: ServerStatus) -> None:
         before, self.current = self.current, seen
         for future, test in tuple(self._waiters.items()):
             if not future.done() and test(seen):
@@ -417,7 +415,7 @@ async def _pause(event: asyncio.Event, seconds: float) -> None:
 def _call(listener: Callable[[T], None], value: T) -> None:
     try:
         listener(value)
-    except Exception:  # a listener's fault must not end the only watch of a server
+    except Exception:  # a faulty listener must not end the poll
         log.exception("a listener failed")
 
 

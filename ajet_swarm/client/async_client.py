@@ -1,4 +1,4 @@
-"""The client of one swarm server, for asyncio: `SwarmClient` is this on a thread of its own."""
+"""`AsyncSwarm`, the asyncio client of one swarm server; `SwarmClient` runs it on a thread."""
 
 import asyncio
 import logging
@@ -12,7 +12,8 @@ from ajet_swarm.api.outcomes import Claimed, ClaimRefused, EndKind, EndOutcome, 
 from ajet_swarm.claims.single import EpisodeClaimer
 from ajet_swarm.client.engine_control import EngineOrders
 from ajet_swarm.client.episode import LATE, LOST, AsyncEpisode, check_claim, wire_output
-from ajet_swarm.client.throttle import BatchPlace, SwarmThrottlePolicy
+from ajet_swarm.client.throttle import BatchPlace
+from ajet_swarm.protocol.claim_models import SwarmThrottlePolicy
 from ajet_swarm.protocol.errors import EpisodeLost, GaveUp, SwarmError
 from ajet_swarm.protocol.schemas import PoolInfo
 from ajet_swarm.protocol.task import OpenaiBaseUrlAndApiKey, Task, WorkflowOutput
@@ -22,21 +23,21 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 NONE_FREE = (0.05, 0.25)
-"""Seconds between two looks while no episode is free, drawn anew each time."""
+"""Seconds between two claims while no episode is free, drawn at random each time."""
 OTHERWISE = (0.25, 1.0)
-"""Seconds after a refusal nobody foresaw."""
+"""Seconds after a refusal of an unknown kind."""
 THROTTLED = (0.3, 0.6)
-"""Seconds a throttled task waits before it looks at the batch again."""
+"""Seconds until a throttled task checks the batch again."""
 POOL_FRESH = 0.1
-"""Seconds a reading of the batch serves several throttled tasks."""
+"""Seconds for which throttled tasks share one reading of the batch."""
 LOOK_AGAIN = (0.5, 2.0, 5.0, 10.0)
-"""Seconds before each look for an episode whose end was not answered."""
+"""Seconds before each lookup of an episode whose end got no response."""
 BACK = 60.0
-"""Seconds an end that was never sent waits for its server."""
+"""Seconds for which an end that could not be sent waits for its server."""
 
 
 class AsyncSwarm(EngineOrders):
-    """See `SwarmBase`."""
+    """Asyncio client of one swarm server; arguments as of `SwarmBase`."""
 
     # -- begin ----------------------------------------------------------------------------------
 
@@ -49,24 +50,24 @@ class AsyncSwarm(EngineOrders):
         timeout: float | None = None,
         lifetime: float | None = None,
     ) -> tuple[str, OpenaiBaseUrlAndApiKey]:
-        """Claim an episode, waiting for the engine and for a free one.
+        """Claim an episode; wait for the engine to roll and for an episode to be free.
 
         Args:
             discard_episode_timeout: Idle seconds after which the server takes the episode back.
-            episode_type: `train`, or `eval` for one that is not trained on.
+            episode_type: `train`, or `eval` for an episode that is not trained on.
             throttle_policy: This client's share of the batch.
             timeout: Seconds before giving up; None waits with the client's patience.
-            lifetime: Seconds after which an end becomes an abort; `lifetime` x
-                `discard_episode_timeout` of the client when left out.
+            lifetime: Seconds after which an end becomes an abort; default the client's `lifetime`
+                times `discard_episode_timeout`.
 
         Returns:
-            The episode's uuid, and where its model is called.
+            The episode's uuid, and the address and key of its model.
 
         Raises:
-            GaveUp: there was none in `timeout` seconds; nothing is held.
+            GaveUp: none was free in `timeout` seconds; nothing is held.
             TrainingFinished: the engine is OFFLINE because training is complete.
-            EngineOff: the engine is OFFLINE and nobody starts it.
-            Unreachable: no server was ever there.
+            EngineOff: the engine is OFFLINE and no one starts it.
+            Unreachable: the server was never reached.
         """
         check_claim(discard_episode_timeout, episode_type, throttle_policy, timeout, lifetime)
         await self.start()
@@ -92,7 +93,7 @@ class AsyncSwarm(EngineOrders):
         seconds = idle * self.lifetime if lifetime is None else lifetime
         limit = policy if kind == "train" else None
 
-        def ours(claimed: Claimed) -> None:
+        def remember(claimed: Claimed) -> None:
             self._deadlines.add(claimed.episode_uuid, idle, seconds)
 
         while True:
@@ -106,7 +107,7 @@ class AsyncSwarm(EngineOrders):
                 async with self._claims.concurrency:
                     if not self.watcher.current.is_in({seen.state}):
                         continue
-                    answer = await self._claims.claim_one(kind, idle, wire, ours)
+                    answer = await self._claims.claim_one(kind, idle, wire, remember)
                     if isinstance(answer, Claimed):
                         self._claims.concurrency.widen()
                         if place is not None:
@@ -120,7 +121,7 @@ class AsyncSwarm(EngineOrders):
             since = max(since, self.watcher.current.seen_at)
 
     async def _after(self, refused: ClaimRefused) -> None:
-        """Wait as a refusal asks for; within the limit of concurrency one caller waits for all."""
+        """Wait as a refusal requires, within the concurrency limit: one caller waits for all."""
         if refused.kind is RefusedKind.NONE_AVAILABLE:
             self._claims.concurrency.narrow()
             with self.watcher.eager():
@@ -128,35 +129,40 @@ class AsyncSwarm(EngineOrders):
         elif refused.kind is RefusedKind.OTHER:
             log.warning("%s refused a claim: %s", self.name, refused.text)
             await asyncio.sleep(random.uniform(*OTHERWISE))
-        else:  # what was last seen is older than this answer
+        else:  # the last status is older than this answer
             await self.watcher.refresh()
 
     async def _place(
         self, policy: SwarmThrottlePolicy, last: list[ClaimRefused]
     ) -> BatchPlace | None:
-        """The caller's place in the batch; None, with the reason, when its task has to wait."""
+        """Return the caller's place in the batch; None when its task has to wait.
+
+        The reason is then stored in `last`.
+        """
         if self._throttling is None:
             raise SwarmError("this client was not started", self.name)
         async with self._throttling:
             read_at, pool = await self._fresh_pool()
-            known = not pool.is_default  # a reading that failed says nothing of the batch
+            known = not pool.is_default  # else the reading failed
             place = self._throttle.lets(policy, pool, read_at) if known else None
         if place is None:
-            why = "throttled by its policy" if known else "the server tells nothing of its batch"
+            why = (
+                "throttled by its policy" if known else "the server reports nothing about its batch"
+            )
             last[:] = [ClaimRefused(RefusedKind.OTHER, why)]
         return place
 
     async def _fresh_pool(self) -> tuple[float, PoolInfo]:
-        """The batch, and when it was asked for."""
+        """Return the batch, and the time at which it was requested."""
         now = time.monotonic()
         if self._pool is None or now - self._pool[0] > POOL_FRESH:
             self._pool = (now, await self.get_rollout_stat())
         return self._pool
 
     def _no_episode(self, timeout: float | None, last: list[ClaimRefused]) -> GaveUp:
-        told = f"; last refusal: {last[0].text or last[0].kind.value}" if last else ""
-        seen = self._gave_up("an episode", timeout)
-        return GaveUp(f"{seen.what}{told}", self.name)
+        refusal = f"; last refusal: {last[0].text or last[0].kind.value}" if last else ""
+        error = self._gave_up("an episode", timeout)
+        return GaveUp(f"{error.what}{refusal}", self.name)
 
     # -- end ------------------------------------------------------------------------------------
 
@@ -167,22 +173,22 @@ class AsyncSwarm(EngineOrders):
         workflow_output: WorkflowOutput,
         declare_client_active: bool = True,
     ) -> EndOutcome:
-        """Send an episode's reward. It is never sent twice without a look at what the server holds.
+        """Send an episode's reward, and again only if the server still holds the episode.
 
-        Past its time the episode is given back instead.
+        After its lifetime the episode is given back instead.
 
         Args:
-            task: The task, or its id: the GRPO group.
+            task: The task, or its id, which names the GRPO group.
             episode_uuid: The episode.
             workflow_output: Its reward, one finite number.
-            declare_client_active: Count this client where updates are agreed on.
+            declare_client_active: Count this client among those that agree on updates.
 
         Returns:
-            What became of it. `ENDED` is the only one that counts; with `strict` no other comes,
-            except `UNKNOWN_OUTCOME`: no answer, most likely taken.
+            The outcome. Only `ENDED` counts. With `strict` the only other one is
+            `UNKNOWN_OUTCOME`: no response, but most likely accepted.
 
         Raises:
-            EpisodeLost: the server does not have it any more, or refused; nothing is left claimed.
+            EpisodeLost: the server no longer holds it, or refused; nothing stays claimed.
             WrongUse: the reward or the task cannot be sent; the episode was given back.
         """
         await self.start()
@@ -195,19 +201,19 @@ class AsyncSwarm(EngineOrders):
         outcome = await self._surely(
             self._end(task, episode_uuid, workflow_output, declare_client_active), "end"
         )
-        return self._judged(episode_uuid, outcome)
+        return self._checked(episode_uuid, outcome)
 
     async def _end(
         self, task: Task | str, uuid: str, output: WorkflowOutput, active: bool
     ) -> EndOutcome:
         try:
             return await self._sent(task, uuid, output, active)
-        except Exception as error:  # whatever it is, the episode goes back
+        except Exception as error:  # in any case the episode is given back
             await self._give_back(uuid, "it could not be ended")
             if isinstance(error, SwarmError):
                 raise
-            told = f"it could not be ended: {type(error).__name__}: {error}"
-            raise SwarmError(told, f"episode {uuid}", "It was given back") from error
+            text = f"it could not be ended: {type(error).__name__}: {error}"
+            raise SwarmError(text, f"episode {uuid}", "It was given back") from error
         finally:
             self._deadlines.drop(uuid)
 
@@ -227,7 +233,7 @@ class AsyncSwarm(EngineOrders):
     async def _sent_later(
         self, task_id: str, uuid: str, wire: Any, active: bool, outcome: EndOutcome
     ) -> EndOutcome:
-        """It was never sent: wait for the server, within the episode's time."""
+        """Wait for the server, within the episode's lifetime, and send an end that was not sent."""
         until = time.monotonic() + BACK
         while outcome.kind is EndKind.UNREACHABLE and not self._deadlines.is_expired(uuid):
             left = until - time.monotonic()
@@ -242,7 +248,7 @@ class AsyncSwarm(EngineOrders):
         return outcome
 
     async def _looked_for(self, task_id: str, uuid: str, wire: Any, active: bool) -> EndOutcome:
-        """No answer came. Gone from the server's records it was taken; still ours it never was."""
+        """Look up an episode whose end got no response; send the end again if it is still held."""
         for pause in LOOK_AGAIN:
             await asyncio.sleep(pause)
             try:
@@ -261,14 +267,14 @@ class AsyncSwarm(EngineOrders):
         )
 
     async def _expired(self, uuid: str) -> EndOutcome:
-        """Its time is over: give it back, if it is still ours."""
-        ours = await self._give_back(uuid, "its time was over")
+        """Give back an episode whose lifetime is over, if this client still holds it."""
+        held = await self._give_back(uuid, "its time was over")
         self._deadlines.drop(uuid)
-        kind = EndKind.EXPIRED if ours else EndKind.NOT_FOUND
+        kind = EndKind.EXPIRED if held else EndKind.NOT_FOUND
         text = "longer than its lifetime; a larger discard_episode_timeout gives more"
-        return self._judged(uuid, EndOutcome(kind, text if ours else "it is not ours any more"))
+        return self._checked(uuid, EndOutcome(kind, text if held else "it is not ours any more"))
 
-    def _judged(self, uuid: str, outcome: EndOutcome) -> EndOutcome:
+    def _checked(self, uuid: str, outcome: EndOutcome) -> EndOutcome:
         if outcome.kind in LOST or (self.strict and outcome.kind in LATE):
             raise EpisodeLost(outcome.kind.value, outcome.text, uuid)
         if not outcome.ended:
@@ -276,10 +282,10 @@ class AsyncSwarm(EngineOrders):
         return outcome
 
     async def abort_episode(self, episode_uuid: str, declare_client_active: bool = False) -> bool:
-        """Give an episode back without a reward; never raises for what a server does.
+        """Give an episode back without a reward; a server fault never raises.
 
         Returns:
-            False when it is not ours any more, or being ended.
+            False when this client no longer holds it, or is ending it.
         """
         await self.start()
         times = self._deadlines.get(episode_uuid)
@@ -299,7 +305,7 @@ class AsyncSwarm(EngineOrders):
             self._deadlines.drop(uuid)
 
     async def _give_back(self, uuid: str, why: str, *, known: bool = False) -> bool:
-        """Abort it; unless it is `known` to be ours, only if the server says so."""
+        """Abort an episode; unless it is `known` to be held, check that with the server first."""
         if not known:
             mine = await self._mine()
             if mine is None:
@@ -310,7 +316,7 @@ class AsyncSwarm(EngineOrders):
         return True
 
     async def can_continue_episode(self, episode_uuid: str) -> bool:
-        """Whether the episode is still ours and the engine rolls; False when that is not known."""
+        """Return whether this client holds the episode and the engine rolls; False if unknown."""
         await self.start()
         if self._deadlines.is_expired(episode_uuid):
             return False
@@ -327,7 +333,7 @@ class AsyncSwarm(EngineOrders):
         timeout: float | None = None,
         lifetime: float | None = None,
     ) -> AsyncIterator[AsyncEpisode]:
-        """An episode for as long as the context lasts: left without an end, it is aborted.
+        """Context of one episode, which is aborted if the context is left without an end.
 
         Args: as of `begin_episode`.
 
@@ -356,20 +362,20 @@ class AsyncSwarm(EngineOrders):
         return self._claimer
 
     async def _remember(self, uuid: str, idle: float) -> None:
-        """An episode that was claimed in our name, but not by `begin_episode`, is ours, too."""
+        """Add an episode that was claimed for this client without `begin_episode`."""
         self._deadlines.add(uuid, idle, idle * self.lifetime)
 
     async def _surely(self, work: Coroutine[Any, Any, T], name: str) -> T:
-        """Run `work` to its end, even when who waits for it is cancelled."""
-        done = await asyncio.shield(self._work.spawn(_told(work), name))
+        """Run `work` to its end even when the caller is cancelled."""
+        done = await asyncio.shield(self._work.spawn(_result_or_error(work), name))
         if isinstance(done, SwarmError):
             raise done
         result: T = done
         return result
 
 
-async def _told(work: Coroutine[Any, Any, T]) -> T | SwarmError:
-    """What came of it, or its error as a value: the one who waits is told, not the log."""
+async def _result_or_error(work: Coroutine[Any, Any, T]) -> T | SwarmError:
+    """Return the result of `work`, or its error as a value, which a task would log otherwise."""
     try:
         return await work
     except SwarmError as error:

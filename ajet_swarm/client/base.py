@@ -1,4 +1,4 @@
-"""What each use of one server needs: its address, a watcher, a claimer, and what it reports."""
+"""Base of a client: connection to one server, status watcher, claimer, and read-only requests."""
 
 import asyncio
 import contextlib
@@ -34,30 +34,30 @@ log = logging.getLogger(__name__)
 
 DEFAULT_URL: Final = "http://localhost:10086"
 PATIENCE: Final = 60.0
-"""Seconds an engine that is OFFLINE, or a server never reached, is waited for."""
+"""Seconds to wait for an engine that is OFFLINE, or for a server that was never reached."""
 REPORT: Final = 30.0
-"""Seconds between two lines of the log that say what is waited for."""
+"""Seconds between two log lines of one wait."""
 QUIET_FOR: Final = 10.0
-"""Seconds without another such line: many threads wait for the same."""
+"""Seconds for which such a line is not repeated: many threads wait for the same state."""
 ROLLING: Final = frozenset({EngineState.ROLLING})
 
 
 class SwarmBase:
-    """One swarm server, used from one event loop.
+    """A client of one swarm server, used from one event loop.
 
-    It starts by itself with the first call; `close` (or leaving the context) gives back every
-    episode that is still held.
+    The first call starts it. `close`, or leaving its context, gives back all episodes that it still
+    holds.
 
     Args:
-        server_url: `http://host:port`; `AJET_SWARM_URL` or AgentJet's own port when left out.
-        name: What to call it in messages; its address when left out.
-        client_uuid: Who we are to the server; new for each client when left out. The same one must
-            not be used by two clients at once: each gives back what the other holds.
-        lifetime: An episode's life on our side, in idle timeouts: past it an end becomes an abort.
-        patience: Seconds to wait for an engine that is OFFLINE or a server never reached before
-            giving up; None for as long as it takes.
-        strict: Raise `EpisodeLost` also for ends that came too late for their batch, which
-            AgentJet's client only warns of.
+        server_url: `http://host:port`; default `AJET_SWARM_URL`, or AgentJet's port on localhost.
+        name: Name of the server in messages; default its address.
+        client_uuid: Identity of this client; default a new one. Two clients must not use the same
+            one at a time: each gives back what the other holds.
+        lifetime: Lifetime of an episode in idle timeouts; after it, an end becomes an abort.
+        patience: Seconds to wait for an engine that is OFFLINE, or for a server that was never
+            reached; None waits without limit.
+        strict: Raise `EpisodeLost` also for ends that are too late for their batch, for which
+            AgentJet's client only logs a warning.
     """
 
     def __init__(
@@ -73,13 +73,13 @@ class SwarmBase:
         if not lifetime > 0:
             raise WrongUse(f"a lifetime of {lifetime} idle timeouts", "SwarmClient")
         url = server_url or os.environ.get("AJET_SWARM_URL") or DEFAULT_URL
-        if web_address(url) is None:  # it would be waited for in vain
+        if web_address(url) is None:
             raise WrongUse("not the address of a server", url, "Give it as http://host:port")
         self._transport = HttpTransport()
         self.wire = AsyncSwarmClient(
             url, self._transport, client_uuid or str(uuid.uuid4()), name=name
         )
-        """The same server without any waiting: single requests."""
+        """Single requests to the same server, without waiting for its engine."""
         self.server_url = self.wire.url
         self.client_uuid = self.wire.client_uuid
         self.name = self.wire.name
@@ -91,22 +91,22 @@ class SwarmBase:
         self._completion = Completion()
         self._tasks: Tasks | None = None
         self._work = Tasks(f"ends:{self.name}")
-        """Ends and aborts: once begun they go on, whoever waits for them."""
+        """Ends and aborts, which go on when their caller is cancelled."""
         self._deadlines = EpisodeDeadlines(time.monotonic)
         self._throttle = Throttle(self.client_uuid)
         self._throttling: asyncio.Lock | None = None
         self._pool: tuple[float, PoolInfo] | None = None
-        self._said = 0.0
-        """`time.time()` of the last word on what is waited for, whoever waits."""
+        self._warned_at = 0.0
+        """`time.time()` of the last warning of a wait, by any caller."""
         self._closed = False
         self._home: asyncio.AbstractEventLoop | None = None
-        """The loop it was started in: its connections and its watcher live there."""
+        """The loop it was started in, which its connections and its watcher belong to."""
 
-    # -- life -----------------------------------------------------------------------------------
+    # -- start and end --------------------------------------------------------------------------
 
     @property
     def watcher(self) -> Watcher:
-        """What is known of the server.
+        """The status watcher of the server.
 
         Raises:
             SwarmError: `start` was not called yet.
@@ -116,7 +116,7 @@ class SwarmBase:
         return self._watcher
 
     async def start(self) -> None:
-        """Begin to watch the server; every other method does it by itself.
+        """Start to watch the server; every other method calls this first.
 
         Raises:
             WrongUse: the client is closed, or was started in another event loop.
@@ -141,7 +141,7 @@ class SwarmBase:
         self._tasks.spawn(self._watcher.run(), "watcher")
 
     async def close(self, seconds: float = 5.0) -> None:
-        """Give back what is still held, then stop; takes about `seconds` at most.
+        """Give back all held episodes, then stop; takes about `seconds` at most.
 
         Raises:
             WrongUse: it was started in another event loop.
@@ -188,43 +188,43 @@ class SwarmBase:
         await self.close()
 
     def add_listener(self, listener: Callable[[ServerStatus], None]) -> Callable[[], None]:
-        """Call `listener` on each change of the engine's state; returns what removes it."""
+        """Call `listener` with each changed status of the server; return its remover."""
         return self.watcher.add_listener(listener)
 
     async def add_entering_weight_sync_callback(self, callback: Callable[[], object]) -> None:
-        """Call `callback` once for each policy update, in order, on a short thread.
+        """Call `callback` once for each policy update, in order, on a separate thread.
 
-        It is called when the engine begins to update its weights. Where the update is over before
-        that is seen, it is called when the next step is, as often as there were updates.
+        It is called when the engine begins to update its weights. An update that ends between two
+        polls is noticed by the next step, and `callback` is then called once for each missed one.
         """
         await self.start()
         calls = UpdateCalls(callback, self._completion.ended, self.watcher.current)
         self.add_listener(calls.note)
 
-    # -- what the server tells ------------------------------------------------------------------
+    # -- status of the server --------------------------------------------------------------------
 
     async def get_engine_status(self) -> tuple[str, dict[str, Any]]:
-        """The state (`ENGINE.ROLLING`, ...) and what else the server says of it.
+        """Return the state (`ENGINE.ROLLING`, ...) and the other fields of the status.
 
-        Never raises for a network's sake: no answer is `ENGINE.CANNOT_CONNECT`.
+        Without a response the state is `ENGINE.CANNOT_CONNECT`; a network fault never raises.
         """
         await self.start()
         try:
-            told = await self.wire.status()
+            status = await self.wire.status()
         except SwarmError as error:
             return EngineState.CANNOT_CONNECT.wire, {"error": str(error)}
-        return told.engine_status or "", {
-            "engine_status": told.engine_status,
-            "engine_status_detail": told.engine_status_detail,
-            "global_step": told.global_step,
+        return status.engine_status or "", {
+            "engine_status": status.engine_status,
+            "engine_status_detail": status.engine_status_detail,
+            "global_step": status.global_step,
         }
 
     async def get_global_step(self) -> int:
-        """Policy updates begun; 0 while none is known."""
+        """Return the number of policy updates begun; 0 while it is unknown."""
         return (await self.get_engine_status())[1].get("global_step") or 0
 
     async def get_rollout_stat(self) -> PoolInfo:
-        """How far the batch is; an object with `is_default` when the server could not tell."""
+        """Return the progress of the batch; `is_default` is set when the server reports none."""
         await self.start()
         try:
             pool = await self.wire.pool()
@@ -234,34 +234,34 @@ class SwarmBase:
         return pool or PoolInfo()
 
     async def get_episode_buffer(self) -> list[EpisodeRecord]:
-        """All live episodes of all clients.
+        """Return all live episodes of all clients.
 
         Raises:
-            SwarmError: no usable answer.
+            SwarmError: no usable response.
         """
         await self.start()
         return await self.wire.buffer()
 
     async def server_experiment_dir(self) -> str | None:
-        """Where the server writes its run.
+        """Return the folder in which the server writes its run.
 
         Raises:
-            SwarmError: no usable answer.
+            SwarmError: no usable response.
         """
         await self.start()
         return await self.wire.experiment_dir()
 
     async def get_verbose_logs(self) -> list[VerboseLog]:
-        """The server's latest log lines.
+        """Return the server's latest log lines.
 
         Raises:
-            SwarmError: no usable answer.
+            SwarmError: no usable response.
         """
         await self.start()
         return await self.wire.verbose_logs()
 
     async def print_rollout_stat(self) -> None:
-        """Write how far the batch is to standard output, in a line."""
+        """Write the progress of the batch to standard output, on one line."""
         sys.stdout.write(rollout_line(await self.get_rollout_stat()) + "\n")
 
     # -- waiting --------------------------------------------------------------------------------
@@ -270,29 +270,29 @@ class SwarmBase:
         """Wait for ROLLING with this client's patience.
 
         Args:
-            since: `time.time()` when the waiting began.
+            since: `time.time()` at the start of the wait.
 
         Raises:
             TrainingFinished: training is complete.
             EngineOff: it was OFFLINE for too long.
-            Unreachable: the server was never there.
+            Unreachable: the server was never reached.
         """
         watcher = self.watcher
         patience = self.patience
-        told = time.time()
+        logged_at = time.time()
         absent = False
 
-        def over(seen: ServerStatus) -> bool:
-            nonlocal told, absent
+        def finished(seen: ServerStatus) -> bool:
+            nonlocal logged_at, absent
             if seen.is_in(ROLLING) or self._completion.ended(seen):
                 return True
             now = time.time()
             if not absent and not seen.seen_at and seen.trouble:
                 absent = True
-                self._absent(seen)
-            if now - told > REPORT:
-                told = now
-                self._say("%s: still waiting for ROLLING, it is %s", self.name, _shown(seen))
+                self._warn_absent(seen)
+            if now - logged_at > REPORT:
+                logged_at = now
+                self._warn("%s: still waiting for ROLLING, it is %s", self.name, _shown(seen))
             if patience is None or now - since < patience:
                 return False
             off = seen.reachable and seen.state is EngineState.OFFLINE
@@ -300,12 +300,12 @@ class SwarmBase:
 
         current = watcher.current
         if current.is_in({EngineState.OFFLINE}) and not self._completion.ended(current):
-            self._say("%s is OFFLINE: waiting for somebody to start it", self.name)
-        seen = await watcher.wait_for(over)
+            self._warn("%s is OFFLINE: waiting for somebody to start it", self.name)
+        seen = await watcher.wait_for(finished)
         if seen.is_in(ROLLING):
             return seen
         if not seen.seen_at:
-            raise self._nobody(seen)
+            raise self._never_reached(seen)
         if ended := self._completion.ended(seen) or ended_before(seen):
             raise TrainingFinished(ended, self.name)
         raise EngineOff(
@@ -315,38 +315,38 @@ class SwarmBase:
         )
 
     def _off(self, text: str, todo: str = "") -> EngineOff:
-        """The error of an engine that is OFFLINE: training is complete, or `text`."""
+        """Return the error for an engine that is OFFLINE: training is complete, or `text`."""
         ended = self._completion.ended(self.watcher.current)
         return TrainingFinished(ended, self.name) if ended else EngineOff(text, self.name, todo)
 
-    def _say(self, text: str, *args: object) -> None:
-        """A warning, unless another who waits has just said so."""
+    def _warn(self, text: str, *args: object) -> None:
+        """Log a warning, unless another wait has just logged one."""
         now = time.time()
-        if now - self._said > QUIET_FOR:
-            self._said = now
+        if now - self._warned_at > QUIET_FOR:
+            self._warned_at = now
             log.warning(text, *args)
 
-    def _absent(self, seen: ServerStatus) -> None:
-        """Say that the server is not there, and how long it is waited for."""
+    def _warn_absent(self, seen: ServerStatus) -> None:
+        """Log that no server responds, and how long the client waits for it."""
         limit = "" if self.patience is None else f" {self.patience:g} s"
         why = f"{seen.error}. {self._hint(seen)}"
-        self._say("%s: no swarm server answers, waiting%s: %s", self.server_url, limit, why)
+        self._warn("%s: no swarm server answers, waiting%s: %s", self.server_url, limit, why)
 
     def _hint(self, seen: ServerStatus) -> str:
-        """What to do about a server that is not there."""
+        """Return the remedy for a server that does not respond."""
         path = self.server_url.partition("://")[2].partition("/")[2]
         if path and seen.trouble == "unrecognized":
             return f"Give it without /{path}, as http://host:port"
         return "Is the address right, and the server running?"
 
-    def _nobody(self, seen: ServerStatus) -> Unreachable:
-        """The error when the server was never there."""
+    def _never_reached(self, seen: ServerStatus) -> Unreachable:
+        """Return the error for a server that was never reached."""
         patience = f"{self.patience:g} s" if self.patience is not None else "long"
         text = f"no swarm server answered for {patience} ({seen.error})"
         return Unreachable(text, self.server_url, self._hint(seen), sent=False)
 
     async def _mine(self) -> set[str] | None:
-        """What the server holds in our name; None when it does not tell."""
+        """Return the episodes that the server holds for this client; None when unknown."""
         try:
             records = await self.wire.buffer()
         except SwarmError:
@@ -355,9 +355,9 @@ class SwarmBase:
 
 
 def rollout_line(pool: PoolInfo) -> str:
-    """How far a batch is, in a line."""
+    """Return the progress of a batch on one line."""
     if pool.is_default:
-        return "the server tells nothing of its batch"
+        return "the server reports nothing about its batch"
     repeats = [len(done) for done in (pool.completed_tasks_details or {}).values()]
     mean = sum(repeats) / len(repeats) if repeats else 0.0
     return (

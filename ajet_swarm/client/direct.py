@@ -16,8 +16,8 @@ TIMEOUT = 30.0
 CLAIM = "/claim_episode"
 
 
-class _Asked(msgspec.Struct):
-    """What a claim says of itself."""
+class _ClaimFields(msgspec.Struct):
+    """Fields of a claim that matter here."""
 
     client_uuid: str = ""
     discard_episode_timeout: float = 240.0
@@ -34,14 +34,14 @@ class LazyHttpClient:
     """
 
     def __get__(self, client: "SwarmClient", kind: "type[SwarmClient]") -> "httpx.Client":
-        with client._closing:
-            client._check_usable()
+        with client._thread.closing:
+            client._thread.check_usable()
             if client._http is None:
-                client._http = _made(client)
+                client._http = _http_client(client)
             return client._http
 
 
-def _made(client: "SwarmClient") -> "httpx.Client":
+def _http_client(client: "SwarmClient") -> "httpx.Client":
     import httpx  # it takes a tenth of a second, and few scripts need it
 
     def remember(response: httpx.Response) -> None:
@@ -50,13 +50,13 @@ def _made(client: "SwarmClient") -> "httpx.Client":
             return
         response.read()
         try:
-            asked = msgspec.json.decode(request.content, type=_Asked)
+            claim = msgspec.json.decode(request.content, type=_ClaimFields)
             answer = msgspec.json.decode(response.content, type=ClaimAnswer)
         except (msgspec.MsgspecError, UnicodeDecodeError):
             return
-        if answer.success and answer.episode_uuid and asked.client_uuid == client.client_uuid:
-            client._call(
-                client._swarm._remember(answer.episode_uuid, asked.discard_episode_timeout)
+        if answer.success and answer.episode_uuid and claim.client_uuid == client.client_uuid:
+            client._thread.run(
+                client._swarm._remember(answer.episode_uuid, claim.discard_episode_timeout)
             )
 
     return httpx.Client(

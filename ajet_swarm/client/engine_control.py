@@ -1,4 +1,4 @@
-"""Orders to an engine: its job, start, stop, agreeing to an update."""
+"""Control of an engine: job, start, stop, agreement to an update."""
 
 import asyncio
 import logging
@@ -26,15 +26,15 @@ from ajet_swarm.protocol.schemas import EngineState
 log = logging.getLogger(__name__)
 
 QUIET = 8.0
-"""Seconds an engine must stay OFFLINE before a new start: a dying trainer speaks late."""
+"""Seconds OFFLINE before a new start: an exiting trainer still sends messages."""
 QUIET_EMBEDDED = 0.3
 """The same for the embedded engine, which has no separate trainer."""
 OFF_LIMIT = 60.0
-"""Seconds a stopped engine may take to be OFFLINE."""
-BOOT_WORD = 10.0
-"""Seconds a started engine may still be called OFFLINE."""
+"""Seconds that a stopped engine may take to be OFFLINE."""
+BOOT_LIMIT = 10.0
+"""Seconds for which a started engine may still report OFFLINE."""
 AGREE_AGAIN = 0.5
-"""Seconds between two tries to agree."""
+"""Seconds between two attempts to agree."""
 
 _OFF = frozenset({EngineState.OFFLINE})
 
@@ -43,26 +43,26 @@ AnyJob = AgentJetJob | Mapping[str, Any] | str
 
 
 class EngineOrders(SwarmBase):
-    """What is said to an engine."""
+    """Base of a client with the methods that control an engine."""
 
     async def sync_train_config(self, agentjet_job: AnyJob) -> None:
-        """Send the job the next start runs.
+        """Send the job that the next start runs.
 
         Raises:
-            SwarmError: the engine is not OFFLINE, or the server does not take it.
-            JobError: it is no job.
+            SwarmError: the engine is not OFFLINE, or the server refuses the job.
+            JobError: it is not a job.
         """
         await self.start()
         await self._send(job_text(agentjet_job))
 
     async def _send(self, text: str) -> None:
-        """Send a job that is checked."""
+        """Send a checked job."""
         state, _ = await self.get_engine_status()
         if state == EngineState.CANNOT_CONNECT.wire:
             raise SwarmError("the server does not answer", self.server_url, "Is it running?")
         if state != EngineState.OFFLINE.wire:
             raise SwarmError(
-                f"a job is only taken while the engine is OFFLINE; it is {state}",
+                f"a job is only accepted while the engine is OFFLINE; it is {state}",
                 self.name,
                 "Stop it first, or use force_restart=True",
             )
@@ -73,7 +73,7 @@ class EngineOrders(SwarmBase):
         """Start the engine and wait until it rolls.
 
         Raises:
-            SwarmError: refused, in the server's words.
+            SwarmError: refused, with the server's text.
             TrainingFinished: all steps of the job are trained already.
             EngineOff: it went OFFLINE again while booting.
             GaveUp: it did not roll in `timeout` seconds.
@@ -84,7 +84,7 @@ class EngineOrders(SwarmBase):
         except TransportError as error:
             if not error.sent:
                 raise
-            log.warning("the answer to the start was lost, looking what became of it: %s", error)
+            log.warning("no response to the start, waiting for the engine's state: %s", error)
         except ServerRefusal as error:
             if complete := already_trained(error.text):
                 raise TrainingFinished(complete, self.name, MORE_STEPS) from error
@@ -94,10 +94,10 @@ class EngineOrders(SwarmBase):
         await self._rolls("the engine was started", timeout)
 
     async def stop_engine(self, *, timeout: float | None = OFF_LIMIT) -> None:
-        """Stop the engine, for every client of it; does nothing when it is OFFLINE.
+        """Stop the engine for all its clients; do nothing when it is OFFLINE.
 
         Raises:
-            SwarmError: refused or no answer.
+            SwarmError: refused, or no response.
             GaveUp: it was not OFFLINE in `timeout` seconds.
         """
         await self.start()
@@ -111,15 +111,15 @@ class EngineOrders(SwarmBase):
     async def auto_sync_train_config_and_start_engine(
         self, agentjet_job: AnyJob, force_restart: bool = False, *, timeout: float | None = None
     ) -> None:
-        """Have the engine roll: an OFFLINE one gets the job and is started, others are waited for.
+        """Make the engine roll: start an OFFLINE one with the job, wait for one that boots.
 
         Args:
-            agentjet_job: What to train, and how.
-            force_restart: Stop what runs first, whoever uses it.
-            timeout: Seconds for all of it; None for as long as it takes.
+            agentjet_job: The job.
+            force_restart: Stop a running engine first, also when other clients use it.
+            timeout: Seconds in total; None waits without limit.
 
         Raises:
-            SwarmError: it could not be done, and why.
+            SwarmError: it failed, and why.
             TrainingFinished: all steps of the job are trained already. Nothing was stopped.
             GaveUp: the time was over.
         """
@@ -138,7 +138,7 @@ class EngineOrders(SwarmBase):
         *,
         timeout: float | None = None,
     ) -> None:
-        """Have several engines roll, side by side. See `start_engines`."""
+        """Make several engines roll, in parallel. See `start_engines`."""
         await start_engines(client_job_pairs, force_restart, timeout=timeout)
 
     async def _started(self, text: str, force_restart: bool) -> None:
@@ -159,17 +159,17 @@ class EngineOrders(SwarmBase):
         await self._compare(load_job(text))
 
     async def _reached(self) -> ServerStatus:
-        """What the server is, once it answers; with this client's patience."""
+        """Return the status of the server once it responds, with this client's patience."""
         try:
             seen = await self.watcher.refresh(self.patience)
         except TimeoutError:  # it is frozen, longer than the patience
             seen = self.watcher.current
         if not seen.reachable:
-            self._absent(seen)
+            self._warn_absent(seen)
             try:
                 return await self.watcher.wait_for(lambda seen: seen.reachable, self.patience)
             except TimeoutError:
-                raise self._nobody(self.watcher.current) from None
+                raise self._never_reached(self.watcher.current) from None
         return seen
 
     async def _quiet(self) -> None:
@@ -177,7 +177,7 @@ class EngineOrders(SwarmBase):
         await self.watcher.wait_stable(_OFF, quiet, OFF_LIMIT + quiet)
 
     async def _embedded(self) -> bool:
-        """Whether the server is the embedded engine; no when it does not answer."""
+        """Return whether the server is the embedded engine; False without a response."""
         try:
             return await self.wire.is_embedded()
         except SwarmError as error:
@@ -185,41 +185,41 @@ class EngineOrders(SwarmBase):
             return False
 
     async def _compare(self, job: Job) -> None:
-        """Say so when what runs is not what was asked for."""
+        """Log a warning when the engine runs with other settings than the job's."""
         pool = await self.get_rollout_stat()
         if pool.is_default:
             return
-        told = {
+        running = {
             BATCH: pool.completed_task_target,
             REPEAT: pool.repeat,
             STOP_RULE: pool.sample_collection_method,
         }
         model = pool.training_model_path
         if model and model != get(job, MODEL) and not await self._embedded():
-            told[MODEL] = model  # the embedded one trains its own, whatever a job names
-        for path, runs in told.items():
-            wanted = get(job, path)
-            if runs and wanted and runs != wanted:
+            running[MODEL] = model  # the embedded engine ignores the model of a job
+        for path, value in running.items():
+            expected = get(job, path)
+            if value and expected and value != expected:
                 log.warning(
                     "%s already runs with %s = %s, not %s: force_restart=True applies the job",
                     self.name,
                     path,
-                    runs,
-                    wanted,
+                    value,
+                    expected,
                 )
 
     async def agree_sync_weight(self, *, timeout: float | None = None) -> bool:
-        """Agree to end the batch, under a rule of agreement, and wait until it ends.
+        """Agree to end the batch, under an agreement rule, and wait until it ends.
 
-        A refusal (the server does not count us as active yet) is tried again.
+        While the server does not count this client as active, agreeing is repeated.
 
         Returns:
-            True once agreed and the batch is over; False when it was over without us.
+            True once this client has agreed and the batch has ended; False when it ended before.
 
         Raises:
             EngineOff: the engine is OFFLINE: there is no batch.
             SwarmError: the engine ends its batches by another rule.
-            GaveUp: the batch was not over in `timeout` seconds. The agreement may stand.
+            GaveUp: the batch did not end in `timeout` seconds. The agreement may stand.
         """
         await self.start()
         seen = await self._reached()
@@ -238,13 +238,13 @@ class EngineOrders(SwarmBase):
             raise self._gave_up("the end of the batch", timeout) from None
 
     async def _agreed(self, step: int | None) -> bool:
-        def over(seen: ServerStatus) -> bool:
+        def finished(seen: ServerStatus) -> bool:
             return seen.reachable and (seen.state is not EngineState.ROLLING or seen.step != step)
 
-        while not over(self.watcher.current):
+        while not finished(self.watcher.current):
             try:
                 if await self.wire.agree_sync_weight():
-                    await self.watcher.wait_for(over)
+                    await self.watcher.wait_for(finished)
                     return True
             except SwarmError as error:
                 log.warning("agreeing to the update failed, will try again: %s", error)
@@ -253,7 +253,7 @@ class EngineOrders(SwarmBase):
         return False
 
     async def wait_until_rolling(self, *, timeout: float | None = None) -> int:
-        """Wait until the engine rolls; its global step.
+        """Wait until the engine rolls; return its global step.
 
         Raises:
             GaveUp: it did not in `timeout` seconds.
@@ -263,7 +263,7 @@ class EngineOrders(SwarmBase):
         await self.start()
         try:
             async with asyncio.timeout(timeout):
-                await self.watcher.refresh()  # it may have begun to update since the last look
+                await self.watcher.refresh()  # an update may have begun since the last poll
                 return (await self._until_rolling(time.time())).step or 0
         except TimeoutError:
             raise self._gave_up("ROLLING", timeout) from None
@@ -275,29 +275,30 @@ class EngineOrders(SwarmBase):
         verbose: bool = True,
         timeout: float | None = None,
     ) -> None:
-        """AgentJet's own: its tutorials' second clients call it to wait for a state by name.
+        """Wait for a state by its name, as the second clients of AgentJet's tutorials do.
 
         Raises:
             SwarmError: there is no such state.
-            EngineOff: it was up, and is OFFLINE, which is not waited for.
-            GaveUp: it did not come to that in `timeout` seconds.
+            EngineOff: the engine was up and went OFFLINE, which was not requested.
+            GaveUp: the state did not occur in `timeout` seconds.
         """
         names = desired_status_list or [desired_status or EngineState.ROLLING.wire]
-        wanted = {_state(name) for name in names}
+        expected = {_state(name) for name in names}
         await self.start()
         was_up = False
 
-        def over(seen: ServerStatus) -> bool:
+        def finished(seen: ServerStatus) -> bool:
             nonlocal was_up
-            if seen.is_in(wanted) or (was_up and seen.is_in(_OFF)):
+            if seen.is_in(expected) or (was_up and seen.is_in(_OFF)):
                 return True
             was_up = was_up or (seen.reachable and seen.state is not EngineState.OFFLINE)
             return False
 
-        seen = await self._wait(over, " or ".join(sorted(wanted)), timeout)
-        if not seen.is_in(wanted):
+        states = " or ".join(sorted(expected))
+        seen = await self._wait(finished, states, timeout)
+        if not seen.is_in(expected):
             raise self._off(
-                f"the engine went OFFLINE while {' or '.join(sorted(wanted))} was waited for",
+                f"the engine went OFFLINE during the wait for {states}",
                 "Start it, as with auto_sync_train_config_and_start_engine(job)",
             )
 
@@ -305,16 +306,16 @@ class EngineOrders(SwarmBase):
 
     async def _rolls(self, why: str, timeout: float | None) -> None:
         """Wait for ROLLING; an engine that goes OFFLINE meanwhile has failed."""
-        booted, begun = False, time.monotonic()
+        booted, began = False, time.monotonic()
 
-        def over(seen: ServerStatus) -> bool:
+        def finished(seen: ServerStatus) -> bool:
             nonlocal booted
             booted = booted or (seen.reachable and seen.state is not EngineState.OFFLINE)
-            late = booted or time.monotonic() - begun > BOOT_WORD
+            late = booted or time.monotonic() - began > BOOT_LIMIT
             return seen.is_in(ROLLING) or (late and seen.is_in(_OFF))
 
         await self.watcher.refresh()
-        seen = await self._wait(over, "ROLLING", timeout)
+        seen = await self._wait(finished, "ROLLING", timeout)
         if not seen.is_in(ROLLING):
             if complete := already_trained(seen.detail):
                 raise TrainingFinished(complete, self.name, MORE_STEPS)
@@ -325,10 +326,10 @@ class EngineOrders(SwarmBase):
             )
 
     async def _wait(
-        self, wanted: Callable[[ServerStatus], bool], what: str, timeout: float | None
+        self, expected: Callable[[ServerStatus], bool], what: str, timeout: float | None
     ) -> ServerStatus:
         try:
-            return await self.watcher.wait_for(wanted, timeout)
+            return await self.watcher.wait_for(expected, timeout)
         except TimeoutError:
             raise self._gave_up(what, timeout) from None
 
@@ -341,23 +342,23 @@ class EngineOrders(SwarmBase):
 
 
 def _state(name: Any) -> EngineState:
-    """A state by its name, with or without `ENGINE.`.
+    """Return the state of a name, with or without `ENGINE.`.
 
     Raises:
-        SwarmError: there is none.
+        SwarmError: there is no such state.
     """
     state = EngineState.parse(name) if isinstance(name, str) else EngineState.UNKNOWN
     if state is EngineState.UNKNOWN:
         known = ", ".join(one.wire for one in EngineState if one is not EngineState.UNKNOWN)
-        raise SwarmError(f"{name!r:.80} is no state of an engine", "engine", f"One of: {known}")
+        raise SwarmError(f"{name!r:.80} is not a state of an engine", "engine", f"One of: {known}")
     return state
 
 
 def job_text(job: AnyJob) -> str:
-    """A job as the YAML that is sent.
+    """Return a job as the YAML to send, and log its notices.
 
     Raises:
-        JobError: it is none.
+        JobError: it is not a job.
     """
     if isinstance(job, AgentJetJob):
         text = job.to_yaml()
@@ -376,16 +377,16 @@ async def start_engines(
     *,
     timeout: float | None = None,
 ) -> None:
-    """Have several engines roll, side by side.
+    """Make several engines roll, in parallel.
 
     Args:
         pairs: Each server's client, and its job.
-        force_restart: Stop what runs first, whoever uses it.
-        timeout: Seconds for all of it; None for as long as it takes.
+        force_restart: Stop running engines first, also when other clients use them.
+        timeout: Seconds in total; None waits without limit.
 
     Raises:
-        SwarmError: which of them failed, and why; the others are up.
-        GaveUp: the same, where time alone was lacking.
+        SwarmError: some failed; says which ones and why. The others roll.
+        GaveUp: some did not roll in time, and none failed for another reason.
     """
     done = await asyncio.gather(
         *(
@@ -398,15 +399,15 @@ async def start_engines(
 
 
 def check_started(names: Sequence[str], done: Sequence[BaseException | None]) -> None:
-    """Raise what went wrong with several engines, as one error."""
+    """Raise the errors of several engines as one."""
     failed = [(name, one) for name, one in zip(names, done, strict=True) if one is not None]
     for _, error in failed:
         if not isinstance(error, SwarmError | Exception):
             raise error
     if failed:
-        # Most of ours begin with the name.
+        # Most errors begin with the name.
         words = [(name, str(error).removeprefix(f"{name}: ")) for name, error in failed]
-        told = "; ".join(f"{name}: {text}" for name, text in words)
+        text = "; ".join(f"{name}: {reason}" for name, reason in words)
         late = all(isinstance(error, GaveUp) for _, error in failed)
         kind = GaveUp if late else SwarmError
-        raise kind(f"{len(failed)} of {len(names)} engines did not start: {told}")
+        raise kind(f"{len(failed)} of {len(names)} engines did not start: {text}")

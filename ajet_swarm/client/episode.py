@@ -6,7 +6,7 @@ from typing import Any, Final, Protocol
 
 from ajet_swarm.api.outcomes import EndKind, EndOutcome
 from ajet_swarm.api.wire import encode
-from ajet_swarm.client.throttle import SwarmThrottlePolicy
+from ajet_swarm.protocol.claim_models import SwarmThrottlePolicy
 from ajet_swarm.protocol.errors import SwarmError, WrongUse
 from ajet_swarm.protocol.plain import JSON_ERRORS, to_plain
 from ajet_swarm.protocol.schemas import WireOutput

@@ -1,4 +1,4 @@
-"""An event loop on a thread of its own, for callers that wait."""
+"""An event loop on its own thread, which runs coroutines for threads that wait for them."""
 
 import asyncio
 import os
@@ -13,56 +13,76 @@ from ajet_swarm.protocol.errors import SwarmError, WrongUse
 T = TypeVar("T")
 
 CLOSE = 8.0
-"""Seconds to end, at most."""
+"""Seconds that the thread may take to end."""
 
 
 class LoopThread:
     """Runs coroutines for any thread but its own.
 
     Args:
-        name: What to call it in errors.
+        name: Name of the client, for errors.
+
+    Attributes:
+        closing: Held while the thread is marked as closed; hold it to use the thread meanwhile.
     """
 
     def __init__(self, name: str) -> None:
         self.name = name
+        self.closing = threading.Lock()
         self._loop = asyncio.new_event_loop()
         self._pid = os.getpid()
-        self._closing = threading.Lock()
         self._closed = False
-        self._thread = threading.Thread(target=self._run, name=f"swarm:{name}", daemon=True)
+        self._thread = threading.Thread(target=self._run_loop, name=f"swarm:{name}", daemon=True)
         self._thread.start()
 
-    def _run(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        try:
-            self._loop.run_forever()
-            left = asyncio.all_tasks(self._loop)
-            for task in left:
-                task.cancel()
-            if left:
-                self._loop.run_until_complete(asyncio.wait(left, timeout=CLOSE))
-            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
-        finally:
-            self._loop.close()
+    def run(
+        self,
+        work: Coroutine[Any, Any, T],
+        undo: Callable[[T], Coroutine[Any, Any, object]] | None = None,
+    ) -> T:
+        """Run a coroutine and wait for its result.
 
-    def _begin(self, work: Coroutine[Any, Any, T]) -> "Future[T]":
-        """Have `work` run.
+        Args:
+            work: The coroutine.
+            undo: Called with the result when the waiting thread was interrupted too late to
+                cancel `work`; it runs in the background.
 
         Raises:
-            WrongUse: it cannot run here; `work` is closed.
+            WrongUse: the thread cannot run it.
+            SwarmError: the client was closed meanwhile.
+        """
+        future = self.submit(work)
+        try:
+            return result(future)
+        except CancelledError:
+            raise SwarmError("this client was closed meanwhile", self.name) from None
+        except BaseException:
+            if not future.cancel() and undo is not None and not future.exception():
+                self.submit(undo(future.result()))
+            raise
+
+    def submit(self, work: Coroutine[Any, Any, T]) -> "Future[T]":
+        """Run a coroutine in the background.
+
+        Raises:
+            WrongUse: the thread cannot run it; `work` is closed.
         """
         try:
-            self._check_usable()
+            self.check_usable()
         except WrongUse:
             work.close()
             raise
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
-    def _check_usable(self) -> None:
-        """Nothing, where this thread may use it.
+    def call_soon(self, function: Callable[[], object]) -> None:
+        """Call a function on the thread."""
+        self._loop.call_soon_threadsafe(function)
+
+    def check_usable(self) -> None:
+        """Check that the calling thread may run coroutines here.
 
         Raises:
-            WrongUse: it is closed, was made in another process, or this is its own thread.
+            WrongUse: this thread is closed, belongs to another process, or is the caller itself.
         """
         why = ""
         if self._closed:
@@ -74,25 +94,13 @@ class LoopThread:
         if why:
             raise WrongUse(f"this client {why}", self.name, "Make a new one, or use AsyncSwarm")
 
-    def _call(
-        self,
-        work: Coroutine[Any, Any, T],
-        unwanted: Callable[[T], Coroutine[Any, Any, object]] | None = None,
-    ) -> T:
-        """Run `work` and wait; interrupted, what it got nobody wants is undone by `unwanted`."""
-        future = self._begin(work)
-        try:
-            return result(future)
-        except CancelledError:
-            raise SwarmError("this client was closed meanwhile", self.name) from None
-        except BaseException:
-            if not future.cancel() and unwanted is not None and not future.exception():
-                self._begin(unwanted(future.result()))
-            raise
+    def close(self, last: Callable[[], Coroutine[Any, Any, None]]) -> bool:
+        """Run `last`, then end the thread.
 
-    def _end(self, last: Callable[[], Coroutine[Any, Any, None]]) -> bool:
-        """Run `last`, then end the thread; False when that was done before, or not from here."""
-        with self._closing:
+        Returns:
+            False when it was closed before, or belongs to another process.
+        """
+        with self.closing:
             if self._closed:
                 return False
             self._closed = True
@@ -106,3 +114,16 @@ class LoopThread:
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join(CLOSE)
         return True
+
+    def _run_loop(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_forever()
+            left = asyncio.all_tasks(self._loop)
+            for task in left:
+                task.cancel()
+            if left:
+                self._loop.run_until_complete(asyncio.wait(left, timeout=CLOSE))
+            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+        finally:
+            self._loop.close()

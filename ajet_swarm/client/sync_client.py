@@ -16,7 +16,7 @@ from ajet_swarm.client.engine_control import OFF_LIMIT, AnyJob, check_started
 from ajet_swarm.client.episode import Episode
 from ajet_swarm.client.loop_thread import LoopThread
 from ajet_swarm.client.termination import guard, release
-from ajet_swarm.client.throttle import SwarmThrottlePolicy
+from ajet_swarm.protocol.claim_models import SwarmThrottlePolicy
 from ajet_swarm.protocol.schemas import EpisodeRecord, PoolInfo, VerboseLog
 from ajet_swarm.protocol.task import OpenaiBaseUrlAndApiKey, Task, WorkflowOutput
 
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 _OPEN: "weakref.WeakSet[SwarmClient]" = weakref.WeakSet()
 
 
-class SwarmClient(LoopThread):
+class SwarmClient:
     """A client of one swarm server that any number of threads may use at once.
 
     It remembers nothing of an episode but its deadline. Leaving its context, `close` or the end of
@@ -73,11 +73,12 @@ class SwarmClient(LoopThread):
         )
         self.server_url = self._swarm.server_url
         self.client_uuid = self._swarm.client_uuid
-        super().__init__(self._swarm.name)
+        self.name = self._swarm.name
+        self._thread = LoopThread(self.name)
         self._http: httpx.Client | None = None
         _OPEN.add(self)
         guard(_closers)
-        self._call(self._swarm.start())
+        self._thread.run(self._swarm.start())
 
     # -- episodes -------------------------------------------------------------------------------
 
@@ -91,7 +92,7 @@ class SwarmClient(LoopThread):
         lifetime: float | None = None,
     ) -> tuple[str, OpenaiBaseUrlAndApiKey]:
         """See `AsyncSwarm.begin_episode`."""
-        return self._call(
+        return self._thread.run(
             self._swarm.begin_episode(
                 discard_episode_timeout,
                 episode_type,
@@ -99,7 +100,7 @@ class SwarmClient(LoopThread):
                 timeout=timeout,
                 lifetime=lifetime,
             ),
-            unwanted=lambda begun: self._swarm.abort_episode(begun[0]),
+            undo=lambda begun: self._swarm.abort_episode(begun[0]),
         )
 
     def end_episode(
@@ -110,17 +111,17 @@ class SwarmClient(LoopThread):
         declare_client_active: bool = True,
     ) -> EndOutcome:
         """See `AsyncSwarm.end_episode`."""
-        return self._call(
+        return self._thread.run(
             self._swarm.end_episode(task, episode_uuid, workflow_output, declare_client_active)
         )
 
     def abort_episode(self, episode_uuid: str, declare_client_active: bool = False) -> bool:
         """See `AsyncSwarm.abort_episode`."""
-        return self._call(self._swarm.abort_episode(episode_uuid, declare_client_active))
+        return self._thread.run(self._swarm.abort_episode(episode_uuid, declare_client_active))
 
     def can_continue_episode(self, episode_uuid: str) -> bool:
         """See `AsyncSwarm.can_continue_episode`."""
-        return self._call(self._swarm.can_continue_episode(episode_uuid))
+        return self._thread.run(self._swarm.can_continue_episode(episode_uuid))
 
     @contextmanager
     def episode(
@@ -152,21 +153,21 @@ class SwarmClient(LoopThread):
 
     def sync_train_config(self, agentjet_job: AnyJob) -> None:
         """See `EngineOrders.sync_train_config`."""
-        self._call(self._swarm.sync_train_config(agentjet_job))
+        self._thread.run(self._swarm.sync_train_config(agentjet_job))
 
     def start_engine(self, *, timeout: float | None = None) -> None:
         """See `EngineOrders.start_engine`."""
-        self._call(self._swarm.start_engine(timeout=timeout))
+        self._thread.run(self._swarm.start_engine(timeout=timeout))
 
     def stop_engine(self, *, timeout: float | None = OFF_LIMIT) -> None:
         """See `EngineOrders.stop_engine`."""
-        self._call(self._swarm.stop_engine(timeout=timeout))
+        self._thread.run(self._swarm.stop_engine(timeout=timeout))
 
     def auto_sync_train_config_and_start_engine(
         self, agentjet_job: AnyJob, force_restart: bool = False, *, timeout: float | None = None
     ) -> None:
         """See `EngineOrders.auto_sync_train_config_and_start_engine`."""
-        self._call(
+        self._thread.run(
             self._swarm.auto_sync_train_config_and_start_engine(
                 agentjet_job, force_restart, timeout=timeout
             )
@@ -191,7 +192,7 @@ class SwarmClient(LoopThread):
             GaveUp: the same, where time alone was lacking.
         """
         begun = [
-            client._begin(
+            client._thread.submit(
                 client._swarm.auto_sync_train_config_and_start_engine(
                     job, force_restart, timeout=timeout
                 )
@@ -203,11 +204,11 @@ class SwarmClient(LoopThread):
 
     def agree_sync_weight(self, *, timeout: float | None = None) -> bool:
         """See `EngineOrders.agree_sync_weight`."""
-        return self._call(self._swarm.agree_sync_weight(timeout=timeout))
+        return self._thread.run(self._swarm.agree_sync_weight(timeout=timeout))
 
     def wait_until_rolling(self, *, timeout: float | None = None) -> int:
         """See `EngineOrders.wait_until_rolling`."""
-        return self._call(self._swarm.wait_until_rolling(timeout=timeout))
+        return self._thread.run(self._swarm.wait_until_rolling(timeout=timeout))
 
     def _wait_until_status_change_to(
         self,
@@ -217,7 +218,7 @@ class SwarmClient(LoopThread):
         timeout: float | None = None,
     ) -> None:
         """See `EngineOrders._wait_until_status_change_to`."""
-        self._call(
+        self._thread.run(
             self._swarm._wait_until_status_change_to(
                 desired_status, desired_status_list, verbose, timeout
             )
@@ -225,43 +226,43 @@ class SwarmClient(LoopThread):
 
     def add_entering_weight_sync_callback(self, callback: Callable[[], object]) -> None:
         """See `SwarmBase.add_entering_weight_sync_callback`."""
-        self._call(self._swarm.add_entering_weight_sync_callback(callback))
+        self._thread.run(self._swarm.add_entering_weight_sync_callback(callback))
 
     # -- what the server tells ------------------------------------------------------------------
 
     def get_engine_status(self) -> tuple[str, dict[str, Any]]:
         """See `SwarmBase.get_engine_status`."""
-        return self._call(self._swarm.get_engine_status())
+        return self._thread.run(self._swarm.get_engine_status())
 
     def get_global_step(self) -> int:
         """See `SwarmBase.get_global_step`."""
-        return self._call(self._swarm.get_global_step())
+        return self._thread.run(self._swarm.get_global_step())
 
     def get_rollout_stat(self) -> PoolInfo:
         """See `SwarmBase.get_rollout_stat`."""
-        return self._call(self._swarm.get_rollout_stat())
+        return self._thread.run(self._swarm.get_rollout_stat())
 
     def print_rollout_stat(self) -> None:
         """See `SwarmBase.print_rollout_stat`."""
-        self._call(self._swarm.print_rollout_stat())
+        self._thread.run(self._swarm.print_rollout_stat())
 
     def get_episode_buffer(self) -> list[EpisodeRecord]:
         """See `SwarmBase.get_episode_buffer`."""
-        return self._call(self._swarm.get_episode_buffer())
+        return self._thread.run(self._swarm.get_episode_buffer())
 
     def server_experiment_dir(self) -> str | None:
         """See `SwarmBase.server_experiment_dir`."""
-        return self._call(self._swarm.server_experiment_dir())
+        return self._thread.run(self._swarm.server_experiment_dir())
 
     def get_verbose_logs(self) -> list[VerboseLog]:
         """See `SwarmBase.get_verbose_logs`."""
-        return self._call(self._swarm.get_verbose_logs())
+        return self._thread.run(self._swarm.get_verbose_logs())
 
     # -- life -----------------------------------------------------------------------------------
 
     def close(self) -> None:
         """Give back what is still held, then end the thread; calls under way are cancelled."""
-        if self._end(self._swarm.close):
+        if self._thread.close(self._swarm.close):
             _OPEN.discard(self)
             if self._http is not None:
                 self._http.close()

@@ -1,4 +1,4 @@
-"""One kept-alive connection to a server: one request at a time, its answer whole or in parts."""
+"""A kept-alive connection to a server. It carries one request at a time."""
 
 import asyncio
 from collections.abc import Callable
@@ -15,13 +15,13 @@ from ajet_swarm.http.parser import (
 from ajet_swarm.protocol.errors import TimedOut, TooLarge, TransportError, Unreachable
 
 PAUSE = 1 << 20
-"""Bytes of a streamed body that may lie unread, and of one that goes out in a single piece."""
+"""Bytes of a streamed body that may stay unread; a longer request body is sent in pieces."""
 PIECE = 1 << 18
-"""Bytes of a longer one that are handed to the socket in one turn of the loop."""
+"""Bytes of such a piece, written in one turn of the event loop."""
 
 
 class PendingResponse(ResponseFuture):
-    """An answer under way. Cancelled, it closes its connection: nobody wants the answer."""
+    """The response to a request on a connection; cancelling it closes the connection."""
 
     __slots__ = ("connection",)
     connection: "Connection"
@@ -39,10 +39,9 @@ class PendingResponse(ResponseFuture):
 
 
 class WriteCoalescer:
-    """Requests of one turn of the loop, sent at its end, one right after the other.
+    """Buffer of the requests of one turn of the event loop, sent together at its end.
 
-    Each write may have to wake the server's process; sent together, all but the first find it
-    awake.
+    Each write may wake the server's process; of writes in a row only the first one does.
     """
 
     __slots__ = ("_loop", "waiting")
@@ -50,14 +49,14 @@ class WriteCoalescer:
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self.waiting: list[tuple[asyncio.Transport, bytes]] = []
-        """What is sent where."""
+        """Transports, and the bytes to write to each."""
 
     def wake(self) -> None:
-        """The first of this turn is about to be put in."""
+        """Schedule `send`; call it before the first request of a turn."""
         self._loop.call_soon(self.send)
 
     def send(self) -> None:
-        """Send what waits."""
+        """Write the waiting requests."""
         waiting, self.waiting = self.waiting, []
         for transport, data in waiting:
             if not transport.is_closing():
@@ -65,35 +64,57 @@ class WriteCoalescer:
 
 
 class Connection(asyncio.Protocol):
-    """Made by the loop; asked by its pool.
+    """A connection to one server, which a transport keeps in a pool.
 
     Args:
-        origin: Which pool it belongs to.
+        origin: Key of its pool: scheme, host and port.
         largest: Bytes of the largest body accepted.
-        free: Called when it is asked nothing any more, however that came about.
+        free: Called when a request has ended, with or without a response.
+        coalescer: Collects the requests of a turn.
 
     Attributes:
-        deadline: On the loop's clock, for what it is asked now.
+        deadline: Of the current request, on the loop's clock.
         idle_since: On the loop's clock.
-        lost: Why it is no use any more.
-        sound: It may be asked again. After a 5xx it may not: the server closes it without saying so
-            (protocol section 2), and a claim sent on it would be lost with an unknown outcome.
+        lost: Error that ended the connection.
+        reusable: It may carry another request. After a 5xx it may not: the server closes it
+            without notice (protocol section 2), and a claim sent on it would have an unknown
+            outcome.
     """
 
-    __slots__ = ("_busy", "_free", "_full", "_largest", "_loop", "_news", "_outbox", "_paused",
-                 "_reader", "_seconds", "_unsent", "_url", "_whole", "alarm", "deadline",
-                 "idle_since", "lost", "now", "origin", "sound", "transport")  # fmt: skip
+    __slots__ = (
+        "_busy",
+        "_coalescer",
+        "_free",
+        "_full",
+        "_largest",
+        "_loop",
+        "_more",
+        "_paused",
+        "_reader",
+        "_seconds",
+        "_unsent",
+        "_url",
+        "_whole",
+        "alarm",
+        "deadline",
+        "idle_since",
+        "lost",
+        "now",
+        "origin",
+        "reusable",
+        "transport",
+    )  # fmt: skip
 
     def __init__(
         self,
         origin: str,
         largest: int,
         free: "Callable[[Connection], None]",
-        outbox: "WriteCoalescer",
+        coalescer: "WriteCoalescer",
     ) -> None:
         self.origin = origin
-        self._outbox = outbox
-        self.sound = True
+        self._coalescer = coalescer
+        self.reusable = True
         self.transport: asyncio.Transport | None = None
         self.idle_since = 0.0
         self.deadline = 0.0
@@ -102,29 +123,29 @@ class Connection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self.now: Callable[[], float] = self._loop.time
         self._reader: ResponseParser | None = None
-        """Of what it is asked now, unless that came in one piece."""
+        """Parser of the current response, unless that came in one piece."""
         self._free = free
         self._largest = largest
         self._whole: PendingResponse | None = None
-        self._news: asyncio.Future[None] | None = None
-        """Of a streamed answer."""
+        self._more: asyncio.Future[None] | None = None
+        """Done when more of a streamed response has arrived."""
         self._busy = self._paused = self._full = False
         self._unsent: memoryview | None = None
-        """What is still to go out of a long body."""
+        """Rest of a long request body."""
         self._url = origin
         self._seconds = 0.0
 
     @property
     def reader(self) -> ResponseParser:
-        """What is known of the answer."""
+        """The parser of the current response."""
         if self._reader is None:
             self._reader = ResponseParser(self._largest)
         return self._reader
 
-    # --- asking --------------------------------------------------------------------------------
+    # --- requests ------------------------------------------------------------------------------
 
-    def ask(self, url: str, head: bytes, body: bytes, seconds: float) -> PendingResponse:
-        """Send a request whose answer is wanted whole; `url` is for errors."""
+    def send(self, url: str, head: bytes, body: bytes, seconds: float) -> PendingResponse:
+        """Send a request and return its future response; `url` is for errors."""
         self._whole = pending = PendingResponse(loop=self._loop)
         pending.connection, pending.listener = self, None
         if len(body) >= PAUSE:
@@ -134,30 +155,30 @@ class Connection(asyncio.Protocol):
         self._url, self._seconds, self._busy = url, seconds, True  # as in `_send`
         self.deadline = self.now() + seconds
         self._reader = None
-        self.sound = False
-        outbox = self._outbox
-        if not outbox.waiting:
-            outbox.wake()
-        outbox.waiting.append((self.transport, head + body))
+        self.reusable = False
+        coalescer = self._coalescer
+        if not coalescer.waiting:
+            coalescer.wake()
+        coalescer.waiting.append((self.transport, head + body))
         return pending
 
-    def ask_stream(
+    def send_streamed(
         self, url: str, head: bytes, body: bytes, seconds: float
     ) -> "asyncio.Future[None]":
-        """Send a request whose answer is read as it comes; done when its head is there."""
-        self._news = news = self._loop.create_future()
+        """Send a request whose response is streamed; the future is done with the head."""
+        self._more = arrived = self._loop.create_future()
         self._send(url, head, body, seconds)
-        return news
+        return arrived
 
     def more(self) -> "asyncio.Future[None]":
-        """Done when the streamed answer goes on; with the error when it does not."""
-        self._news = news = self._loop.create_future()
+        """Return a future that is done when more of a streamed response has arrived."""
+        self._more = arrived = self._loop.create_future()
         if self._paused and self.transport is not None:
             self._paused = False
             self.transport.resume_reading()
         if self.lost is not None:
-            news.set_exception(self.lost)
-        return news
+            arrived.set_exception(self.lost)
+        return arrived
 
     def _send(self, url: str, head: bytes, body: bytes, seconds: float) -> None:
         transport = self.transport
@@ -165,19 +186,19 @@ class Connection(asyncio.Protocol):
         self._url, self._seconds, self._busy = url, seconds, True
         self.deadline = self.now() + seconds
         self._reader = None
-        self.sound = False
+        self.reusable = False
         if len(body) < PAUSE:
-            outbox = self._outbox
-            if not outbox.waiting:
-                outbox.wake()
-            outbox.waiting.append((transport, head + body))
+            coalescer = self._coalescer
+            if not coalescer.waiting:
+                coalescer.wake()
+            coalescer.waiting.append((transport, head + body))
         else:
             transport.write(head)
             self._unsent = memoryview(body)
             self._send_on()
 
     def _send_on(self) -> None:
-        """A piece more of a long body, as long as the socket takes it; others have their turns."""
+        """Write the next piece of a long body, unless the socket is full; then yield the loop."""
         rest, transport = self._unsent, self.transport
         if rest is None or transport is None or self._full or transport.is_closing():
             return
@@ -188,30 +209,30 @@ class Connection(asyncio.Protocol):
             self._loop.call_soon(self._send_on)
 
     def send_now(self) -> None:
-        """Do not wait for the end of the loop's turn."""
-        self._outbox.send()
+        """Write the waiting requests now, not at the end of the loop's turn."""
+        self._coalescer.send()
 
     # --- ends ----------------------------------------------------------------------------------
 
     def time_out(self) -> None:
-        """The answer takes too long."""
+        """Fail the current request: its time is up."""
         self._fail(TimedOut(f"no answer within {self._seconds:.3g} s", self._url))
 
     def abandon(self) -> None:
-        """The whole transport is closed: whoever waits is told."""
+        """Fail the current request: the transport is closed."""
         self._fail(Unreachable("this transport is closed", self._url))
 
     def drop(self) -> None:
-        """Nobody wants what may still come."""
-        self._whole = self._news = self._unsent = None
+        """Close the connection and discard the rest of the response."""
+        self._whole = self._more = self._unsent = None
         self.lost = self.lost or Unreachable("the connection was closed", self._url)
-        self.sound = False
+        self.reusable = False
         if self.transport is not None:
             self.transport.abort()
         self.release()
 
     def release(self) -> None:
-        """It is asked nothing any more."""
+        """Return the connection to its pool once its request has ended."""
         if self.alarm is not None:
             self.alarm.cancel()
             self.alarm = None
@@ -236,14 +257,14 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Part of `asyncio.Protocol`."""
-        if not self._busy:  # nobody asked
+        if not self._busy:  # no request is open
             self.drop()
             return
         if self._reader is None and self._whole is not None:
-            found = parse_whole(data, self._largest)
-            if found is not None:
-                status, head, body, keep = found
-                self._answer(Response(status, headers(head), body), keep)
+            parsed = parse_whole(data, self._largest)
+            if parsed is not None:
+                status, head, body, keep = parsed
+                self._complete(Response(status, headers(head), body), keep)
                 return
         try:
             self.reader.feed(data)
@@ -252,23 +273,23 @@ class Connection(asyncio.Protocol):
         except BodyTooLarge:
             self._fail(TooLarge(f"the answer is larger than {self._largest} bytes", self._url))
         else:
-            self._came(self.reader)
+            self._on_parsed(self.reader)
 
-    def _came(self, reader: ResponseParser) -> None:
+    def _on_parsed(self, reader: ResponseParser) -> None:
         if self._whole is None:
-            over = reader.done and self._unsent is None
-            self.sound = over and reader.keep and reader.status < 500
+            complete = reader.done and self._unsent is None
+            self.reusable = complete and reader.keep and reader.status < 500
             if reader.status:
-                self._tell()
-                self._mind(reader)
+                self._wake_reader()
+                self._limit_unread(reader)
         elif reader.done:
             body = b"".join(reader.parts)
-            self._answer(Response(reader.status, headers(reader.head), body), reader.keep)
+            self._complete(Response(reader.status, headers(reader.head), body), reader.keep)
 
-    def _answer(self, answer: Response, keep: bool) -> None:
-        """The whole answer is there: the connection is free before anybody wakes."""
+    def _complete(self, answer: Response, keep: bool) -> None:
+        """Return the connection to its pool, then complete the response."""
         pending, self._whole = self._whole, None
-        self.sound = keep and answer.status < 500 and self._unsent is None
+        self.reusable = keep and answer.status < 500 and self._unsent is None
         if self.alarm is not None:
             self.alarm.cancel()
             self.alarm = None
@@ -277,19 +298,19 @@ class Connection(asyncio.Protocol):
         if pending is not None and not pending.done():
             pending.set_result(answer)
 
-    def _mind(self, reader: ResponseParser) -> None:
+    def _limit_unread(self, reader: ResponseParser) -> None:
         unread = sum(map(len, reader.parts))
         if unread > PAUSE and not self._paused and self.transport is not None:
             self._paused = True
             self.transport.pause_reading()
 
     def eof_received(self) -> None:
-        """Part of `asyncio.Protocol`: the loop closes it a turn later, it may not be asked now."""
-        self.sound = False
+        """Part of `asyncio.Protocol`: the loop closes the connection a turn later."""
+        self.reusable = False
 
     def connection_lost(self, error: Exception | None) -> None:
         """Part of `asyncio.Protocol`."""
-        self.transport, self.sound, self._unsent = None, False, None
+        self.transport, self.reusable, self._unsent = None, False, None
         if not self._busy:
             self.lost = self.lost or Unreachable("the connection was closed", self._url)
             return
@@ -299,20 +320,20 @@ class Connection(asyncio.Protocol):
             why = getattr(error, "strerror", None) or error or bad
             self._fail(Unreachable(f"the connection was lost: {why}", self._url))
         else:
-            self._came(self.reader)
+            self._on_parsed(self.reader)
 
-    def _tell(self) -> None:
-        news, self._news = self._news, None
-        if news is not None and not news.done():
-            news.set_result(None)
+    def _wake_reader(self) -> None:
+        arrived, self._more = self._more, None
+        if arrived is not None and not arrived.done():
+            arrived.set_result(None)
 
     def _fail(self, error: TransportError) -> None:
-        self.lost, self.sound = self.lost or error, False
-        waiting = (self._whole, self._news)
-        self._whole = self._news = None
-        for one in waiting:
-            if one is not None and not one.done():
-                one.set_exception(error)
+        self.lost, self.reusable = self.lost or error, False
+        waiting = (self._whole, self._more)
+        self._whole = self._more = None
+        for future in waiting:
+            if future is not None and not future.done():
+                future.set_exception(error)
         if self.transport is not None:
             self.transport.abort()
         self.release()

@@ -8,8 +8,26 @@ from typing import Any, Protocol, runtime_checkable
 import msgspec
 
 
+class Request(msgspec.Struct, frozen=True, gc=False):
+    """One HTTP request."""
+
+    method: str
+    """`GET` or `POST`."""
+    url: str
+    """Absolute and already encoded."""
+    timeout: float
+    """Seconds for the whole exchange."""
+    body: bytes | None = None
+    """Sent unchanged."""
+    headers: Mapping[str, str] | None = None
+    """Sent unchanged."""
+    repeatable: bool = False
+    """The request changes nothing on the server, so `Transport.request` sends it once more, on a
+    fresh connection, when the connection breaks."""
+
+
 class Response(msgspec.Struct, frozen=True, gc=False):
-    """A complete HTTP answer."""
+    """A complete HTTP response."""
 
     status: int
     headers: Mapping[str, str]
@@ -44,26 +62,8 @@ class Streamed(Protocol):
 class Transport(Protocol):
     """Sends one request and returns its answer, whole or as it comes."""
 
-    async def request(
-        self,
-        method: str,
-        url: str,
-        *,
-        body: bytes | None = None,
-        headers: Mapping[str, str] | None = None,
-        timeout: float,
-        repeatable: bool = False,
-    ) -> Response:
-        """Any HTTP status is an answer; redirects are not followed.
-
-        Args:
-            method: `GET` or `POST`.
-            url: Absolute and already encoded.
-            body: Sent as it is.
-            headers: Sent as they are.
-            timeout: Seconds for the whole exchange.
-            repeatable: The request changes nothing on the server, so it is sent once more, on a
-                fresh connection, when the connection breaks. Others never are.
+    async def request(self, request: Request) -> Response:
+        """Send a request and return its response, whatever its status; do not follow redirects.
 
         Raises:
             Unreachable: No connection, or it broke; `sent` tells whether it may have arrived.
@@ -72,20 +72,10 @@ class Transport(Protocol):
         """
         ...
 
-    def stream(
-        self,
-        method: str,
-        url: str,
-        *,
-        body: bytes | None = None,
-        headers: Mapping[str, str] | None = None,
-        timeout: float,
-    ) -> AbstractAsyncContextManager[Streamed]:
-        """The same, never repeated, with the body read by the caller.
+    def stream(self, request: Request) -> AbstractAsyncContextManager[Streamed]:
+        """Send a request, never twice, and let the caller read the body of the response.
 
-        Leaving the context before the body's end closes the connection: nobody wants the rest.
-
-        Args: as of `request`.
+        Leaving the context before the end of the body closes the connection.
 
         Raises:
             Unreachable: No connection, or it broke; `sent` tells whether it may have arrived.
@@ -138,22 +128,12 @@ class ResponseFuture(asyncio.Future[Response]):
 class EagerTransport(Protocol):
     """A transport that can send at once and leave the waiting to others."""
 
-    def start(
-        self,
-        method: str,
-        url: str,
-        *,
-        body: bytes | None = None,
-        headers: Mapping[str, str] | None = None,
-        timeout: float,
-    ) -> "asyncio.Future[Response] | None":
-        """The same as `Transport.request`, never repeated, without a task for each request.
-
-        Args: as of `request`.
+    def start(self, request: Request) -> "asyncio.Future[Response] | None":
+        """Send a request, never twice, without a task for it.
 
         Returns:
-            The answer, an `ResponseFuture` where that can be, or None when no connection is free:
-            nothing was sent. Its errors are those of `request`; cancelling it closes its
+            The response, as a `ResponseFuture` if possible; None, with nothing sent, when no
+            connection is free. It raises what `Transport.request` raises. Cancelling it closes the
             connection.
         """
         ...

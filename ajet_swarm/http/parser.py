@@ -1,14 +1,14 @@
-"""HTTP/1.1 answers from bytes; no I/O.
+"""Parser of HTTP/1.1 responses; no I/O.
 
-Most answers of a swarm server come in one piece with a content length, and are read without being
-looked at twice; everything else the standard allows goes the long way.
+Most responses of a swarm server arrive in one piece with a content length: `parse_whole` reads
+them in one step. `ResponseParser` reads everything else that the standard allows.
 """
 
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 
 MAX_HEAD = 1 << 16
-"""Bytes of an answer's head."""
+"""Bytes of the largest response head."""
 _LENGTH = b"\r\ncontent-length:"
 _CODED = b"\r\ntransfer-encoding:"
 _CONNECTION = b"\r\nconnection:"
@@ -16,7 +16,7 @@ _BODILESS = (b"204", b"304")
 
 
 class MalformedResponse(ValueError):
-    """What came is no HTTP answer."""
+    """The bytes are not an HTTP response."""
 
 
 class BodyTooLarge(ValueError):
@@ -24,20 +24,20 @@ class BodyTooLarge(ValueError):
 
 
 class Headers(Mapping[str, str]):
-    """Headers of an answer, looked at when they are asked for; names in any case."""
+    """Headers of a response, parsed on first access; names compare without regard to case."""
 
-    __slots__ = ("_found", "_head")
+    __slots__ = ("_head", "_parsed")
 
     def __init__(self, head: bytes) -> None:
         self._head = head
-        self._found: dict[str, str] | None = None
+        self._parsed: dict[str, str] | None = None
 
     def _all(self) -> dict[str, str]:
-        if self._found is None:
+        if self._parsed is None:
             lines = self._head.decode("latin-1").split("\r\n")[1:]
             pairs = (line.partition(":") for line in lines if ":" in line)
-            self._found = {name.strip().lower(): value.strip() for name, _, value in pairs}
-        return self._found
+            self._parsed = {name.strip().lower(): value.strip() for name, _, value in pairs}
+        return self._parsed
 
     def __getitem__(self, name: str) -> str:
         return self._all()[name.lower()]
@@ -50,14 +50,14 @@ class Headers(Mapping[str, str]):
 
 
 headers = lru_cache(maxsize=512)(Headers)
-"""`Headers` of a head, kept: most heads of a server are the same for a second."""
+"""`Headers` of a head, cached: most heads of a server are the same for a second."""
 
 
 def parse_whole(data: bytes, largest: int) -> tuple[int, bytes, bytes, bool] | None:
-    """Status, head, body and whether the connection stays, when `data` is just one plain answer.
+    """Return status, head, body and keep-alive of a response that `data` holds exactly.
 
-    Plain is what nearly all are: final, with a content length and nothing else that frames it.
-    None sends it to a `ResponseParser`.
+    It has to be final and framed by a content length alone, as nearly all are; else the result is
+    None, and a `ResponseParser` has to read it.
     """
     end = data.find(b"\r\n\r\n")
     if end < 0:
@@ -74,34 +74,34 @@ def parse_whole(data: bytes, largest: int) -> tuple[int, bytes, bytes, bool] | N
 
 @lru_cache(maxsize=512)
 def _plain(head: bytes) -> tuple[int, int, bool] | None:
-    """Status, length of the body and whether the connection stays; None when it is not plain.
+    """Return status, length of the body and keep-alive; None when the head is not a plain one.
 
-    Kept, as `headers`.
+    Cached for the same reason as `headers`.
     """
     low = head.lower()
     at = low.find(_LENGTH)
     if not low.startswith(b"http/1.1 ") or at < 0 or _CODED in low or low.count(_LENGTH) > 1:
         return None
-    told, status = _value(low, _LENGTH), low[9:12]
-    if not (told.isdigit() and status.isdigit()) or len(told) > 18:
+    length, status = _value(low, _LENGTH), low[9:12]
+    if not (length.isdigit() and status.isdigit()) or len(length) > 18:
         return None
     if status in _BODILESS or status.startswith(b"1"):
         return None
     keep = _CONNECTION not in low or b"close" not in _value(low, _CONNECTION)
-    return int(status), int(told), keep
+    return int(status), int(length), keep
 
 
 class ResponseParser:
-    """Reads one answer. Feed it what comes; `done` tells when it is whole.
+    """Incremental parser of one response; feed it bytes until `done` is set.
 
     Args:
         largest: Bytes of the largest body accepted.
 
     Attributes:
-        status: 0 until the head is there.
+        status: 0 until the head is complete.
         head: The bytes of the head, without the empty line.
-        parts: What came of the body since it was last taken.
-        done: The answer is whole.
+        parts: Pieces of the body that the caller has not taken yet.
+        done: The response is complete.
         keep: The connection can be used again.
     """
 
@@ -118,17 +118,17 @@ class ResponseParser:
         self._rest = b""
         self._got = 0
         self._left = -1
-        """Bytes of the body, or of its chunk, that are still to come; -1 when that is not told."""
+        """Missing bytes of the body, or of its chunk; -1 when the length is unknown."""
         self._chunked = False
 
     def feed(self, data: bytes) -> None:
-        """More bytes.
+        """Parse more bytes.
 
         Raises:
-            BadAnswer: they make no answer.
-            TooMuch: the body is too large.
+            MalformedResponse: they are not a response.
+            BodyTooLarge: the body is too large.
         """
-        if self.done:  # bytes behind the answer belong to nobody
+        if self.done:  # bytes after the response belong to no request
             self.keep = False
             return
         if not self.status:
@@ -146,41 +146,41 @@ class ResponseParser:
             self._body(data)
 
     def end(self) -> None:
-        """The connection was closed.
+        """Record that the connection was closed.
 
         Raises:
-            BadAnswer: in the midst of the answer.
+            MalformedResponse: the response is incomplete.
         """
         if not self.done:
             if not self.status or self._chunked or self._left >= 0:
-                raise MalformedResponse("it ended in the midst of the answer")
+                raise MalformedResponse("it ended in the middle of the response")
             self.done = True
         self.keep = False
 
     def _begin(self, data: bytes) -> bytes:
-        """Look for the head; returns what follows it."""
+        """Parse the head and return the bytes after it."""
         end = data.find(b"\r\n\r\n")
         if end < 0:
             if len(data) > MAX_HEAD or not data.startswith(b"HTTP/1."[: len(data)]):
-                raise MalformedResponse("no HTTP answer")
+                raise MalformedResponse("not an HTTP response")
             self._rest = data
             return b""
         head, rest = data[:end], data[end + 4 :]
         self._rest = b""
         status = head[9:12]
         if not (head.startswith((b"HTTP/1.1 ", b"HTTP/1.0 ")) and status.isdigit()):
-            raise MalformedResponse("no HTTP answer")
+            raise MalformedResponse("not an HTTP response")
         code = int(status)
         if code < 200:
             if code == 101 or code < 100:
-                raise MalformedResponse(f"an answer with status {code}")
+                raise MalformedResponse(f"a response with status {code}")
             return self._begin(rest)
         self.head, self.status = head, code
         self._frame(head.lower())
         return rest
 
     def _frame(self, head: bytes) -> None:
-        """How long the body is, and whether the connection stays."""
+        """Determine the length of the body and whether the connection can be used again."""
         if _CONNECTION in head or head.startswith(b"http/1.0"):
             self.keep = head.startswith(b"http/1.1") and b"close" not in _value(head, _CONNECTION)
         if _CODED in head:
@@ -190,10 +190,10 @@ class ResponseParser:
         elif self.status in (204, 304):
             self.done = True
         elif _LENGTH in head:
-            told = _value(head, _LENGTH)
-            if not told.isdigit() or head.count(_LENGTH) > 1:
+            length = _value(head, _LENGTH)
+            if not length.isdigit() or head.count(_LENGTH) > 1:
                 raise MalformedResponse("a content length that is not understood")
-            self._left = int(told[:19])
+            self._left = int(length[:19])
             if self._left > self._largest:
                 raise BodyTooLarge
             self.done = self._left == 0
@@ -234,7 +234,7 @@ class ResponseParser:
             raise MalformedResponse("a chunk's head without an end")
 
     def _line(self, line: bytes, at: int) -> int:
-        """A line between chunks: the end of one, the size of the next, a trailer, the end."""
+        """Parse a line between chunks: end of a chunk, size of the next one, trailer or end."""
         if self._left == 0:  # behind a chunk, or behind the last one
             if line:
                 raise MalformedResponse("a chunk longer than it said")

@@ -1,4 +1,4 @@
-"""Requests on their way without a task each: sent now, read when the answer is there."""
+"""Requests without a task each: sent now, decoded when the response arrives."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -11,11 +11,11 @@ T = TypeVar("T")
 
 
 class PendingCall(Generic[T]):
-    """One request that is on its way.
+    """A request that was sent.
 
     Args:
-        future: Its answer.
-        read: Makes of that future, once it is done, what the call gives, or raises.
+        future: Its response.
+        read: Decodes the done future into the result of the call, or raises its error.
     """
 
     __slots__ = ("_read", "future")
@@ -29,58 +29,58 @@ class PendingCall(Generic[T]):
         self._read = read
 
     def result(self) -> T:
-        """What came of it; only when it is over."""
+        """Return the result of the finished call, or raise its error."""
         return self._read(self.future)
 
     def cancel(self) -> None:
-        """Nobody wants the answer: its connection is closed."""
+        """Discard the response and close its connection."""
         self.future.cancel()
 
 
 def listen_to(
-    calls: "Sequence[PendingCall[Any]]", over: "Callable[[int, asyncio.Future[Response]], None]"
+    calls: "Sequence[PendingCall[Any]]", on_done: "Callable[[int, asyncio.Future[Response]], None]"
 ) -> None:
-    """Call `over` with the index of each call that is over, as soon as can be.
+    """Call `on_done` with the index of each call, as soon as it is done.
 
     Args:
-        calls: Begun in this turn of the loop; at least one.
-        over: Does not raise.
+        calls: Sent in this turn of the event loop; at least one.
+        on_done: Must not raise.
     """
     for index, call in enumerate(calls):
         future = call.future
         if isinstance(future, ResponseFuture) and not future.done():
-            future.listener = partial(over, index)
+            future.listener = partial(on_done, index)
         else:
-            future.add_done_callback(partial(over, index))
+            future.add_done_callback(partial(on_done, index))
     if isinstance(future, ResponseFuture):
         future.send_now()
 
 
-async def wait_all(calls: "Sequence[PendingCall[Any]]", heard: Callable[[int], None]) -> None:
-    """Wait until all calls are over; cancelled, it cancels them.
+async def wait_all(calls: "Sequence[PendingCall[Any]]", on_answer: Callable[[int], None]) -> None:
+    """Wait until all calls are done; a cancellation cancels them.
 
     Args:
         calls: At least one.
-        heard: Called with the index of each as soon as it is over, also when somebody has cancelled
-            it. What it raises is raised here once all are over.
+        on_answer: Called with the index of each call as soon as it is done or cancelled. Its error
+            is raised here once all are done.
     """
     done: asyncio.Future[None] = calls[0].future.get_loop().create_future()
     left = len(calls)
     fault: Exception | None = None
 
-    def over(index: int, future: "asyncio.Future[Response]") -> None:
+    def on_done(index: int, future: "asyncio.Future[Response]") -> None:
         nonlocal left, fault
         left -= 1
         try:
             if not done.cancelled():
-                heard(index)
-        except Exception as error:  # noqa: BLE001  whatever it is, those who wait hear of it
+                on_answer(index)
+        except Exception as error:  # noqa: BLE001  raised to the caller below
             fault = error
         finally:
             if not left and not done.done():
                 done.set_result(None)
 
-    listen_to(calls, over)
+    listen_to(calls, on_done)
     try:
         await done
     except asyncio.CancelledError:

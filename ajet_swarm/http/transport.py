@@ -1,12 +1,12 @@
-"""How bytes get to a swarm server and back: kept-alive sockets of our own behind the seam.
+"""HTTP/1.1 client over kept-alive sockets: bytes to a server and back.
 
-Nothing here knows the protocol. There is no limit on the number of connections and no model on the
-way: the client sends ready bytes and gets bytes. A connection carries one request at a time.
+It does not depend on the swarm protocol. The number of connections is not limited, and a connection
+carries one request at a time.
 """
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -15,12 +15,13 @@ from typing import Any, Self, TypeVar
 from urllib.parse import urlsplit
 
 from ajet_swarm.http.connection import Connection, WriteCoalescer
-from ajet_swarm.http.interface import Response, Streamed, Transport
+from ajet_swarm.http.interface import Request, Response, Streamed, Transport
 from ajet_swarm.http.parser import Headers
 from ajet_swarm.protocol.errors import TimedOut, TooLarge, TransportError, Unreachable
 
 __all__ = [
     "HttpTransport",
+    "Request",
     "Response",
     "Streamed",
     "TimedOut",
@@ -31,185 +32,165 @@ __all__ = [
 ]
 
 LARGEST_ANSWER = 64 * 1024 * 1024
-"""Bytes of one answer; a pool of 10,000 cached episodes is about 2 MB."""
+"""Bytes of the largest response; a pool of 10,000 cached episodes takes about 2 MB."""
 
 KEEP_ALIVE = 4.0
-"""Seconds an idle connection is kept: less than uvicorn's 5, so that the server is never the one
-who closes it while a request is on its way."""
+"""Seconds for which an idle connection is kept: less than uvicorn's 5, so that the server never
+closes it while a request is on its way."""
 
 EXACT = 2.0
-"""Seconds; a shorter timeout has a timer of its own, a longer one ends up to `LOOK` later."""
-LOOK = 0.25
+"""Seconds; a request with a shorter timeout has its own timer, others end up to `SCAN` late."""
+SCAN = 0.25
+"""Seconds between two scans for requests whose time is up."""
 
 F = TypeVar("F", bound="asyncio.Future[Any]")
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
-    """Where a url leads."""
+class _Origin:
+    """The server that a URL names, and the request head for it."""
 
-    origin: str
+    key: str
+    """Scheme, host and port: key of a pool of connections."""
     host: str
     port: int
     tls: bool
     head: str
-    """What follows the method in a request's head."""
+    """Request head after the method, without the caller's headers."""
 
 
 class HttpTransport:
     """`Transport` over plain or TLS sockets.
 
     Args:
-        connect_timeout: Seconds to make a connection.
-        largest: Bytes of the largest answer accepted.
+        connect_timeout: Seconds to open a connection.
+        largest: Bytes of the largest response accepted.
     """
 
     def __init__(self, *, connect_timeout: float = 5.0, largest: int = LARGEST_ANSWER) -> None:
         self.connect_timeout = connect_timeout
         self.largest = largest
         self._idle: dict[str, list[Connection]] = {}
-        """By origin, the one used last at the end."""
+        """By origin; the most recently used connection is the last one."""
         self._busy: set[Connection] = set()
         self._sweeper: asyncio.TimerHandle | None = None
-        self._looker: asyncio.TimerHandle | None = None
+        self._scanner: asyncio.TimerHandle | None = None
         self._tls: ssl.SSLContext | None = None
-        self._outbox: WriteCoalescer | None = None
+        self._coalescer: WriteCoalescer | None = None
         self._closed = False
 
-    async def request(
-        self,
-        method: str,
-        url: str,
-        *,
-        body: bytes | None = None,
-        headers: Mapping[str, str] | None = None,
-        timeout: float,
-        repeatable: bool = False,
-    ) -> Response:
+    async def request(self, request: Request) -> Response:
         """See `Transport.request`."""
-        place = _placed(url)
-        head = _head(method, place, url, headers, body)
-        data = body or b""
-        connection = self._idle_one(place, url)
+        url, timeout, data = request.url, request.timeout, request.body or b""
+        origin = _origin_of(url)
+        head = _head(request, origin)
+        connection = self._take_idle(origin, url)
         try:
             if connection is None:
-                return await self._on_fresh(place, url, head, data, timeout)
-            return await self._asked(connection, connection.ask(url, head, data, timeout), timeout)
+                return await self._on_fresh(origin, url, head, data, timeout)
+            return await self._track(connection, connection.send(url, head, data, timeout), timeout)
         except Unreachable as error:
-            if not (repeatable and error.sent):
+            if not (request.repeatable and error.sent):
                 raise
-        # The pool may hold more dead connections of the same restart, so none of it is used.
-        return await self._on_fresh(place, url, head, data, timeout)
+        # The pool may hold more connections that the same restart closed, so open a new one.
+        return await self._on_fresh(origin, url, head, data, timeout)
 
-    def start(
-        self,
-        method: str,
-        url: str,
-        *,
-        body: bytes | None = None,
-        headers: Mapping[str, str] | None = None,
-        timeout: float,
-    ) -> "asyncio.Future[Response] | None":
+    def start(self, request: Request) -> "asyncio.Future[Response] | None":
         """See `EagerTransport.start`."""
-        place = _placed(url)
-        idle = self._idle.get(place.origin)
+        url, timeout = request.url, request.timeout
+        origin = _origin_of(url)
+        idle = self._idle.get(origin.key)
         if not idle or self._closed:
             return None
         connection: Connection | None = idle.pop()
         assert connection is not None
-        if not connection.sound or connection.idle_since <= connection.now() - KEEP_ALIVE:
+        if not connection.reusable or connection.idle_since <= connection.now() - KEEP_ALIVE:
             connection.drop()
-            connection = self._idle_one(place, url)
+            connection = self._take_idle(origin, url)
             if connection is None:
                 return None
-        head = _head(method, place, url, headers, body)
-        if timeout < EXACT or self._looker is None:
-            return self._asked(connection, connection.ask(url, head, body or b"", timeout), timeout)
+        head = _head(request, origin)
+        answer = connection.send(url, head, request.body or b"", timeout)
+        if timeout < EXACT or self._scanner is None:
+            return self._track(connection, answer, timeout)
         self._busy.add(connection)
-        return connection.ask(url, head, body or b"", timeout)
+        return answer
 
     async def _on_fresh(
-        self, place: _Place, url: str, head: bytes, body: bytes, timeout: float
+        self, origin: _Origin, url: str, head: bytes, body: bytes, timeout: float
     ) -> Response:
         loop = asyncio.get_running_loop()
-        until = loop.time() + timeout
-        connection = await self._connect(place, url, timeout)
-        left = max(until - loop.time(), 0.001)
-        return await self._asked(connection, connection.ask(url, head, body, left), left)
+        deadline = loop.time() + timeout
+        connection = await self._connect(origin, url, timeout)
+        left = max(deadline - loop.time(), 0.001)
+        return await self._track(connection, connection.send(url, head, body, left), left)
 
-    def _asked(self, connection: Connection, answer: F, timeout: float) -> F:
-        """Note what is under way, and see that it ends."""
+    def _track(self, connection: Connection, answer: F, timeout: float) -> F:
+        """Register the connection as busy, with a timer or in the next scan."""
         self._busy.add(connection)
         if timeout < EXACT:
             loop = asyncio.get_running_loop()
             connection.alarm = loop.call_later(timeout, connection.time_out)
-        elif self._looker is None:
-            self._looker = asyncio.get_running_loop().call_later(LOOK, self._look)
+        elif self._scanner is None:
+            self._scanner = asyncio.get_running_loop().call_later(SCAN, self._scan)
         return answer
 
-    def _look(self) -> None:
-        """End what takes too long. One timer for all: one for each would cost more than sending."""
+    def _scan(self) -> None:
+        """Time out requests. One timer serves all: one for each would cost more than sending."""
         loop = asyncio.get_running_loop()
         now = loop.time()
         for connection in [one for one in self._busy if one.deadline <= now]:
             connection.time_out()
-        self._looker = loop.call_later(LOOK, self._look) if self._busy else None
+        self._scanner = loop.call_later(SCAN, self._scan) if self._busy else None
 
     @asynccontextmanager
-    async def stream(
-        self,
-        method: str,
-        url: str,
-        *,
-        body: bytes | None = None,
-        headers: Mapping[str, str] | None = None,
-        timeout: float,
-    ) -> AsyncIterator[Streamed]:
+    async def stream(self, request: Request) -> AsyncIterator[Streamed]:
         """See `Transport.stream`."""
-        place = _placed(url)
-        head = _head(method, place, url, headers, body)
-        connection = self._idle_one(place, url)
+        url, timeout = request.url, request.timeout
+        origin = _origin_of(url)
+        head = _head(request, origin)
+        connection = self._take_idle(origin, url)
         if connection is None:
-            connection = await self._connect(place, url, timeout)
-        begun = connection.ask_stream(url, head, body or b"", timeout)
+            connection = await self._connect(origin, url, timeout)
+        started = connection.send_streamed(url, head, request.body or b"", timeout)
         try:
-            await self._asked(connection, begun, timeout)
+            await self._track(connection, started, timeout)
             yield _Body(connection)
         finally:
-            if connection.sound:
+            if connection.reusable:
                 connection.release()
             else:
                 connection.drop()
 
     # --- connections ---------------------------------------------------------------------------
 
-    def _idle_one(self, place: _Place, url: str) -> Connection | None:
+    def _take_idle(self, origin: _Origin, url: str) -> Connection | None:
         if self._closed:
             raise Unreachable("this transport is closed", url, sent=False)
-        idle = self._idle.get(place.origin)
+        idle = self._idle.get(origin.key)
         while idle:
             connection = idle.pop()
-            if connection.sound and connection.idle_since > connection.now() - KEEP_ALIVE:
+            if connection.reusable and connection.idle_since > connection.now() - KEEP_ALIVE:
                 return connection
             connection.drop()
         return None
 
-    async def _connect(self, place: _Place, url: str, timeout: float) -> Connection:
+    async def _connect(self, origin: _Origin, url: str, timeout: float) -> Connection:
         loop = asyncio.get_running_loop()
-        outbox = self._outbox = self._outbox or WriteCoalescer()
-        tls = await self._context() if place.tls else None
+        coalescer = self._coalescer = self._coalescer or WriteCoalescer()
+        tls = await self._context() if origin.tls else None
         try:
             async with asyncio.timeout(min(self.connect_timeout, timeout)):
                 _, connection = await loop.create_connection(
-                    lambda: Connection(place.origin, self.largest, self._freed, outbox),
-                    place.host,
-                    place.port,
+                    lambda: Connection(origin.key, self.largest, self._freed, coalescer),
+                    origin.host,
+                    origin.port,
                     ssl=tls,
                 )
         except TimeoutError as error:
             raise Unreachable("no connection: it took too long", url, sent=False) from error
         except (OSError, ssl.SSLError) as error:
-            # The loop's own words for a refusal name the address once more.
+            # The event loop's text for a refusal repeats the address.
             refused = isinstance(error, ConnectionRefusedError)
             text = f"no connection: {'refused' if refused else error.strerror or error}"
             raise Unreachable(text, url, sent=False) from error
@@ -225,7 +206,7 @@ class HttpTransport:
 
     def _freed(self, connection: Connection) -> None:
         self._busy.discard(connection)
-        if self._closed or not connection.sound:
+        if self._closed or not connection.reusable:
             connection.drop()
             return
         connection.idle_since = connection.now()
@@ -238,24 +219,23 @@ class HttpTransport:
             self._sweeper = loop.call_later(KEEP_ALIVE, self._sweep)
 
     def _sweep(self) -> None:
-        """Close what nobody has used for long."""
+        """Close connections that were idle for too long."""
         loop = asyncio.get_running_loop()
         oldest = loop.time() - KEEP_ALIVE
         for origin, idle in tuple(self._idle.items()):
-            kept = [one for one in idle if one.sound and one.idle_since > oldest]
-            for connection in set(idle).difference(kept):
+            fresh = [one for one in idle if one.reusable and one.idle_since > oldest]
+            for connection in set(idle).difference(fresh):
                 connection.drop()
-            if kept:
-                self._idle[origin] = kept
+            if fresh:
+                self._idle[origin] = fresh
             else:
                 del self._idle[origin]
-        again = KEEP_ALIVE / 2
-        self._sweeper = loop.call_later(again, self._sweep) if self._idle else None
+        self._sweeper = loop.call_later(KEEP_ALIVE / 2, self._sweep) if self._idle else None
 
     async def close(self) -> None:
-        """Close every connection; what is still asked fails as unreachable."""
+        """Close every connection; open requests fail as unreachable."""
         self._closed = True
-        for timer in (self._sweeper, self._looker):
+        for timer in (self._sweeper, self._scanner):
             if timer is not None:
                 timer.cancel()
         for idle in self._idle.values():
@@ -279,7 +259,7 @@ class HttpTransport:
 
 
 class _Body:
-    """`Streamed` over one answer."""
+    """Implementation of `Streamed` over a connection."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -299,20 +279,20 @@ class _Body:
 
 
 @lru_cache(maxsize=512)
-def _placed(url: str) -> _Place:
-    """Where `url` leads.
+def _origin_of(url: str) -> _Origin:
+    """Return the server of a URL.
 
     Raises:
-        Unreachable: nowhere.
+        Unreachable: the URL is not a usable address.
     """
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
-        sound = url.isascii() and url.isprintable() and " " not in url
+        valid = url.isascii() and url.isprintable() and " " not in url
     except ValueError:
-        parts, host, port, sound = urlsplit(""), None, None, False
+        parts, host, port, valid = urlsplit(""), None, None, False
     tls = parts.scheme == "https"
-    if not sound or not host or not (parts.scheme == "http" or tls):
+    if not valid or not host or not (parts.scheme == "http" or tls):
         raise Unreachable("not a usable address", url, "Give it as http://host:port", sent=False)
     port = port or (443 if tls else 80)
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
@@ -321,23 +301,22 @@ def _placed(url: str) -> _Place:
         f" {target} HTTP/1.1\r\nHost: {name}\r\nUser-Agent: ajet-console\r\nAccept: */*\r\n"
         "Accept-Encoding: identity\r\n"
     )
-    return _Place(f"{parts.scheme}://{host}:{port}", host, port, tls, head)
+    return _Origin(f"{parts.scheme}://{host}:{port}", host, port, tls, head)
 
 
-def _head(
-    method: str, place: _Place, url: str, headers: Mapping[str, str] | None, body: bytes | None
-) -> bytes:
-    begin = _begin(method, place.head, tuple(headers.items()) if headers else ())
+def _head(request: Request, origin: _Origin) -> bytes:
+    headers, body = request.headers, request.body
+    begin = _begin(request.method, origin.head, tuple(headers.items()) if headers else ())
     if begin is None:
-        raise Unreachable("a header with a line break", url, sent=False)
-    if body is None and method == "GET":
+        raise Unreachable("a header with a line break", request.url, sent=False)
+    if body is None and request.method == "GET":
         return begin + b"\r\n"
     return b"%bContent-Length: %d\r\n\r\n" % (begin, len(body or b""))
 
 
 @lru_cache(maxsize=512)
 def _begin(method: str, head: str, headers: tuple[tuple[str, str], ...]) -> bytes | None:
-    """A head without its end; None when there is a line break in a header."""
+    """Return a request head without its end; None when a header contains a line break."""
     lines = "".join([f"{name}: {value}\r\n" for name, value in headers])
     if not lines.count("\n") == lines.count("\r") == len(headers):
         return None

@@ -1,12 +1,50 @@
-"""What a script that claims without `begin_episode` sends to `/claim_episode`, and its answer."""
+"""Models of a claim: throttle policy, request and response of `/claim_episode`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from ajet_swarm.client.throttle import SwarmThrottlePolicy
 from ajet_swarm.protocol.errors import SwarmError
 from ajet_swarm.protocol.model_methods import Model
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SwarmThrottlePolicy:
+    """This client's share of a batch.
+
+    Attributes:
+        ratio: A new task waits while the batch holds `expected_batch_size` x `ratio` tasks that
+            are this client's alone. 0.4 is four tasks in ten; the default never binds.
+        expected_batch_size: Tasks of a batch.
+        expected_num_repeat: Episodes of a task.
+        current_task_id: The task the episode is for.
+    """
+
+    ratio: float = 1.5
+    expected_batch_size: int
+    expected_num_repeat: int
+    current_task_id: str
+
+    def __post_init__(self) -> None:
+        wrong = ""
+        if not self.current_task_id:
+            wrong = "current_task_id is empty"
+        elif self.expected_batch_size < 1 or self.expected_num_repeat < 1:
+            wrong = "expected_batch_size and expected_num_repeat are at least 1"
+        elif not self.ratio > 0:
+            wrong = f"ratio is {self.ratio}, not above 0"
+        if wrong:
+            raise SwarmError(wrong, "throttle policy")
+
+    @property
+    def wire(self) -> dict[str, Any]:
+        """As it is sent with a claim."""
+        return {
+            "ratio": self.ratio,
+            "expected_batch_size": self.expected_batch_size,
+            "expected_num_repeat": self.expected_num_repeat,
+            "current_task_id": self.current_task_id,
+        }
 
 
 @dataclass(slots=True, init=False)

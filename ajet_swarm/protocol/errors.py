@@ -5,7 +5,7 @@ SwarmError
 │   ├── Unreachable         no connection, or it was lost
 │   ├── TimedOut            connected, but no answer in time
 │   └── TooLarge            an answer beyond the bound
-├── Refusal                 an HTTP answer that says no (status, text)
+├── ServerRefusal           an HTTP error response (status, text)
 ├── ChatError               a chat call without a usable answer (kind)
 ├── ClaimTimedOut           no group of episodes before the deadline
 ├── GaveUp                  what was waited for did not come in time

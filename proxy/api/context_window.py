@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from ajet_swarm.common.text import content_text
+from ajet_swarm.http.interface import Request
 from ajet_swarm.protocol.errors import SwarmError
 from proxy.admission.registry import Groups
 from proxy.context import Seat, ServerSeat
@@ -236,7 +237,14 @@ async def ask(server: ServerSeat, path: str, data: bytes) -> tuple[int, bytes]:
         headers |= client.credentials()
         data = _named(data, client.models)
     answer = await client.transport.request(
-        "POST", client.url + path, body=data, headers=headers, timeout=ASK_LIMIT, repeatable=True
+        Request(
+            "POST",
+            client.url + path,
+            body=data,
+            headers=headers,
+            timeout=ASK_LIMIT,
+            repeatable=True,
+        )
     )
     if answer.status in (401, 403) or answer.status >= 500:
         raise busy(5)

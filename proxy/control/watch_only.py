@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from ajet_swarm.common.errors import AjetError
-from ajet_swarm.http.interface import Response, Streamed, Transport
+from ajet_swarm.http.interface import Request, Response, Streamed, Transport
 from core.commands import COMMANDS, CommandError
 from core.runtime.home import Home
 from core.settings import ProxySettings
@@ -55,38 +55,19 @@ class ReadOnlyTransport:
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
 
-    async def request(
-        self,
-        method: str,
-        url: str,
-        *,
-        body: bytes | None = None,
-        headers: Mapping[str, str] | None = None,
-        timeout: float,
-        repeatable: bool = False,
-    ) -> Response:
+    async def request(self, request: Request) -> Response:
         """See `Transport.request`.
 
         Raises:
             WatchOnlyRefused: the request could change something.
         """
-        if method != "GET" and urlsplit(url).path.rpartition("/")[2] not in _NAMES:
-            _refuse(url)
-        return await self._transport.request(
-            method, url, body=body, headers=headers, timeout=timeout, repeatable=repeatable
-        )
+        if request.method != "GET" and urlsplit(request.url).path.rpartition("/")[2] not in _NAMES:
+            _refuse(request.url)
+        return await self._transport.request(request)
 
-    def stream(
-        self,
-        method: str,
-        url: str,
-        *,
-        body: bytes | None = None,
-        headers: Mapping[str, str] | None = None,
-        timeout: float,
-    ) -> AbstractAsyncContextManager[Streamed]:
+    def stream(self, request: Request) -> AbstractAsyncContextManager[Streamed]:
         """Refuse: only answers of models are streamed."""
-        _refuse(url)
+        _refuse(request.url)
 
 
 _NAMES = frozenset(path.lstrip("/") for path in READING)

@@ -10,7 +10,7 @@ import msgspec
 from ajet_swarm.api.outcomes import Claimed
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.urls import web_address
-from ajet_swarm.http.interface import Response, Streamed, Transport
+from ajet_swarm.http.interface import Request, Response, Streamed, Transport
 from core.settings import UpstreamSettings
 from proxy.http.upstream_errors import fault, redirected
 
@@ -50,47 +50,26 @@ class Checked:
         self._transport = transport
         self._key = key
 
-    async def request(
-        self,
-        method: str,
-        url: str,
-        *,
-        body: bytes | None = None,
-        headers: Mapping[str, str] | None = None,
-        timeout: float,
-        repeatable: bool = False,
-    ) -> Response:
+    async def request(self, request: Request) -> Response:
         """See `Transport.request`."""
-        answer = await self._transport.request(
-            method, url, body=body, headers=headers, timeout=timeout, repeatable=repeatable
-        )
+        answer = await self._transport.request(request)
         if answer.status >= 400:
             raise fault(answer.status, answer.headers, answer.body, self._key)
         if answer.status >= 300:
-            raise redirected(answer.status, answer.headers, url, self._key)
+            raise redirected(answer.status, answer.headers, request.url, self._key)
         return answer
 
     @asynccontextmanager
-    async def stream(
-        self,
-        method: str,
-        url: str,
-        *,
-        body: bytes | None = None,
-        headers: Mapping[str, str] | None = None,
-        timeout: float,
-    ) -> AsyncIterator[Streamed]:
+    async def stream(self, request: Request) -> AsyncIterator[Streamed]:
         """See `Transport.stream`."""
-        async with self._transport.stream(
-            method, url, body=body, headers=headers, timeout=timeout
-        ) as answer:
+        async with self._transport.stream(request) as answer:
             if answer.status >= 400:
                 parts = []
                 while part := await answer.read():
                     parts.append(part)
                 raise fault(answer.status, answer.headers, b"".join(parts), self._key)
             if answer.status >= 300:
-                raise redirected(answer.status, answer.headers, url, self._key)
+                raise redirected(answer.status, answer.headers, request.url, self._key)
             yield answer
 
 

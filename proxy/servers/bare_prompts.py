@@ -5,12 +5,12 @@ dialect and the server is the same for both. In observe mode it goes to the upst
 `/completions`, and its answer comes back as that of a chat.
 """
 
-from collections.abc import Mapping
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
-from ajet_swarm.http.interface import Response
+from ajet_swarm.http.interface import Request, Response
 from proxy.http.observe_http import Checked
 
 PROMPT = "ajetc_prompt"
@@ -33,24 +33,14 @@ class BareTransport:
         self._checked = checked
         self.stream = checked.stream
 
-    async def request(
-        self,
-        method: str,
-        url: str,
-        *,
-        body: bytes | None = None,
-        headers: Mapping[str, str] | None = None,
-        timeout: float,
-        repeatable: bool = False,
-    ) -> Response:
-        """See `Transport.request`; `body` is a chat request with `PROMPT`."""
+    async def request(self, request: Request) -> Response:
+        """See `Transport.request`; the body is a chat request with `PROMPT`."""
         answer = await self._checked.request(
-            method,
-            url.removesuffix(CHAT) + BARE,
-            body=completion_request(body or b"{}"),
-            headers=headers,
-            timeout=timeout,
-            repeatable=repeatable,
+            replace(
+                request,
+                url=request.url.removesuffix(CHAT) + BARE,
+                body=completion_request(request.body or b"{}"),
+            )
         )
         return Response(answer.status, answer.headers, chat_answer(answer.body))
 

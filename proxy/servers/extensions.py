@@ -7,6 +7,7 @@ import msgspec
 
 from ajet_swarm.api.outcomes import decoded
 from ajet_swarm.common.errors import AjetError
+from ajet_swarm.http.interface import Request
 from core.control_payloads import EpisodeTokens
 from core.events import Checkpoint, CheckpointsListed
 from proxy.context import Seat, ServerSeat
@@ -68,12 +69,14 @@ async def ask(
     client = server.client
     url = client.url + path.format(**at)
     response = await client.transport.request(
-        "GET" if body is None else "POST",
-        url,
-        body=None if body is None else msgspec.json.encode(body),
-        headers=None if body is None else _JSON,
-        timeout=LIMIT,
-        repeatable=body is None,
+        Request(
+            "GET" if body is None else "POST",
+            url,
+            body=None if body is None else msgspec.json.encode(body),
+            headers=None if body is None else _JSON,
+            timeout=LIMIT,
+            repeatable=body is None,
+        )
     )
     return decoded(response, kind, server.name)
 

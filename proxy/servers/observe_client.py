@@ -25,7 +25,7 @@ from ajet_swarm.api.outcomes import (
     RefusedKind,
 )
 from ajet_swarm.api.wire import GENERAL, QUICK
-from ajet_swarm.http.interface import Response, Transport
+from ajet_swarm.http.interface import Request, Response, Transport
 from ajet_swarm.protocol.errors import (
     ChatError,
     ChatErrorKind,
@@ -201,7 +201,7 @@ class ObserveClient(NoEngine):
 
     def _fetch(self, url: str, timeout: float) -> Awaitable[Response]:
         return self.transport.request(
-            "GET", url, headers=self.credentials(), timeout=timeout, repeatable=True
+            Request("GET", url, headers=self.credentials(), timeout=timeout, repeatable=True)
         )
 
     def credentials(self) -> dict[str, str]:
@@ -394,12 +394,14 @@ async def token_paths(
         SwarmError: no answer.
     """
     answer = await transport.request(
-        "POST",
-        f"{url}/tokenize",
-        body=msgspec.json.encode({**PROBE, "model": model} if model else PROBE),
-        headers={**headers, "Content-Type": "application/json"},
-        timeout=QUICK,
-        repeatable=True,
+        Request(
+            "POST",
+            f"{url}/tokenize",
+            body=msgspec.json.encode({**PROBE, "model": model} if model else PROBE),
+            headers={**headers, "Content-Type": "application/json"},
+            timeout=QUICK,
+            repeatable=True,
+        )
     )
     try:
         counts = answer.status == 200 and isinstance(

@@ -11,6 +11,7 @@ import msgspec
 
 from ajet_swarm.api.watcher import ServerStatus
 from ajet_swarm.common.tasks import Tasks
+from ajet_swarm.http.interface import Request
 from ajet_swarm.protocol.errors import SwarmError
 from ajet_swarm.protocol.schemas import EngineState, PoolInfo
 from proxy.context import ServerSeat
@@ -276,7 +277,7 @@ class Sense:
         try:
             if INFO in await client.features():
                 answer = await client.transport.request(
-                    "GET", client.url + INFO, timeout=10.0, repeatable=True
+                    Request("GET", client.url + INFO, timeout=10.0, repeatable=True)
                 )
                 if answer.status == 200:
                     info = msgspec.json.decode(answer.body, type=_Info)

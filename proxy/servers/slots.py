@@ -10,6 +10,7 @@ import msgspec
 
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.text import content_text, known_names, redact
+from ajet_swarm.http.interface import Request
 from ajet_swarm.protocol.errors import SwarmError
 from ajet_swarm.protocol.schemas import EpisodeRecord, PoolInfo, RunningEpisode, VerboseLog
 from core.control_payloads import DETAILS_CAP, EpisodeDetails, LogLine, ServerDetails, TaskDetails
@@ -194,12 +195,14 @@ async def _latest(server: ServerSeat) -> tuple[str, str] | None:
     if REPLAY not in await client.features():
         return None
     response = await client.transport.request(
-        "POST",
-        client.url + REPLAY,
-        body=b"{}",
-        headers={"content-type": "application/json"},
-        timeout=10.0,
-        repeatable=True,
+        Request(
+            "POST",
+            client.url + REPLAY,
+            body=b"{}",
+            headers={"content-type": "application/json"},
+            timeout=10.0,
+            repeatable=True,
+        )
     )
     if response.status != 200:
         return None

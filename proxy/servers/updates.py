@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from ajet_swarm.api.watcher import ServerStatus
+from ajet_swarm.http.interface import Request
 from ajet_swarm.protocol.errors import SwarmError
 from ajet_swarm.protocol.schemas import EngineState, PoolInfo
 from core.events import UpdateDone
@@ -85,7 +86,9 @@ class UpdateReader:
             self._after = max((one.step for one in known if one.update), default=0)
         client = self.server.client
         answer = await client.transport.request(
-            "GET", f"{client.url}{UPDATES}?after={self._after}", timeout=10.0, repeatable=True
+            Request(
+                "GET", f"{client.url}{UPDATES}?after={self._after}", timeout=10.0, repeatable=True
+            )
         )
         if answer.status != 200:
             return

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from ajet_swarm.client.sync_client import SwarmClient
-from ajet_swarm.client.throttle import SwarmThrottlePolicy
 from ajet_swarm.protocol.agentjet_job import AgentJetJob
+from ajet_swarm.protocol.claim_models import SwarmThrottlePolicy
 from ajet_swarm.protocol.errors import GaveUp
 from ajet_swarm.protocol.task import OpenaiBaseUrlAndApiKey, Task
 from ajet_swarm.runs.record import RunRecord

@@ -186,7 +186,7 @@ async def test_an_engine_that_somebody_else_stopped(tmp_path: Path, empty: bool)
         far.set_state("OFFLINE", 0)
         await far.relay.become("well")
         told = await alert(w, "off:s")
-        word = "restarted: what it held is gone" if empty else "stopped by someone else"
+        word = "restarted: its episodes are lost" if empty else "stopped by someone else"
         assert word in told.cause
         assert word in server(w).detail
         assert "○ OFFLINE" in bar(w)

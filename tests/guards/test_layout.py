@@ -68,7 +68,6 @@ LADDERS = {
     "core.journal.writer:Journal",
     "ajet_swarm.client.async_client:AsyncSwarm",
     "ajet_swarm.client.engine_control:EngineOrders",
-    "ajet_swarm.client.sync_client:SwarmClient",
 }
 """Classes that are to be split by composition; the list only gets shorter."""
 

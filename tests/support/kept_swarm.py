@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from ajet_swarm.http.interface import Response, Transport
+from ajet_swarm.http.interface import Request, Response, Transport
 from tests.support.scripted_swarm import ScriptedSwarm
 
 PATHS = (
@@ -44,25 +44,14 @@ class KeptSwarm:
         self.refuses: tuple[int, str] | None = None
         self.job: dict[str, Any] | None = {"batch": 4}
 
-    async def request(
-        self,
-        method: str,
-        url: str,
-        *,
-        body: bytes | None = None,
-        headers: Mapping[str, str] | None = None,
-        timeout: float,
-        repeatable: bool = False,
-    ) -> Response:
-        parts = urlsplit(url)
+    async def request(self, request: Request) -> Response:
+        parts = urlsplit(request.url)
         if parts.path == "/openapi.json":
             return self._answer(200, {"paths": {path: {} for path in self.paths}})
         if not parts.path.startswith("/ajetc"):
-            return await self.behind.request(
-                method, url, body=body, headers=headers, timeout=timeout, repeatable=repeatable
-            )
-        given = json.loads(body) if body else None
-        if method == "POST":
+            return await self.behind.request(request)
+        given = json.loads(request.body) if request.body else None
+        if request.method == "POST":
             self.asked.append((parts.path, given))
             if self.refuses is not None:
                 status, why = self.refuses

@@ -23,7 +23,7 @@ from ajet_swarm.api.engine import AsyncSwarmClient
 from ajet_swarm.api.watcher import Watcher
 from ajet_swarm.claims.claimer import GroupClaimer
 from ajet_swarm.common.tasks import Tasks
-from ajet_swarm.http.interface import Response, Streamed
+from ajet_swarm.http.interface import Request, Response, Streamed
 from ajet_swarm.http.transport import HttpTransport
 from ajet_swarm.protocol.errors import Unreachable
 from core.bus import Bus
@@ -121,19 +121,19 @@ class Line:
         self.transport = transport
         self.cut = False
 
-    async def request(self, method: str, url: str, **more: Any) -> Response:
+    async def request(self, request: Request) -> Response:
         if self.cut:
-            raise Unreachable("killed", url, sent=False)
-        return await self.transport.request(method, url, **more)
+            raise Unreachable("killed", request.url, sent=False)
+        return await self.transport.request(request)
 
-    def start(self, method: str, url: str, **more: Any) -> "asyncio.Future[Response] | None":
-        return None if self.cut else self.transport.start(method, url, **more)
+    def start(self, request: Request) -> "asyncio.Future[Response] | None":
+        return None if self.cut else self.transport.start(request)
 
     @contextlib.asynccontextmanager
-    async def stream(self, method: str, url: str, **more: Any) -> AsyncIterator[Streamed]:
+    async def stream(self, request: Request) -> AsyncIterator[Streamed]:
         if self.cut:
-            raise Unreachable("killed", url, sent=False)
-        async with self.transport.stream(method, url, **more) as answer:
+            raise Unreachable("killed", request.url, sent=False)
+        async with self.transport.stream(request) as answer:
             yield answer
 
 

@@ -203,7 +203,7 @@ async def test_a_restart_with_empty_state_costs_a_round(tmp_path: Path) -> None:
         w.swarm.step, w.swarm.delay = None, 0.0
         back(w)
         await w.until(lambda: trouble(w) == "restarted")
-        assert w.server.watcher.current.detail == "restarted: what it held is gone"
+        assert w.server.watcher.current.detail == "restarted: its episodes are lost"
         await w.until(lambda: len(w.kinds(CandidateFailed)) == 4)
         w.swarm.set_state("ROLLING", 1)
         assert (await w.reply(ticket)).why == "winner"

@@ -11,7 +11,7 @@ from ajet_swarm.api.engine import AsyncSwarmClient
 from ajet_swarm.api.outcomes import Claimed
 from ajet_swarm.claims.claimer import GroupClaimer
 from ajet_swarm.common.tasks import Tasks, cancel
-from ajet_swarm.http.interface import Response, ResponseFuture
+from ajet_swarm.http.interface import Request, Response, ResponseFuture
 from ajet_swarm.http.transport import HttpTransport
 from ajet_swarm.protocol.errors import ClaimTimedOut
 from tests.support.calm import own_time
@@ -207,7 +207,7 @@ async def test_a_listener_that_asks_on_over_the_same_connection(
     before = server.connections
 
     def ask() -> None:
-        future = transport.start("POST", url, body=b"{}", timeout=within(20))
+        future = transport.start(Request("POST", url, body=b"{}", timeout=within(20)))
         assert isinstance(future, ResponseFuture)
         future.listener = heard
         future.send_now()

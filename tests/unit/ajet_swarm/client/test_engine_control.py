@@ -195,7 +195,7 @@ async def test_waiting_for_a_start_ends_in_time(
 
 async def test_a_job_is_refused_while_it_runs(server: ScriptedSwarm, swarm: AsyncSwarm) -> None:
     server.set_state("ROLLING", 1)
-    with pytest.raises(SwarmError, match="only taken while the engine is OFFLINE"):
+    with pytest.raises(SwarmError, match="only accepted while the engine is OFFLINE"):
         await swarm.sync_train_config(JOB)
     with pytest.raises(JobError, match="ajet"):
         await swarm.sync_train_config("model: x")

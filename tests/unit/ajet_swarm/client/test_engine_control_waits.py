@@ -35,7 +35,7 @@ async def test_a_state_is_waited_for_by_name(
 ) -> None:
     await swarm._wait_until_status_change_to()  # ROLLING
     work = swarm._wait_until_status_change_to(desired_status_list=["WEIGHT_SYNCING", "ENGINE.X"])
-    with pytest.raises(SwarmError, match=r"'ENGINE\.X' is no state.*ENGINE\.BOOTING"):
+    with pytest.raises(SwarmError, match=r"'ENGINE\.X' is not a state.*ENGINE\.BOOTING"):
         await work
     names = ["ENGINE.WEIGHT_SYNCING", "ENGINE.BOOTING"]
     waiting = tasks.spawn(swarm._wait_until_status_change_to(desired_status_list=names), "wait")
@@ -62,7 +62,7 @@ async def test_an_engine_that_goes_off_ends_the_wait(
         group.create_task(wait())
         await asyncio.sleep(0)
         server.set_state("OFFLINE", 0)
-    assert "went OFFLINE while ROLLING was waited for" in str(raised[0])
+    assert "went OFFLINE during the wait for ROLLING" in str(raised[0])
 
 
 async def test_offline_itself_and_a_start_are_waited_for(

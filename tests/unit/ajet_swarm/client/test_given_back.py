@@ -10,7 +10,7 @@ from ajet_swarm.claims.deadlines import REMEMBERED
 from ajet_swarm.client.async_client import AsyncSwarm
 from ajet_swarm.client.multi_server import AsyncJointSwarm
 from ajet_swarm.client.sync_client import SwarmClient
-from ajet_swarm.client.throttle import SwarmThrottlePolicy
+from ajet_swarm.protocol.claim_models import SwarmThrottlePolicy
 from ajet_swarm.protocol.errors import EpisodeLost, SwarmError
 from ajet_swarm.protocol.task import Task, WorkflowOutput
 from ajet_swarm.runs.run import rollout

@@ -228,6 +228,6 @@ async def test_sixteen_threads_of_one_client_keep_to_its_share() -> None:
 async def test_a_batch_that_cannot_be_read_lets_nobody_through(server: ScriptedSwarm) -> None:
     async with AsyncSwarm(server.url) as client:
         server.pool_default = True
-        with pytest.raises(GaveUp, match="tells nothing of its batch"):
+        with pytest.raises(GaveUp, match="reports nothing about its batch"):
             await client.begin_episode(throttle_policy=policy("c"), timeout=1.0)
     assert not server.claims

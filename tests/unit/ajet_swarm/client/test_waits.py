@@ -47,7 +47,7 @@ try:
         case "run":
             run_episodes([1, 2], lambda _: hang(), max_workers=2, retry=Retry(tries=1))
         case "call":
-            LoopThread("test")._call(asyncio.sleep(600))
+            LoopThread("test").run(asyncio.sleep(600))
         case "room":
             pool = BoundedThreadPoolExecutor(1, 1)
             pool.submit(hang)

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from ajet_swarm.http.connection import PAUSE, PIECE, Connection
+from ajet_swarm.http.interface import Request
 from ajet_swarm.http.transport import HttpTransport, TimedOut, TooLarge, Unreachable
 from tests.support.scripted_swarm import ScriptedSwarm
 
@@ -44,7 +45,7 @@ async def test_connections_are_kept_and_reused(
     server: ScriptedSwarm, transport: HttpTransport
 ) -> None:
     for _ in range(5):
-        answer = await transport.request("GET", server.url + "/health", timeout=60)
+        answer = await transport.request(Request("GET", server.url + "/health", timeout=60))
         assert (answer.status, answer.body) == (200, b'{"status": "ok"}')
         assert answer.headers["CONTENT-TYPE"].startswith("application/json")
     assert server.connections == 1
@@ -56,7 +57,7 @@ async def test_many_requests_at_once_are_not_limited(
     server.freeze()
     async with asyncio.TaskGroup() as group:
         asked = [
-            group.create_task(transport.request("GET", server.url + "/health", timeout=20))
+            group.create_task(transport.request(Request("GET", server.url + "/health", timeout=20)))
             for _ in range(150)
         ]
         await server.until(lambda: server.connections == 150)
@@ -71,10 +72,12 @@ async def test_a_connection_that_answered_500_is_not_used_again(
     for n in range(1, 6):
         server.fail_next("/claim_episode", 500)
         broken = await transport.request(
-            "POST", server.url + "/claim_episode", body=b"", timeout=60
+            Request("POST", server.url + "/claim_episode", body=b"", timeout=60)
         )
         assert (broken.status, broken.body) == (500, b"Internal Server Error")
-        sound = await transport.request("POST", server.url + "/get_episode_buffer", timeout=60)
+        sound = await transport.request(
+            Request("POST", server.url + "/get_episode_buffer", timeout=60)
+        )
         assert sound.status == 200
         assert server.connections == n + 1
 
@@ -91,7 +94,7 @@ async def test_a_repeatable_request_is_sent_once_more_on_a_fresh_connection() ->
             await writer.drain()
 
     async with raw_server(serve) as url, HttpTransport() as transport:
-        answer = await transport.request("POST", url, timeout=60, repeatable=True)
+        answer = await transport.request(Request("POST", url, timeout=60, repeatable=True))
         assert answer.body == b"ok"
         assert seen == 2
 
@@ -106,7 +109,7 @@ async def test_any_other_request_is_sent_once() -> None:
 
     async with raw_server(serve) as url, HttpTransport() as transport:
         with pytest.raises(Unreachable) as caught:
-            await transport.request("POST", url, body=b"{}", timeout=60)
+            await transport.request(Request("POST", url, body=b"{}", timeout=60))
         assert caught.value.sent
         assert seen == 1
 
@@ -116,7 +119,7 @@ async def test_a_refused_connection_was_surely_not_sent(transport: HttpTransport
         held.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{held.getsockname()[1]}/"
         with pytest.raises(Unreachable) as caught:
-            await transport.request("GET", url, timeout=60, repeatable=True)
+            await transport.request(Request("GET", url, timeout=60, repeatable=True))
     assert not caught.value.sent
     assert "no connection" in str(caught.value)
 
@@ -124,7 +127,9 @@ async def test_a_refused_connection_was_surely_not_sent(transport: HttpTransport
 async def test_no_answer_in_time(server: ScriptedSwarm, transport: HttpTransport) -> None:
     server.freeze()
     with pytest.raises(TimedOut) as caught:
-        await transport.request("GET", server.url + "/health", timeout=0.05, repeatable=True)
+        await transport.request(
+            Request("GET", server.url + "/health", timeout=0.05, repeatable=True)
+        )
     assert caught.value.sent
     server.unfreeze()
 
@@ -138,7 +143,7 @@ async def test_an_answer_without_bound_is_not_swallowed(head: bytes) -> None:
 
     async with raw_server(serve) as url, HttpTransport(largest=1000) as transport:
         with pytest.raises(TooLarge):
-            await transport.request("GET", url, timeout=60)
+            await transport.request(Request("GET", url, timeout=60))
 
 
 async def test_a_body_of_megabytes_is_sent_without_warning() -> None:
@@ -151,7 +156,7 @@ async def test_a_body_of_megabytes_is_sent_without_warning() -> None:
         await writer.drain()
 
     async with raw_server(serve) as url, HttpTransport() as transport:
-        answer = await transport.request("POST", url, body=b"x" * 3_000_000, timeout=60)
+        answer = await transport.request(Request("POST", url, body=b"x" * 3_000_000, timeout=60))
         assert answer.body == b"3000000"
 
 
@@ -169,7 +174,7 @@ async def test_long_bodies_go_out_whole_while_others_have_their_turns() -> None:
     async with raw_server(serve) as url, HttpTransport() as transport:
         async with asyncio.TaskGroup() as group:
             for _ in range(3):
-                group.create_task(transport.request("POST", url, body=body, timeout=60))
+                group.create_task(transport.request(Request("POST", url, body=body, timeout=60)))
         assert got == [body] * 3
 
 
@@ -192,7 +197,7 @@ async def test_a_long_body_is_handed_over_in_pieces(monkeypatch: pytest.MonkeyPa
         await writer.drain()
 
     async with raw_server(serve) as url, HttpTransport() as transport:
-        answer = await transport.request("POST", url, body=bytes(2 * PAUSE), timeout=60)
+        answer = await transport.request(Request("POST", url, body=bytes(2 * PAUSE), timeout=60))
     assert answer.status == 200
     assert sum(sizes) == 2 * PAUSE
     assert max(sizes) == PIECE
@@ -213,9 +218,9 @@ async def test_an_answer_before_the_end_of_a_long_body_ends_the_connection() -> 
         await reader.read()
 
     async with raw_server(serve) as url, HttpTransport() as transport:
-        first = await transport.request("POST", url, body=bytes(40 * PAUSE), timeout=60)
+        first = await transport.request(Request("POST", url, body=bytes(40 * PAUSE), timeout=60))
         assert first.status == 413
-        second = await transport.request("POST", url, body=b"{}", timeout=60)
+        second = await transport.request(Request("POST", url, body=b"{}", timeout=60))
         assert second.status == 200
 
 
@@ -226,15 +231,15 @@ async def test_redirects_are_not_followed() -> None:
         await writer.drain()
 
     async with raw_server(serve) as url, HttpTransport() as transport:
-        assert (await transport.request("GET", url, timeout=60)).status == 302
+        assert (await transport.request(Request("GET", url, timeout=60))).status == 302
 
 
 async def test_after_close_it_says_so(server: ScriptedSwarm) -> None:
     transport = HttpTransport()
-    await transport.request("GET", server.url + "/health", timeout=60)
+    await transport.request(Request("GET", server.url + "/health", timeout=60))
     await transport.close()
     with pytest.raises(Unreachable, match="closed"):
-        await transport.request("GET", server.url + "/health", timeout=60)
+        await transport.request(Request("GET", server.url + "/health", timeout=60))
 
 
 async def test_a_stream_is_read_as_it_comes_and_closed_when_left(
@@ -249,7 +254,7 @@ async def test_a_stream_is_read_as_it_comes_and_closed_when_left(
         closed.set()
 
     async with raw_server(serve) as url, asyncio.timeout(100):
-        async with transport.stream("GET", url, timeout=60) as answer:
+        async with transport.stream(Request("GET", url, timeout=60)) as answer:
             assert answer.status == 200
             assert await answer.read() == b"ok"
         await closed.wait()
@@ -261,7 +266,10 @@ async def test_a_stream_that_breaks_or_never_comes(transport: HttpTransport) -> 
         writer.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n")
         await writer.drain()
 
-    async with raw_server(serve) as url, transport.stream("GET", url, timeout=60) as answer:
+    async with (
+        raw_server(serve) as url,
+        transport.stream(Request("GET", url, timeout=60)) as answer,
+    ):
         assert await answer.read() == b"ok"
         with pytest.raises(Unreachable):
             await answer.read()
@@ -271,10 +279,10 @@ async def test_a_stream_that_breaks_or_never_comes(transport: HttpTransport) -> 
 
     async with raw_server(mute) as url:
         with pytest.raises(TimedOut):
-            async with transport.stream("GET", url, timeout=0.05):
+            async with transport.stream(Request("GET", url, timeout=0.05)):
                 raise AssertionError("there is no answer")
     await transport.close()
     with pytest.raises(Unreachable) as caught:
-        async with transport.stream("GET", url, timeout=60):
+        async with transport.stream(Request("GET", url, timeout=60)):
             raise AssertionError("it is closed")
     assert not caught.value.sent
