@@ -1,7 +1,7 @@
-"""Publishes events: stamps, reduces, journals and hands them to whoever follows.
+"""Event bus: stamps each event, applies it to the state, journals it and delivers it.
 
-Publishing is synchronous and takes constant time; it never raises into the path of a request.
-A subscriber has a bounded queue; one that falls behind gets a single gap and re-reads the snapshot.
+Publishing is synchronous, takes constant time and never raises into the path of a request. A
+subscriber has a bounded queue; one that falls behind gets a single gap and re-reads the snapshot.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ SNAPSHOT_EVERY = 20_000
 
 
 class Subscription:
-    """What one follower has not read yet. One reader only."""
+    """Queue of events that one subscriber has not read yet; for a single reader."""
 
     def __init__(self, cap: int = QUEUE_CAP) -> None:
         self._items: deque[Event] = deque()
@@ -38,7 +38,7 @@ class Subscription:
         """True once events were dropped: read the snapshot, then `resume`."""
 
     def push(self, event: Event) -> None:
-        """Add an event, or note the gap when the reader is too far behind."""
+        """Add an event; drop all of them and note a gap if the queue is full."""
         if len(self._items) >= self._cap:
             self._items.clear()
             self.gap = True
@@ -47,15 +47,15 @@ class Subscription:
         self._woken.set()
 
     def resume(self) -> None:
-        """The snapshot was read: events from here on are wanted again."""
+        """Accept events again, after the snapshot was read."""
         self.gap = False
 
     def wake(self) -> None:
-        """Let the reader look again although nothing came."""
+        """Wake the reader without an event."""
         self._woken.set()
 
     async def next(self, seconds: float) -> list[Event]:
-        """All events that wait, or an empty list after `seconds` without one, or at a gap."""
+        """Return all queued events; an empty list at a gap, or after `seconds` without an event."""
         if not self._items and not self.gap:
             self._woken.clear()
             try:
@@ -63,13 +63,13 @@ class Subscription:
                     await self._woken.wait()
             except TimeoutError:
                 return []
-        found = list(self._items)
+        events = list(self._items)
         self._items.clear()
-        return found
+        return events
 
 
 class Bus:
-    """The one place where events become true."""
+    """The only way by which events reach state, journal and subscribers."""
 
     def __init__(
         self,
@@ -88,10 +88,10 @@ class Bus:
         self._since_snapshot = 0
 
     def publish(self, event: Event) -> int:
-        """Make `event` true; returns its `seq`, for `Journal.durable`.
+        """Publish `event`; returns its `seq`, for `Journal.durable`.
 
-        The event is stamped where it is, for a copy would cost more than all the rest: who makes it
-        hands it over. One that was published before is copied.
+        The event is stamped in place, because a copy would cost more than everything else: the
+        caller gives it away. An event that was published before is copied.
         """
         seq = self.state.seq + 1
         if event.seq:
@@ -102,7 +102,7 @@ class Bus:
             _stamp(event, "at", self.clock())
         try:
             dirty = reduce(self.state, event)
-        except Exception:  # a fault in the view of things must not reach a user's request
+        except Exception:  # a fault of the reducer must not reach a user's request
             log.exception("the reducer failed on %s", event.kind)
             self.state.seq = seq
             dirty = frozenset()
@@ -112,7 +112,7 @@ class Bus:
         kind = type(event)
         listeners = self._by_kind.get(kind)
         if listeners is None:
-            listeners = self._by_kind[kind] = self._those_for(kind)
+            listeners = self._by_kind[kind] = self._listeners_for(kind)
         for listener in listeners:
             listener(event, dirty)
         self._since_snapshot += 1
@@ -122,49 +122,50 @@ class Bus:
         return seq
 
     async def publish_committed(self, event: Event) -> int:
-        """Publish and wait until no kill of the process loses the event.
+        """Publish `event` and wait until it survives a kill of the process.
 
         Raises:
-            JournalError: it could not be written.
+            JournalError: It could not be written.
         """
         seq = self.publish(event)
         await self.journal.committed(seq)
         return seq
 
     async def publish_durable(self, event: Event) -> int:
-        """Publish and wait until the event is on the disk: no loss of power loses it either.
+        """Publish `event` and wait until it is on the disk and survives a loss of power.
 
         Raises:
-            JournalError: it could not be written.
+            JournalError: It could not be written.
         """
         seq = self.publish(event)
         await self.journal.durable(seq)
         return seq
 
     def listen(self, listener: Listener, *kinds: type[Event]) -> None:
-        """Call `listener` on each event, after state was changed; it is quick and never raises.
+        """Call `listener` for each event, after the state was changed.
 
         Args:
-            listener: Gets the event and what it changed.
-            kinds: The only ones it is called for; all when left out.
+            listener: Receives the event and the keys of what it changed; must be quick and must
+                not raise.
+            kinds: Classes of events to call it for; all if omitted.
         """
         self._listeners.append((listener, frozenset(kinds) or None))
         self._by_kind.clear()
 
-    def _those_for(self, kind: type[Event]) -> tuple[Listener, ...]:
+    def _listeners_for(self, kind: type[Event]) -> tuple[Listener, ...]:
         return tuple(one for one, kinds in self._listeners if kinds is None or kind in kinds)
 
     def subscribe(self) -> Subscription:
-        """Follow from now on; pair with `unsubscribe`."""
+        """Return a queue of all events from now on; pair with `unsubscribe`."""
         subscription = Subscription()
         self._subscriptions.add(subscription)
         return subscription
 
     def unsubscribe(self, subscription: Subscription) -> None:
-        """Stop following."""
+        """Stop delivering events to `subscription`."""
         self._subscriptions.discard(subscription)
 
     @property
     def followers(self) -> int:
-        """How many follow now."""
+        """Number of subscriptions."""
         return len(self._subscriptions)

@@ -5,11 +5,11 @@ import msgspec
 from core.events import ClientSeen
 
 DETAILS_CAP = 60
-"""Claimed episodes, finished tasks and log lines that are handed on."""
+"""Maximum number of claimed episodes, finished tasks and log lines in an answer."""
 
 
 class EpisodeDetails(msgspec.Struct, frozen=True, kw_only=True):
-    """A claimed episode."""
+    """One claimed episode."""
 
     uuid: str
     client: str
@@ -17,13 +17,13 @@ class EpisodeDetails(msgspec.Struct, frozen=True, kw_only=True):
     idle: float | None = None
     """Seconds since its last call."""
     limit: float | None = None
-    """Idle seconds after which the server takes it back."""
+    """Idle seconds after which the server reclaims it."""
     calls: int | None = None
     task: str = ""
 
 
 class TaskDetails(msgspec.Struct, frozen=True, kw_only=True):
-    """A task of the batch that is collected now."""
+    """One task of the batch that is being collected."""
 
     task: str
     episodes: int = 0
@@ -32,7 +32,7 @@ class TaskDetails(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LogLine(msgspec.Struct, frozen=True, kw_only=True):
-    """A line of the server's own log."""
+    """One line of the server's log."""
 
     at: float | None
     tag: str
@@ -49,48 +49,48 @@ class ServerDetails(msgspec.Struct, frozen=True, kw_only=True):
     claimed: int | None = None
     clients: tuple[ClientSeen, ...] = ()
     episodes: tuple[EpisodeDetails, ...] = ()
-    """The longest idle first."""
+    """Longest idle first."""
     tasks: tuple[TaskDetails, ...] = ()
-    """Those with most episodes first."""
+    """Tasks with the most episodes first."""
     folder: str = ""
-    """Where the server writes its run."""
+    """Folder in which the server writes its run."""
     booting_since: float | None = None
     log: tuple[LogLine, ...] = ()
     asked: str = ""
-    """Last user text of the newest call that the server keeps."""
+    """Last user message of the newest call in the server's memory."""
     answered: str = ""
     missing: tuple[str, ...] = ()
-    """What the server did not tell, and why."""
+    """What the server did not report, and why."""
 
 
 class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """What is saved for a server, what it runs, and what the presets are. Jobs are YAML text."""
+    """Saved job of a server, its running job, and the presets. Jobs are YAML text."""
 
     server: str
     saved: str = ""
-    """Saved here for the next start; empty when nothing is."""
+    """Job saved for the next start; empty for none."""
     saved_at: float = 0.0
     running: str = ""
-    """What the server has, as far as it is known; empty when nothing is."""
+    """Job of the server, as far as known; empty if unknown."""
     source: str = ""
-    """Where that is known from, in words."""
+    """Source of `running`, as text."""
     told: tuple[str, ...] = ()
-    """Keys of it that the server told itself."""
+    """Keys of `running` that the server reported itself."""
     differs: tuple[str, ...] = ()
-    """Of these, those in which it is not the job that was sent from here last."""
+    """Keys of these that differ from the job last sent by this proxy."""
     whole: bool = False
-    """It is a whole job, as sent; else only what the server told."""
+    """`running` is a whole job, as sent; else only what the server reported."""
     default: str = ""
     hand: str = ""
     """The presets."""
     embedded: bool = True
-    """The server is the embedded engine: it starts with any job, and needs no question before."""
+    """The server is the embedded engine: it starts with any job, without confirmation."""
     last: bool = False
-    """The next start runs the job the server has: another client started it last."""
+    """The next start runs the server's present job, since another client started it last."""
     model: str = ""
-    """Model of a job that names none, on an AgentJet server; empty when none is known."""
+    """Model for a job without one, on an AgentJet server; empty if unknown."""
     path: str = ""
-    """File in the home of the proxy that holds the saved job."""
+    """File of the saved job, in the home of the proxy."""
 
 
 class Token(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,23 +98,23 @@ class Token(msgspec.Struct, frozen=True, kw_only=True):
 
     id: int
     text: str | None = None
-    """None while the server has no policy loaded."""
+    """None if the server has no policy loaded."""
     mask: int = 0
-    """The loss mask: 1 for a token that is trained on, 0 for one that was only read."""
+    """Loss mask: 1 for a trained token, 0 for a token of the prompt."""
     logprob: float | None = None
-    """When it was sampled; None for a token that was not."""
+    """Log-probability at sampling; None for a token that was not sampled."""
     logprob_now: float | None = None
-    """By the policy as it is now; None while none is loaded."""
+    """Log-probability by the present policy; None if none is loaded."""
 
 
 class TokenCall(msgspec.Struct, frozen=True, kw_only=True):
-    """One call of an episode, or one timeline that is trained."""
+    """One call of an episode, or one trained timeline."""
 
     prompt_tokens: int
     tokens: tuple[Token, ...]
     """The prompt first."""
     step: int | None = None
-    """Policy updates in the policy that sampled it; None when several did."""
+    """Number of updates of the policy that sampled it; None for several policies."""
 
 
 class EpisodeTokens(msgspec.Struct, frozen=True, kw_only=True):
@@ -127,4 +127,4 @@ class EpisodeTokens(msgspec.Struct, frozen=True, kw_only=True):
     task_id: str = ""
     reward: float | None = None
     step: int | None = None
-    """Policy updates in the policy that the log-probs of now are by."""
+    """Number of updates of the policy that gave `logprob_now`."""

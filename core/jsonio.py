@@ -1,7 +1,6 @@
-"""Records with every field, for whoever reads them without this program: scripts, other tools.
+"""JSON of records with every field, for readers without this program: scripts, other tools.
 
-Events go to the journal and over the wire without what is as always; only who knows the defaults
-can read that.
+In the journal and on the wire records omit fields that have their default.
 """
 
 import dataclasses
@@ -12,13 +11,13 @@ import msgspec
 
 
 def every_field(value: Any) -> Any:
-    """`value` with all records in it as dicts of all their fields, a record's kind first."""
+    """Return `value` with each record in it as a dict of all its fields, its kind first."""
     if isinstance(value, msgspec.Struct):
         config = value.__struct_config__
-        told = {} if config.tag_field is None else {config.tag_field: config.tag}
+        fields = {} if config.tag_field is None else {config.tag_field: config.tag}
         for name in value.__struct_fields__:
-            told[name] = every_field(getattr(value, name))
-        return told
+            fields[name] = every_field(getattr(value, name))
+        return fields
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         names = [field.name for field in dataclasses.fields(value)]
         return {name: every_field(getattr(value, name)) for name in names}
@@ -30,5 +29,5 @@ def every_field(value: Any) -> Any:
 
 
 def encode_full(value: Any) -> bytes:
-    """One line of JSON with every field."""
+    """Return `value` as one line of JSON with every field."""
     return msgspec.json.encode(every_field(value))

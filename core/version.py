@@ -1,11 +1,11 @@
-"""Which version of the program this is."""
+"""Version of the program."""
 
 from functools import cache
 
 
 @cache
 def version() -> str:
-    """The installed version; `0+source` when it runs from a tree that was never installed."""
+    """Return the installed version; `0+source` for a source tree that was never installed."""
     from importlib.metadata import PackageNotFoundError
     from importlib.metadata import version as installed
 

@@ -1,4 +1,4 @@
-"""What the journal's writer has to do, how it commits that, and what it keeps while it cannot."""
+"""Jobs of the journal's writer, their commit, and the backlog of jobs that cannot be written."""
 
 import asyncio
 import contextlib
@@ -17,19 +17,19 @@ from core.journal.storage import Packer
 from core.journal.texts import TextWriter
 
 BACKLOG_EVENTS = 200_000
-"""What could not be written is kept up to so many events, and"""
+"""Maximum number of jobs in the backlog."""
 BACKLOG_BYTES = 256 << 20
-"""up to so many bytes of it as JSON; past either it is lost."""
+"""Maximum bytes of the backlog as JSON; beyond either limit it is lost."""
 
 _DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
-"""Primary codes of a file with damaged pages."""
+"""Primary error codes of a file with damaged pages."""
 _HARMED = frozenset({sqlite3.SQLITE_ERROR})
-"""The same of a file that lacks a table."""
+"""Primary error codes of a file that lacks a table."""
 _HELD = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 
 
 class Stop:
-    """Tells the writer to end."""
+    """Job that ends the writer."""
 
 
 class Snapshot(msgspec.Struct, frozen=True):
@@ -41,7 +41,7 @@ class Snapshot(msgspec.Struct, frozen=True):
 
 
 class Meta(msgspec.Struct, frozen=True):
-    """A small fact that is no event."""
+    """A key and value that are no event."""
 
     key: str
     value: str
@@ -51,97 +51,97 @@ Job = Event | Snapshot | Meta | Stop
 
 
 class TaskFailed(Exception):
-    """A step was not done; nothing of it is in the file."""
+    """A task was not carried out; nothing of it is in the file."""
 
 
 TaskAction = Callable[[sqlite3.Connection, TextWriter], None]
 
 
 class WriterTask:
-    """A short piece of work for the writer."""
+    """One short transaction for the writer."""
 
-    def __init__(self, work: TaskAction) -> None:
-        self.work = work
+    def __init__(self, action: TaskAction) -> None:
+        self.action = action
         self.done = threading.Event()
         self.error: Exception | None = None
         self.seconds = 0.0
 
 
 class WriterTasks:
-    """Pieces of work that the writer does while no event waits, each in a transaction of its own.
+    """Queue of transactions that the writer carries out while no event waits.
 
     Args:
-        some: Set when there is one.
-        writer: The thread that does them.
+        pending: Event that wakes the writer.
+        writer: The writer's thread.
     """
 
-    def __init__(self, some: threading.Event, writer: threading.Thread) -> None:
-        self._some = some
+    def __init__(self, pending: threading.Event, writer: threading.Thread) -> None:
+        self._pending = pending
         self._writer = writer
-        self._steps: deque[WriterTask] = deque()
+        self._tasks: deque[WriterTask] = deque()
 
-    def carry_out(self, work: TaskAction, ends: threading.Event) -> float:
-        """Have the writer do a piece of work; blocks until it is done.
+    def run(self, action: TaskAction, ends: threading.Event) -> float:
+        """Have the writer carry out `action` in a transaction; blocks until it is done.
 
         Args:
-            work: What to do, in a transaction.
-            ends: Waiting ends when it is set.
+            action: Statements of the transaction.
+            ends: Event that ends the wait.
 
         Returns:
-            Seconds that it took.
+            Duration in seconds.
 
         Raises:
-            StepFailed: it was not done; the journal cannot be written now, or is closed.
+            StepFailed: The journal cannot be written now, or is closed.
         """
-        step = WriterTask(work)
-        self._steps.append(step)
-        self._some.set()
-        while not step.done.wait(0.1):
+        task = WriterTask(action)
+        self._tasks.append(task)
+        self._pending.set()
+        while not task.done.wait(0.1):
             if ends.is_set() or not self._writer.is_alive():
                 raise TaskFailed("the journal is closed")
-        if step.error is not None:
-            raise TaskFailed(str(step.error)) from step.error
-        return step.seconds
+        if task.error is not None:
+            raise TaskFailed(str(task.error)) from task.error
+        return task.seconds
 
-    def carry_out_one(self, db: sqlite3.Connection | None, texts: TextWriter | None) -> None:
-        """Do the oldest one, if there is one; from the writer's thread.
+    def run_next(self, db: sqlite3.Connection | None, texts: TextWriter | None) -> None:
+        """Carry out the oldest task, if any; called by the writer's thread.
 
-        Of one that fails nothing is in the file.
+        A task that fails leaves nothing in the file.
         """
-        if not self._steps or db is None or texts is None:
+        if not self._tasks or db is None or texts is None:
             return
-        step = self._steps.popleft()
+        task = self._tasks.popleft()
         began = time.monotonic()
         try:
             db.execute("begin immediate")
-            step.work(db, texts)
+            task.action(db, texts)
             db.execute("commit")
         except Exception as error:  # noqa: BLE001  boundary of the writer thread: its waiter raises it
-            step.error = error
+            task.error = error
             if db.in_transaction:
                 db.execute("rollback")
         finally:
-            step.seconds = time.monotonic() - began
-            step.done.set()
-        if self._steps:
-            self._some.set()
+            task.seconds = time.monotonic() - began
+            task.done.set()
+        if self._tasks:
+            self._pending.set()
 
 
 class JournalReplaced(sqlite3.DatabaseError):
-    """The file is not the one that was written to before."""
+    """The file is another one than was written before."""
 
 
 def commit(db: sqlite3.Connection, jobs: Sequence[Job], opened: set[str], texts: TextWriter) -> int:
-    """Write one batch, all of it or nothing.
+    """Write one batch of jobs in one transaction.
 
     Args:
-        db: One of `journal_rows.open_intake`.
-        jobs: In order.
-        opened: Ids of groups that are not closed; kept up to date. Of no use after an error.
-        texts: Stores the long texts. Of no use after an error.
+        db: Connection from `core.journal.storage.prepare_writer`.
+        jobs: Jobs in order.
+        opened: Ids of groups that are not closed; updated. Invalid after an error.
+        texts: Store of the long texts. Invalid after an error.
 
     Returns:
-        The highest event number in it.
+        The highest event number of the batch.
     """
     packer = Packer(opened, texts)
     others: list[Job] = []
@@ -167,17 +167,17 @@ def commit(db: sqlite3.Connection, jobs: Sequence[Job], opened: set[str], texts:
 
 
 def is_damage(error: BaseException | None) -> bool:
-    """Whether an error says that the file itself is broken, not only locked or out of room."""
+    """Return whether `error` means that the file itself is damaged, not only locked or full."""
     if not isinstance(error, sqlite3.Error):
         return False
     code = (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
-    return code in _DAMAGED or "Could not decode" in str(error)  # a text that is no text any more
+    return code in _DAMAGED or "Could not decode" in str(error)  # text is not UTF-8
 
 
 def is_disk_full(error: Exception) -> bool:
-    """Whether an error may come from a disk without room.
+    """Return whether `error` may be caused by a full disk.
 
-    SQLite calls it an input or output error where it has no room for its index beside the file.
+    SQLite reports an input or output error if it has no room for its index beside the file.
     """
     if isinstance(error, sqlite3.Error):
         code = (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
@@ -186,39 +186,39 @@ def is_disk_full(error: Exception) -> bool:
 
 
 def remedy_for(error: Exception) -> str:
-    """What the operator can do so that the journal can be written again."""
+    """Return the operator's remedy for a journal that cannot be written."""
     code = (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
     if is_damage(error):
         return "Restart the proxy: the start sets the file aside and keeps what can be read"
     if isinstance(error, JournalReplaced) or code in _HARMED:
         return "Put the file back as it was; or move it away and restart the proxy"
     if code in _HELD:
-        return "End what holds it, as a backup: it is tried again by itself"
-    return "Free some space or make it writable: it is tried again by itself"
+        return "End the process that locks it, such as a backup: the proxy retries by itself"
+    return "Free some space or make it writable: the proxy retries by itself"
 
 
 class Backlog:
-    """Jobs that could not be written, in order, up to `BACKLOG_EVENTS` and `BACKLOG_BYTES`."""
+    """Jobs that could not be written, in order; bounded by `BACKLOG_EVENTS` and `BACKLOG_BYTES`."""
 
     def __init__(self, jobs: Sequence[Job]) -> None:
         self._jobs: deque[tuple[Job, int]] = deque()
         self._bytes = 0
         self.stop = False
-        """The writer is to end after them."""
-        self.spoilt = ""
-        """Why one was left out: it can never be written."""
+        """The writer must end after these jobs."""
+        self.unwritable = ""
+        """Why a job was dropped that can never be written; empty for none."""
         self.add(jobs)
 
     def __len__(self) -> int:
         return len(self._jobs)
 
     @property
-    def too_many(self) -> bool:
-        """More than is kept."""
+    def overflows(self) -> bool:
+        """Whether it exceeds its bounds."""
         return len(self._jobs) > BACKLOG_EVENTS or self._bytes > BACKLOG_BYTES
 
     def add(self, jobs: Sequence[Job]) -> None:
-        """Keep these behind the others."""
+        """Append `jobs`."""
         for job in jobs:
             if isinstance(job, Stop):
                 self.stop = True
@@ -226,29 +226,29 @@ class Backlog:
             try:
                 size = len(job.state if isinstance(job, Snapshot) else msgspec.json.encode(job))
             except (UnicodeEncodeError, TypeError, msgspec.MsgspecError) as error:
-                self.spoilt = f"{type(job).__name__} cannot be written: {error}"
+                self.unwritable = f"{type(job).__name__} cannot be written: {error}"
                 continue
             self._jobs.append((job, size))
             self._bytes += size
 
     def oldest(self, most: int) -> list[Job]:
-        """The first ones, which stay until `written`."""
+        """Return up to `most` of the oldest jobs; they stay until `drop`."""
         return [job for job, _ in islice(self._jobs, most)]
 
-    def written(self, count: int) -> None:
-        """The first `count` are committed."""
+    def drop(self, count: int) -> None:
+        """Remove the `count` oldest jobs, which are committed."""
         for _ in range(count):
             self._bytes -= self._jobs.popleft()[1]
 
-    def go_on_from(self, seq: int, written: int) -> None:
-        """A failed commit may be in the file all the same: what is in it is not written again.
+    def resume_after(self, seq: int, written: int) -> None:
+        """Drop the events up to `seq`: a commit that failed may be in the file nevertheless.
 
         Args:
-            seq: The newest event in the file.
-            written: The newest that is known to be.
+            seq: Number of the newest event in the file.
+            written: Number of the newest event known to be written.
 
         Raises:
-            OtherFile: these events do not go on from there.
+            JournalReplaced: The backlog does not continue the events of the file.
         """
         if seq != written and all(getattr(job, "seq", 0) != seq for job, _ in self._jobs):
             raise JournalReplaced(f"it ends with event {seq}, and {written} was written")
@@ -260,18 +260,23 @@ class Backlog:
 
 
 Waiter = tuple[int, asyncio.AbstractEventLoop, "asyncio.Future[None]"]
-"""Up to which event somebody waits, and where."""
+"""Number of the event that is waited for, and the future with its loop."""
 
 
 def resolve_waiters(
     waiters: Sequence[Waiter], error: Callable[[], Exception] | None = None
 ) -> None:
-    """Wake those who wait, each loop once."""
+    """Resolve the futures of `waiters`, waking each loop once.
+
+    Args:
+        waiters: Waiters whose wait ends.
+        error: Makes the exception of each; None for success.
+    """
     by_loop: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
     for _, loop, future in waiters:
         by_loop.setdefault(loop, []).append(future)
     for loop, futures in by_loop.items():
-        with contextlib.suppress(RuntimeError):  # it is closed: nobody waits there any more
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits there
             loop.call_soon_threadsafe(_set_all, futures, error)
 
 

@@ -1,4 +1,4 @@
-"""Finds a damaged journal, and keeps what can be read of one."""
+"""Detection of a damaged journal, and salvage of its readable rows."""
 
 import contextlib
 import logging
@@ -28,73 +28,73 @@ log = logging.getLogger(__name__)
 
 _LAST_KEY = (1 << 63) - 1
 _FAR = 1_000_000
-"""Events that may be lost at the end of a journal."""
+"""Maximum number of events that may be lost at the end of a journal."""
 _CHUNK = 200
-"""Rows of one commit of the new file."""
+"""Rows per commit of the new file."""
 _TABLES = ("texts", "base", "events", "groups", "late", "meta", "snapshots")
-"""What is copied; what is known of the texts is made again."""
+"""Tables that are copied; the index of the texts is rebuilt."""
 
 
 def find_damage(path: Path) -> str:
-    """What is wrong with the pages of a journal, by SQLite's `quick_check`; empty when nothing is.
+    """Return the damage of a journal's pages by SQLite's `quick_check`; empty for none.
 
     Reads the whole file.
 
     Raises:
-        sqlite3.Error: the file cannot be opened or is locked.
+        sqlite3.Error: The file cannot be opened or is locked.
     """
     at_rest = not any(Path(f"{path}{end}").exists() for end in journal_file.SIBLINGS)
     uri = f"{path.absolute().as_uri()}?mode=ro" + ("&immutable=1" if at_rest else "")
     try:
         with contextlib.closing(sqlite3.connect(uri, uri=True, timeout=5)) as db:
-            found = str(db.execute("pragma quick_check(1)").fetchone()[0])
+            result = str(db.execute("pragma quick_check(1)").fetchone()[0])
     except sqlite3.DatabaseError as error:
         if is_damage(error):
             return str(error)
         raise
-    return "" if found == "ok" else " ".join(found.replace("*", "").split())
+    return "" if result == "ok" else " ".join(result.replace("*", "").split())
 
 
 def check_in_background(path: Path, then: Callable[[str], None]) -> threading.Thread:
-    """Run `find_damage` in a thread that does not hold up the end of the process.
+    """Run `find_damage` in a daemon thread.
 
     Args:
         path: The journal.
-        then: Called from that thread with what is wrong, also when that is nothing; not called when
-            the file cannot be opened.
+        then: Called by that thread with the damage, which may be empty; not called if the file
+            cannot be opened.
     """
 
-    def look() -> None:
+    def check() -> None:
         try:
-            found = find_damage(path)
+            damage = find_damage(path)
         except sqlite3.Error as error:
             log.warning("the journal could not be checked: %s", error)
         else:
-            then(found)
+            then(damage)
 
-    thread = threading.Thread(target=look, name="journal-check", daemon=True)
+    thread = threading.Thread(target=check, name="journal-check", daemon=True)
     thread.start()
     return thread
 
 
 @dataclass(frozen=True, slots=True)
 class SalvageResult:
-    """What was kept of a damaged journal."""
+    """Result of salvaging a damaged journal."""
 
     aside: Path
-    """The damaged file, as it was."""
+    """New path of the damaged file."""
     kept: int
-    """Events in the new journal, of those that were not pruned."""
+    """Events in the new journal that were not pruned."""
     missing: int
-    """Events up to the last one known of that are neither kept nor pruned."""
+    """Events up to the last known one that are neither kept nor pruned."""
 
 
 def salvage(path: Path) -> SalvageResult:
-    """Set a damaged journal aside and put a new one in its place, with every row that can be read.
+    """Replace a damaged journal by a new one with every readable row; rename the damaged file.
 
     Raises:
-        sqlite3.Error: the new journal cannot be written; the damaged one is still in its place.
-        OSError: the same.
+        sqlite3.Error: The new journal cannot be written; the damaged one stays in its place.
+        OSError: The same.
     """
     new_path = path.with_name(f"{path.name}.salvaged")
     journal_file.remove(new_path)
@@ -122,12 +122,12 @@ def salvage(path: Path) -> SalvageResult:
 
 
 def _copy(old: sqlite3.Connection, new: sqlite3.Connection, table: str) -> None:
-    """Copy each row of a table that can be read; the table may be missing."""
-    wanted = [str(row[1]) for row in new.execute(f"pragma table_info({table})")]
+    """Copy each readable row of a table; the table may be missing."""
+    columns = [str(row[1]) for row in new.execute(f"pragma table_info({table})")]
     rows: list[tuple[Any, ...]] = []
 
     def write() -> None:
-        names, marks = ",".join(wanted), ",".join("?" * len(wanted))
+        names, marks = ",".join(columns), ",".join("?" * len(columns))
         new.execute("begin")
         new.executemany(f"insert or ignore into {table} ({names}) values ({marks})", rows)
         new.execute("commit")
@@ -138,12 +138,12 @@ def _copy(old: sqlite3.Connection, new: sqlite3.Connection, table: str) -> None:
     except sqlite3.DatabaseError as error:
         log.error("nothing of the table %s can be read: %s", table, error)
         return
-    wanted = [name for name in wanted if name in there]
-    if not wanted:
+    columns = [name for name in columns if name in there]
+    if not columns:
         return
-    for row in _readable(old, table, ",".join(wanted)):
+    for row in _readable(old, table, ",".join(columns)):
         if table == "events":
-            seq, data = _events_in(row[wanted.index("data")])
+            seq, data = _events_in(row[columns.index("data")])
             if seq:
                 rows.append((seq, "events", None, data))
         else:
@@ -154,10 +154,10 @@ def _copy(old: sqlite3.Connection, new: sqlite3.Connection, table: str) -> None:
 
 
 def _events_in(data: Any) -> tuple[int, bytes]:
-    """The events of a row that are whole, as lines, and the number of the last one.
+    """Return the number of the last intact event of a row, and the intact events as lines.
 
     Returns:
-        0 and nothing where none is.
+        0 and an empty row if no event is intact.
     """
     last, whole = 0, []
     lines = data.encode() if isinstance(data, str) else data
@@ -172,9 +172,9 @@ def _events_in(data: Any) -> tuple[int, bytes]:
 
 
 def _readable(db: sqlite3.Connection, table: str, columns: str) -> Iterator[tuple[Any, ...]]:
-    """Rows by ascending rowid; after one that cannot be read it goes on with the next that can."""
+    """Yield the readable rows by ascending rowid."""
     after = -1
-    # One row for each statement: Python steps to the next row before it hands out the present one.
+    # One row per statement: Python steps to the next row before it returns the present one.
     sql = f"select rowid, {columns} from {table} where rowid>? order by rowid limit 1"
     while after < _LAST_KEY - 1:
         try:
@@ -190,7 +190,7 @@ def _readable(db: sqlite3.Connection, table: str, columns: str) -> Iterator[tupl
 
 
 def _next_readable(db: sqlite3.Connection, table: str, columns: str, after: int) -> int:
-    """The lowest rowid above `after` from which a row can be read; `_LAST_KEY` when none can."""
+    """Return the lowest rowid above `after` with a readable row; `_LAST_KEY` if there is none."""
     sql = f"select {columns} from {table} where rowid>=? order by rowid limit 1"
 
     def reads(key: int) -> bool:
@@ -215,7 +215,7 @@ _LISTED = "insert or ignore into groups values (?,?,?,'QUEUED','',?,null,0)"
 
 
 def _list_groups(db: sqlite3.Connection) -> None:
-    """Add the groups whose row was lost, from their events."""
+    """Add groups whose row was lost, from their events."""
     texts = TextReader(db)
     db.execute("begin")
     for seq, data in db.execute("select seq, cast(data as blob) from events order by seq"):
@@ -233,13 +233,13 @@ def _list_groups(db: sqlite3.Connection) -> None:
 
 
 class _Numbered(msgspec.Struct):
-    """An event, of which only the number is read."""
+    """An event of which only the number is read."""
 
     seq: int = 0
 
 
 def _pruned(db: sqlite3.Connection) -> int:
-    """Number of the last event that was pruned; 0 when none was."""
+    """Return the number of the last pruned event; 0 for none."""
     row = db.execute("select value from meta where key='pruned'").fetchone()
     noted = int(row[0]) if row is not None and str(row[0]).isdecimal() else 0
     base = storage.base_of(db)
@@ -247,14 +247,14 @@ def _pruned(db: sqlite3.Connection) -> int:
 
 
 def _count(db: sqlite3.Connection, pruned: int) -> tuple[int, int]:
-    """How many events a journal has after the pruned ones, and the number of the last one."""
+    """Return the number of events after the pruned ones, and the number of the last event."""
     kept, last = 0, pruned
     for (data,) in db.execute("select cast(data as blob) from events"):
         for line in lines_in(data):
             number = msgspec.json.decode(without_texts(line), type=_Numbered).seq
             last = max(last, number)
             kept += number > pruned
-    far = last + _FAR  # beyond it a number is damage itself
+    far = last + _FAR  # a larger number is itself damaged
     for sql in (
         "select max(opened_seq) from groups where typeof(opened_seq)='integer' and opened_seq<?",
         "select max(closed_seq) from groups where typeof(closed_seq)='integer' and closed_seq<?",

@@ -1,7 +1,7 @@
-"""What zlib knows of the lines of a journal before the first one: their names and usual values.
+"""Preset dictionary of zlib for the lines of a journal: field names and usual values.
 
-It is part of the file's format: rows compressed with it can be read with it alone. Never change it;
-another dictionary is another constant and another schema.
+It is part of the file format: rows compressed with it can only be read with it. Never change it;
+another dictionary needs another constant and another schema.
 """
 
 DICTIONARY = (

@@ -1,7 +1,7 @@
-"""The journal's file by its path: created for its owner alone, and kept at its path.
+"""The journal's file by its path: created for its owner alone, and restored at its path.
 
-A proxy holds the file open. When somebody deletes it or puts another file in its place, the open
-file still has every row: it is copied back to its path, and what lies there is set aside by name.
+A proxy holds the file open. If it is deleted or replaced, the open file still has every row: it is
+copied back to its path, and the file found there is renamed.
 """
 
 import contextlib
@@ -14,35 +14,35 @@ from pathlib import Path
 log = logging.getLogger(__name__)
 
 SIBLINGS = ("-wal", "-shm")
-"""Ends of the names of the files that SQLite keeps beside a database."""
+"""Suffixes of the files that SQLite keeps beside a database."""
 
 Identity = tuple[int, int]
 """Device and inode of a file."""
 
 
 def create(path: Path) -> None:
-    """Make an empty file where there is none, and let nobody but its owner read it.
+    """Create an empty file if there is none, and make it readable for its owner only.
 
     SQLite gives the files beside it the same mode.
 
     Raises:
-        OSError: it cannot be made.
+        OSError: It cannot be created.
     """
     os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
     for name in (path, *(Path(f"{path}{end}") for end in SIBLINGS)):
-        with contextlib.suppress(OSError):  # not there, or another owner's: nothing to tighten
+        with contextlib.suppress(OSError):  # missing, or of another owner
             if name.stat().st_mode & 0o077:
                 name.chmod(0o600)
                 log.warning("%s was open to others, now only you can read it", name)
 
 
 def mark_of(path: Path) -> Path:
-    """The file beside a journal that has the next start check it."""
+    """Return the path of the mark that makes the next start check the journal."""
     return path.with_name(f"{path.name}.damage")
 
 
 def mark(path: Path, damage: str) -> None:
-    """Have the next start check the journal for damage; what was found goes into the mark."""
+    """Mark the journal so that the next start checks it; the mark contains `damage`."""
     try:
         mark_of(path).write_text(damage + "\n", encoding="utf-8")
     except OSError as error:
@@ -50,12 +50,12 @@ def mark(path: Path, damage: str) -> None:
 
 
 def identity(path: Path) -> Identity | None:
-    """Which file lies at `path`; None when there is none."""
+    """Return the identity of the file at `path`; None if there is none."""
     try:
-        found = path.stat()
+        status = path.stat()
     except FileNotFoundError:
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
 def set_aside(path: Path, why: str) -> Path | None:
@@ -66,10 +66,10 @@ def set_aside(path: Path, why: str) -> Path | None:
         why: One word for the new name: `journal.db.WHY-20260131-235959`.
 
     Returns:
-        The new path of the journal; None when there was none.
+        The new path of the journal; None if there was none.
 
     Raises:
-        OSError: it cannot be renamed.
+        OSError: It cannot be renamed.
     """
     stamp = time.strftime("%Y%m%d-%H%M%S")
     aside = path.with_name(f"{path.name}.{why}-{stamp}")
@@ -84,11 +84,11 @@ def set_aside(path: Path, why: str) -> Path | None:
 
 
 def copy_of(db: sqlite3.Connection, path: Path) -> Path:
-    """Copy an open journal, with what is in its log, to a new file beside `path`.
+    """Copy an open journal, including its log, to a new file beside `path`.
 
     Raises:
-        sqlite3.Error: it cannot be read, or there is no room for the copy.
-        OSError: the new file cannot be made.
+        sqlite3.Error: It cannot be read, or there is no room for the copy.
+        OSError: The new file cannot be created.
     """
     copy = path.with_name(f"{path.name}.copy-{os.getpid()}")
     remove(copy)
@@ -103,13 +103,13 @@ def copy_of(db: sqlite3.Connection, path: Path) -> Path:
 
 
 def put_at(copy: Path, path: Path) -> Path | None:
-    """Move `copy` to `path`; what lies there is set aside as `replaced`, and its path returned.
+    """Move `copy` to `path`; rename the file found there as `replaced` and return its new path.
 
-    The log at `path` is the old file's, whose rows the copy has: it is deleted, else it would be
-    read as the copy's. Nobody may have the old file open.
+    The log at `path` belongs to the old file, whose rows are in the copy: it is deleted, else
+    SQLite would apply it to the copy. No process may have the old file open.
 
     Raises:
-        OSError: it cannot be moved.
+        OSError: It cannot be moved.
     """
     for end in SIBLINGS:
         Path(f"{path}{end}").unlink(missing_ok=True)
@@ -119,6 +119,6 @@ def put_at(copy: Path, path: Path) -> Path | None:
 
 
 def remove(path: Path) -> None:
-    """Delete a file and the files beside it, where they are there."""
+    """Delete a database and the files beside it, if they exist."""
     for end in ("", *SIBLINGS):
         Path(f"{path}{end}").unlink(missing_ok=True)

@@ -1,8 +1,7 @@
-"""Has what was committed written to the disk itself, beside the commits.
+"""Sync of committed events to the disk, in a thread of its own.
 
-A commit outlasts a kill of the process as soon as it is done; the loss of power it outlasts once
-the disk has it. A disk may take half a second for that at times, and whoever needs no more than
-the first does not wait for the second.
+A commit survives a kill of the process at once; it survives a loss of power only after a sync. A
+sync may take half a second, so callers that need only the first do not wait for the second.
 """
 
 import asyncio
@@ -20,26 +19,26 @@ from core.journal.batch import Waiter, resolve_waiters
 log = logging.getLogger(__name__)
 
 RETRY = 0.5
-"""Seconds until a disk that refused is tried again."""
+"""Seconds until a failed sync is retried."""
 SLOW = 2.0
-"""Seconds without an answer of the disk from which on it counts as one that refuses, and"""
+"""Seconds after which an unfinished sync counts as a failure."""
 HOPELESS = 10.0
-"""from which on those that wait are told so: what they hold, others wait for."""
+"""Seconds after which the waiters of an unfinished sync get an error."""
 
 to_disk: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)
-"""Of a file's descriptor; not all systems have the first."""
+"""Syncs a file descriptor; not all systems have `fdatasync`."""
 
 
 class FsyncThread:
-    """Of one journal; lives in a thread of its own.
+    """Thread that syncs one journal.
 
     Args:
-        path: The journal; what is committed lies in its write-ahead log, and SQLite itself takes
-            care of what is brought from there into the file.
-        committed: The newest event in it.
-        failed: Makes the error that those who wait are told.
-        on_change: Called with the error when the disk begins to refuse or stalls; with None when
-            all is on the disk again, and the seconds in between.
+        path: The journal. Committed events are in its write-ahead log, which is synced here;
+            SQLite syncs what it copies from there into the file.
+        committed: Number of the newest committed event.
+        failed: Makes the error for waiters.
+        on_change: Called with the error when syncing begins to fail or stalls; with None and the
+            seconds in between once everything is on the disk again.
     """
 
     def __init__(
@@ -55,47 +54,48 @@ class FsyncThread:
         self._on_change = on_change
         self._lock = threading.Lock()
         self._waiters: list[Waiter] = []
-        self._some = threading.Event()
+        self._pending = threading.Event()
         self._committed = committed
         self._durable = 0
         self._file: int | None = None
-        self._anew = False
+        self._stale = False
+        """The open log may be another file than the journal's."""
         self._logged = False
-        """The writer has the journal open and committed to its log."""
+        """The writer has the journal open and has committed to its log."""
         self._faulty = 0.0
-        """Since when the disk refuses, on the monotonic clock; 0 while it does not."""
+        """Monotonic time since which syncs fail; 0 if they do not."""
         self.writing = 0.0
-        """Since when the writer commits, which may have to wait for the disk, too; 0 while it does
-        not."""
+        """Monotonic time since which the writer commits, which may wait for the disk too; 0 while
+        it does not."""
         self._under_way = 0.0
-        """Since when the disk is waited for here; 0 while it is not."""
-        self._slow = 0.0
-        """The same, once it was told that it stalls."""
-        self._telling = threading.Lock()
+        """Monotonic time since which a sync runs; 0 while none does."""
+        self._stalled = 0.0
+        """The same, once the stall was reported."""
+        self._notifying = threading.Lock()
         self._ends = threading.Event()
         self._ended = False
         self._thread = threading.Thread(target=self._run, name="journal-sync", daemon=True)
         self._thread.start()
 
     def opened(self) -> None:
-        """The writer has opened the journal anew: its log may be another file."""
-        self._anew = True
+        """Note that the writer has reopened the journal: its log may be another file."""
+        self._stale = True
 
     def closed(self) -> None:
-        """The writer has closed it; with the last one who had it open the log is gone."""
+        """Note that the writer has closed the journal, which may delete its log."""
         self._logged = False
 
     def committed(self, seq: int) -> None:
-        """All up to `seq` is committed; from the writer's thread."""
+        """Note that all events up to `seq` are committed; called by the writer's thread."""
         self._committed = seq
         self._logged = True
-        if not self._some.is_set():
-            self._some.set()
+        if not self._pending.is_set():
+            self._pending.set()
 
     def waits_for(self, seq: int, committed: int) -> "asyncio.Future[None] | None":
-        """What is done once all up to `seq` is on the disk; None when it is.
+        """Return a future that resolves once all events up to `seq` are on the disk, else None.
 
-        It raises what `failed` made of the disk's error; later commits try again.
+        A failed sync gives it the exception made by `failed`; later commits sync again.
         """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
@@ -106,29 +106,29 @@ class FsyncThread:
                 raise self._failed(ValueError("it is closed"))
             self._waiters.append((seq, loop, future))
         if committed >= seq:
-            self._some.set()
+            self._pending.set()
         return future
 
     def given_up(self, committed: int) -> list[Waiter]:
-        """Those that wait for what is not committed, and will not be for now."""
+        """Remove and return the waiters for events that are not committed."""
         with self._lock:
             gone = [waiter for waiter in self._waiters if waiter[0] > committed]
             if gone:
                 self._waiters = [one for one in self._waiters if one[0] <= committed]
         return gone
 
-    def look(self) -> None:
-        """Tell when the disk stalls; from any thread."""
+    def check_stall(self) -> None:
+        """Report a sync that takes too long; may be called by any thread."""
         began = min(filter(None, (self.writing, self._under_way)), default=0.0)
         took = time.monotonic() - began
         if not began or took < SLOW:
             return
         error = TimeoutError(f"it has not answered for {took:.0f} s")
-        with self._telling:
-            if began not in (self.writing, self._under_way):  # it has answered
+        with self._notifying:
+            if began not in (self.writing, self._under_way):  # it has finished
                 return
-            if not self._slow:
-                self._slow = began
+            if not self._stalled:
+                self._stalled = began
                 log.error("the journal is not on the disk yet: %s", error)
                 self._on_change(error, 0.0)
         if took >= HOPELESS:
@@ -137,28 +137,28 @@ class FsyncThread:
             resolve_waiters(waiters, lambda: self._failed(error))
 
     def close(self) -> None:
-        """Sync what is left and end; the writer has ended."""
+        """Sync the rest and end the thread; the writer has ended before."""
         self._ends.set()
-        self._some.set()
+        self._pending.set()
         self._thread.join(timeout=10)
 
     def _run(self) -> None:
         ends = False
         while not ends:
-            self._some.wait()
+            self._pending.wait()
             if self._faulty:
                 self._ends.wait(RETRY)
-            self._some.clear()
+            self._pending.clear()
             seq, ends = self._committed, self._ends.is_set()
             error: Exception | None = None
             self._under_way = time.monotonic()
             try:
                 self._sync()
-            except Exception as fault:  # noqa: BLE001  without this thread all who wait hang
+            except Exception as fault:  # noqa: BLE001  without this thread all waiters would hang
                 error = fault
             self._under_way = 0.0
-            self._tell(error)  # first: who waits may look at once at what is told
-            self._over(seq, error)
+            self._notify(error)  # first: waiters may read the reported error at once
+            self._resolve(seq, error)
         with self._lock:
             self._ended = True
             left, self._waiters = self._waiters, []
@@ -167,25 +167,25 @@ class FsyncThread:
 
     def _sync(self) -> None:
         if self._faulty:
-            self._bring_home()
+            self._rewrite()
             return
         try:
-            to_disk(self._opened())
+            to_disk(self._log_file())
         except FileNotFoundError:
             if self._logged:
                 raise
 
-    def _bring_home(self) -> None:
-        """What a disk has refused once it may drop and call well: all of it is written anew."""
-        uri = f"{self._path.as_uri()}?mode=rw"  # a file that is gone stays so
+    def _rewrite(self) -> None:
+        """Write everything again: a disk may drop what a failed sync refused and report success."""
+        uri = f"{self._path.as_uri()}?mode=rw"  # does not create a missing file
         with contextlib.closing(sqlite3.connect(uri, uri=True)) as db:
             db.execute("pragma synchronous=full")
             busy, _, _ = db.execute("pragma wal_checkpoint(truncate)").fetchone()
         if busy:
             raise sqlite3.OperationalError("what the disk refused cannot be written again yet")
-        to_disk(self._opened())  # a log with a gap would be laid over what was written anew
+        to_disk(self._log_file())  # a log with a gap would be applied over what was rewritten
 
-    def _over(self, seq: int, error: Exception | None) -> None:
+    def _resolve(self, seq: int, error: Exception | None) -> None:
         with self._lock:
             if error is None:
                 self._durable = max(self._durable, seq)
@@ -197,14 +197,14 @@ class FsyncThread:
         else:
             resolve_waiters(done, lambda: self._failed(error))
 
-    def _tell(self, error: Exception | None) -> None:
+    def _notify(self, error: Exception | None) -> None:
         if error is not None:
-            self._some.set()  # it is tried again
-        if error is None and not (self._faulty or self._slow):
+            self._pending.set()  # retry
+        if error is None and not (self._faulty or self._stalled):
             return
         now = time.monotonic()
-        with self._telling:
-            began, self._slow = self._faulty or self._slow or now, 0.0
+        with self._notifying:
+            began, self._stalled = self._faulty or self._stalled or now, 0.0
             if error is None:
                 self._faulty = 0.0
                 self._on_change(None, now - began)
@@ -213,9 +213,9 @@ class FsyncThread:
                 log.error("the journal could not be written to the disk: %s", error)
                 self._on_change(error, 0.0)
 
-    def _opened(self) -> int:
-        if self._anew or self._file is None:
-            self._anew = False
+    def _log_file(self) -> int:
+        if self._stale or self._file is None:
+            self._stale = False
             self._close()
             self._file = os.open(f"{self._path}-wal", os.O_RDWR)
         return self._file

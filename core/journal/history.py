@@ -1,6 +1,6 @@
-"""Groups of the whole journal by page: what has fallen out of state, made again by the reducer.
+"""Pages of all groups in the journal, rebuilt by the reducer, including those no longer in state.
 
-A group's place is its rank by opening, 0 for the oldest: new groups do not move it. Places of
+A group's place is its rank by opening, 0 for the oldest: new groups do not change it. Places of
 pruned groups are empty.
 """
 
@@ -18,55 +18,55 @@ from core.reducer import reduce
 from core.state import Group, State
 
 PAGE_CAP = 200
-"""Groups of one page at most."""
+"""Maximum number of groups in a page."""
 
 END = (1 << 63) - 1
-"""Comes after every event."""
+"""Greater than the number of any event."""
 _GROUP_ID = re.compile(rb'"group_id":"((?:[^"\\]|\\.)*)"')
 _INDEX = "select id, opened_seq, closed_seq, opened_at, phase, cause, query from groups"
 _ROWS = "select seq, cast(data as blob) from events where seq>=? and seq<=?"
 
 
 class HistoryPage(msgspec.Struct, frozen=True):
-    """Some groups in the order in which they were opened."""
+    """Consecutive groups in the order in which they were opened."""
 
     first: int
-    """Place of the first one, from 0 for the oldest."""
+    """Place of the first one."""
     total: int
-    """Groups that were ever opened."""
+    """Number of groups ever opened."""
     groups: list[Group]
     start: int = 0
-    """Place of the oldest group that is still there: as many were pruned. Rated groups that were
-    kept moved up to the first places after the pruned ones."""
+    """Place of the oldest group in the journal, which is the number of pruned groups. Rated groups
+    that were not pruned move to the first places after the pruned ones."""
     since: float = 0.0
-    """When the newest pruned event happened, Unix seconds; 0 when nothing was pruned."""
+    """Unix seconds of the newest pruned event; 0 if nothing was pruned."""
 
 
 class ReadableJournal(Protocol):
-    """A journal that can be read, whoever writes it."""
+    """Any journal that can be read."""
 
     def reading(self) -> AbstractContextManager[sqlite3.Connection]:
-        """A connection of one's own."""
+        """Return a new connection."""
         ...
 
 
 def read_page(
     journal: ReadableJournal, first: int, limit: int, until: int | None = None
 ) -> HistoryPage:
-    """Up to `limit` groups from place `first` on, as the reducer leaves them.
+    """Return up to `limit` groups from place `first` on.
 
     Args:
-        until: Number of the last event that counts: the page is as it was then.
+        until: Number of the last event to apply: the page is as it was then.
     """
     with journal.reading() as db:
         return _page(db, first, limit, END if until is None else until)
 
 
 def read_group(journal: ReadableJournal, group_id: str) -> Group | None:
-    """One group by its whole id, however old; None when the journal does not know it."""
+    """Return one group by its whole id; None if it is not in the journal."""
     with journal.reading() as db:
         row = db.execute(f"{_INDEX} where id=?", (group_id,)).fetchone()
-        return None if row is None else _made(db, [row]).get(group_id) or _bare(row)
+        return None if row is None else _rebuild(db, [row]).get(group_id) or _from_row(row)
 
 
 def _page(db: sqlite3.Connection, first: int, limit: int, until: int) -> HistoryPage:
@@ -79,64 +79,64 @@ def _page(db: sqlite3.Connection, first: int, limit: int, until: int) -> History
         f"{_INDEX} where opened_seq<=? order by opened_seq limit ? offset ?",
         (until, max(0, end - first), first - start),
     ).fetchall()
-    made = _made(db, rows, until)
-    groups = [made.get(row[0]) or _bare(row) for row in rows]
+    rebuilt = _rebuild(db, rows, until)
+    groups = [rebuilt.get(row[0]) or _from_row(row) for row in rows]
     return HistoryPage(first, start + count, groups, start, since)
 
 
 _Row = tuple[str, int, int | None, float, str, str, str]
 
 
-def _made(db: sqlite3.Connection, rows: list[_Row], until: int = END) -> dict[str, Group]:
-    """The groups of `rows` by id; those whose events are gone are left out."""
+def _rebuild(db: sqlite3.Connection, rows: list[_Row], until: int = END) -> dict[str, Group]:
+    """Return the groups of `rows` by id, without those whose events are deleted."""
     if not rows:
         return {}
-    wanted = {row[0].encode() for row in rows}
+    group_ids = {row[0].encode() for row in rows}
     state = State()
-    for event in _events(db, rows, wanted):
+    for event in _events(db, rows, group_ids):
         if event.seq <= until:
             reduce(state, event)
     return state.groups
 
 
-def _events(db: sqlite3.Connection, rows: list[_Row], wanted: set[bytes]) -> list[AnyEvent]:
+def _events(db: sqlite3.Connection, rows: list[_Row], group_ids: set[bytes]) -> list[AnyEvent]:
     begin = min(row[1] for row in rows)
-    # A group that never closed has no end to look for: what else was open with it bounds it.
+    # A group that never closed has no last event: the groups open at the same time bound it.
     last = max((row[2] for row in rows if row[2] is not None), default=max(row[1] for row in rows))
     end = db.execute("select min(seq) from events where seq>=?", (last,)).fetchone()[0]
-    found = _wanted(db.execute(_ROWS, (begin, end or last)), wanted)
-    seen = {seq for seq, _ in found}
+    matches = _lines_of(db.execute(_ROWS, (begin, end or last)), group_ids)
+    seen = {seq for seq, _ in matches}
     marks = ",".join("?" * len(rows))
     late = db.execute(
         f"select seq, cast(data as blob) from events where group_id in ({marks})"
         f" or seq in (select seq from late where group_id in ({marks}))",
         [row[0] for row in rows] * 2,
     )
-    found += [(seq, lines) for seq, lines in _wanted(late, wanted) if seq not in seen]
+    matches += [(seq, lines) for seq, lines in _lines_of(late, group_ids) if seq not in seen]
     texts = TextReader(db)
     return [
         event
-        for seq, lines in sorted(found, key=lambda each: each[0])
+        for seq, lines in sorted(matches, key=lambda each: each[0])
         for event in decoded(seq, lines, texts)
         if isinstance(event, GroupEvent)
     ]
 
 
-def _wanted(cursor: sqlite3.Cursor, wanted: set[bytes]) -> list[tuple[int, list[bytes]]]:
-    found = []
+def _lines_of(cursor: sqlite3.Cursor, group_ids: set[bytes]) -> list[tuple[int, list[bytes]]]:
+    rows = []
     for seq, data in cursor:
         lines = [
             line
             for line in lines_in(data)
-            if (match := _GROUP_ID.search(line)) is not None and match[1] in wanted
+            if (match := _GROUP_ID.search(line)) is not None and match[1] in group_ids
         ]
         if lines:
-            found.append((int(seq), lines))
-    return found
+            rows.append((int(seq), lines))
+    return rows
 
 
-def _bare(row: _Row) -> Group:
-    """What the index knows of a group whose events cannot be read."""
+def _from_row(row: _Row) -> Group:
+    """Return a group whose events cannot be read, with the columns of its row."""
     group_id, _, _, opened_at, phase, cause, query = row
     return Group(
         group_id=group_id,

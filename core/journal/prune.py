@@ -470,7 +470,7 @@ class Pruner:
             amount: Rows that it changes; the next pieces are sized by it.
         """
         try:
-            took = self.journal.steps.carry_out(work, self._ends)
+            took = self.journal.tasks.run(work, self._ends)
         except TaskFailed as error:
             raise PruneError(f"the journal cannot be written: {error}") from error
         if amount and took < STEP[0] and amount >= self._amount:

@@ -1,8 +1,8 @@
-"""A journal that is only read: opened so that nothing in it or beside it is ever written.
+"""Read-only access to a journal: nothing in it or beside it is ever written.
 
-A journal at rest is read as it lies. One that a proxy writes is read beside its writer. Where
-neither can be (another version's tables, a rest of the writer's log in a folder that cannot be
-written) a copy in a temporary folder is read.
+A closed journal is read in place, one in use by a proxy is read beside its writer. If neither is
+possible (tables of another version, a leftover log in a read-only folder), a copy in a temporary
+folder is read.
 """
 
 import contextlib
@@ -47,20 +47,20 @@ class JournalRun:
 
 
 class JournalFile:
-    """One journal file, open to be read; `close` takes what was copied away.
+    """One journal file, open for reading; `close` deletes a temporary copy.
 
     Args:
         path: The file.
 
     Raises:
-        UsageError: there is no such file, or it is something else.
-        JournalError: it is broken, or of a newer version.
+        UsageError: There is no such file, or it is no journal.
+        JournalError: It is damaged, or of a newer version.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._copy: tempfile.TemporaryDirectory[str] | None = None
-        _look(path)
+        _check_kind(path)
         beside = [Path(f"{path}{end}") for end in ("-wal", "-shm")]
         still = not any(one.exists() for one in beside)
         self._uri = f"{path.absolute().as_uri()}?mode=ro" + ("&immutable=1" if still else "")
@@ -79,17 +79,17 @@ class JournalFile:
         self.close()
 
     def close(self) -> None:
-        """Remove the copy, if there is one."""
+        """Delete the temporary copy, if any."""
         if self._copy is not None:
             self._copy.cleanup()
             self._copy = None
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
-        """A connection of one's own.
+        """Yield a new connection.
 
         Raises:
-            JournalError: the file is broken.
+            JournalError: The file is damaged.
         """
         try:
             db = sqlite3.connect(self._uri, uri=True, timeout=5, check_same_thread=False)
@@ -104,21 +104,21 @@ class JournalFile:
 
     def _check(self) -> None:
         with self.reading() as db:
-            found = int(db.execute("pragma user_version").fetchone()[0])
+            version = int(db.execute("pragma user_version").fetchone()[0])
             names = {row[0] for row in db.execute("select name from sqlite_master")}
-            newer = storage.refuse_newer(db, found)
+            newer = storage.refuse_newer(db, version)
         if newer:
             raise JournalError(newer, str(self.path), "Use the newer program")
         if not {"events", "groups"} <= names:
             raise UsageError("this database is no journal of ours", str(self.path))
-        whole = all(names >= new for since, new in TABLES_SINCE.items() if since <= found)
-        if (found < OLDEST_READABLE or not whole) and self._copy is None:
+        whole = all(names >= new for since, new in TABLES_SINCE.items() if since <= version)
+        if (version < OLDEST_READABLE or not whole) and self._copy is None:
             self._take_copy()
         with self.reading() as db:
             db.execute("select seq, data from events order by seq desc limit 1").fetchone()
 
     def _take_copy(self) -> None:
-        """Read a copy, brought up to this version's tables, from now on."""
+        """Switch to a temporary copy with this version's tables."""
         self._copy = tempfile.TemporaryDirectory(prefix="ajet-replay-")
         target = Path(self._copy.name) / "journal.db"
         try:
@@ -133,15 +133,15 @@ class JournalFile:
             raise JournalError(f"the journal cannot be read: {error}", str(self.path)) from error
         self._uri = f"{target.as_uri()}?mode=ro"
 
-    # --- what is in it ----------------------------------------------------------------------------
+    # --- contents ---------------------------------------------------------------------------------
 
     def last_seq(self) -> int:
-        """Number of the newest event; 0 when there is none."""
+        """Return the number of the newest event; 0 for none."""
         with self.reading() as db:
             return storage.last_seq(db)
 
     def last_at(self, until: int) -> float:
-        """When the last event up to `until` happened, Unix seconds; 0 when there is none."""
+        """Return the time of the last event up to `until`, Unix seconds; 0 for none."""
         with self.reading() as db:
             row = db.execute(
                 "select seq, cast(data as blob) from events where seq>=? order by seq limit 1",
@@ -149,38 +149,38 @@ class JournalFile:
             ).fetchone()
             if row is None:
                 return 0.0
-            found = list(storage.decoded(row[0], lines_in(row[1]), TextReader(db)))
-        return max((one.at for one in found if one.seq <= until), default=0.0)
+            events = list(storage.decoded(row[0], lines_in(row[1]), TextReader(db)))
+        return max((one.at for one in events if one.seq <= until), default=0.0)
 
     def events(self, after: int, limit: int = 500) -> list[AnyEvent]:
-        """Up to `limit` events with `seq` above `after`, in order."""
+        """Return up to `limit` events with `seq` above `after`, in order."""
         with self.reading() as db:
             return storage.events_after(db, after, limit)
 
     def group_events(self, group_id: str, until: int) -> list[AnyEvent]:
-        """Everything that happened to one group up to an event, whole texts included."""
+        """Return all events of one group up to `until`, with their whole texts."""
         with self.reading() as db:
             return [one for one in storage.events_of(db, group_id) if one.seq <= until]
 
     def page(self, first: int, limit: int, until: int) -> HistoryPage:
-        """Groups by place, as they were at an event."""
+        """Return a page of groups, as they were at event `until`."""
         return read_page(self, first, limit, until)
 
     def state(self, until: int = END) -> State:
-        """What the reducer makes of all events up to `until`."""
+        """Return the state after event `until`."""
         state = self._snapshot(until) or State()
         base = self._base()
         if base is not None and base.seq >= state.seq:
             state = base
-        while found := self.events(state.seq, _CHUNK):
-            for event in found:
+        while events := self.events(state.seq, _CHUNK):
+            for event in events:
                 if event.seq > until:
                     return state
                 reduce(state, event)
         return state
 
     def base(self) -> storage.Base | None:
-        """Where the journal begins when it was pruned; None when it was not."""
+        """Return the beginning of a pruned journal; None if nothing was pruned."""
         with self.reading() as db:
             return storage.base_of(db)
 
@@ -201,13 +201,13 @@ class JournalFile:
             return None
 
     def runs(self) -> list[JournalRun]:
-        """The starts of the proxy in it, oldest first; the first may have been pruned in part."""
+        """Return the runs of the proxy, oldest first; the first may have been pruned in part."""
         with self.reading() as db:
             rows = db.execute(
                 "select seq, cast(data as blob) from events "
                 """where instr(cast(data as blob), cast('"proxy_started"' as blob)) order by seq"""
             ).fetchall()
-        found = [
+        started = [
             event
             for seq, data in rows
             for event in storage.decoded(
@@ -215,7 +215,7 @@ class JournalFile:
             )
             if isinstance(event, ProxyStarted)
         ]
-        starts = [(one.run_id, one.seq, one.at, one.url) for one in found]
+        starts = [(one.run_id, one.seq, one.at, one.url) for one in started]
         state = self._base()
         if state is not None and state.run_id and (not starts or starts[0][1] > state.seq + 1):
             starts.insert(0, (state.run_id, state.seq + 1, state.started_at, state.proxy_url))
@@ -226,17 +226,17 @@ class JournalFile:
         ]
 
     def run(self, name: str) -> JournalRun:
-        """The run whose id begins so; `last` is the newest.
+        """Return the run whose id begins with `name`; `last` is the newest.
 
         Raises:
-            UsageError: there is none, or there are several.
+            UsageError: There is none, or there are several.
         """
         runs = self.runs()
-        found = runs[-1:] if name == "last" else [one for one in runs if one.run_id == name]
-        found = found or [one for one in runs if one.run_id.startswith(name)]
-        if len(found) == 1:
-            return found[0]
-        what = f"{len(found)} runs begin" if found else "no run begins"
+        matches = runs[-1:] if name == "last" else [one for one in runs if one.run_id == name]
+        matches = matches or [one for one in runs if one.run_id.startswith(name)]
+        if len(matches) == 1:
+            return matches[0]
+        what = f"{len(matches)} runs begin" if matches else "no run begins"
         raise UsageError(
             f"{what} with `{one_line(name, 40)}`",
             str(self.path),
@@ -244,11 +244,11 @@ class JournalFile:
         )
 
 
-def _look(path: Path) -> None:
-    """See that it is a file of the right kind.
+def _check_kind(path: Path) -> None:
+    """Check that the file is an SQLite database.
 
     Raises:
-        UsageError: it is not; names what to do.
+        UsageError: It is not; says what to do.
     """
     try:
         with path.open("rb") as file:

@@ -1,4 +1,4 @@
-"""Reading the journal: each call opens a connection of its own, from any thread."""
+"""Reading of the journal: each call opens its own connection and may come from any thread."""
 
 import contextlib
 import logging
@@ -18,22 +18,22 @@ from core.state import State
 log = logging.getLogger(__name__)
 
 STATE_VERSION = 2
-"""Raise it when the reducer changes what it makes of old events: snapshots are then made anew."""
+"""Raise it when the reducer treats old events differently: older snapshots are then ignored."""
 BUSY = 10.0
-"""Seconds a lock of another program on the file is waited for."""
+"""Seconds to wait for another program's lock on the file."""
 
 
 class JournalReader:
-    """One journal's file, which is there and in order."""
+    """Reader of one journal; the file exists and is in order."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.without_index = False
-        """SQLite's index beside the file cannot be written, as the disk is full: each connection
-        makes its own in memory, and no two can be open at once."""
+        """Whether SQLite's index beside the file cannot be written because the disk is full: each
+        connection then builds its own in memory, and no two can be open at once."""
 
     def _connect(self) -> sqlite3.Connection:
-        uri = f"{self.path.absolute().as_uri()}?mode=rw"  # a deleted file is not created again
+        uri = f"{self.path.absolute().as_uri()}?mode=rw"  # does not create a missing file
         db = sqlite3.connect(uri, uri=True, timeout=BUSY, check_same_thread=False)
         try:
             if self.without_index:
@@ -45,23 +45,23 @@ class JournalReader:
         return db
 
     def last_seq(self) -> int:
-        """Number of the newest event on disk; 0 when there is none."""
+        """Return the number of the newest event on disk; 0 for none."""
         with self.reading() as db:
             return storage.last_seq(db)
 
     def first_seq(self) -> int:
-        """Number of the oldest event on disk; 0 when there is none."""
+        """Return the number of the oldest event on disk; 0 for none."""
         with self.reading() as db:
             return storage.first_seq(db)
 
     def meta(self, key: str) -> str | None:
-        """A small fact, or None."""
-        found = self._one("select value from meta where key=?", key)
-        return None if found is None else str(found)
+        """Return the value stored by `Journal.put_meta`; None without one."""
+        value = self._one("select value from meta where key=?", key)
+        return None if value is None else str(value)
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
-        """A connection of one's own, to read from any thread."""
+        """Yield a new connection, usable in any thread."""
         with contextlib.closing(self._connect()) as db:
             yield db
 
@@ -71,37 +71,37 @@ class JournalReader:
         return row[0] if row else None
 
     def events(self, after: int = 0, limit: int = 1_000) -> list[AnyEvent]:
-        """Up to `limit` events with `seq` above `after`, in order; unreadable ones are left out."""
+        """Return up to `limit` readable events with `seq` above `after`, in order."""
         with self.reading() as db:
             return storage.events_after(db, after, limit)
 
     def group_events(self, group_id: str) -> list[AnyEvent]:
-        """Everything that happened to one group, whole texts included."""
+        """Return all events of one group, with their whole texts."""
         with self.reading() as db:
             return storage.events_of(db, group_id)
 
     def load_state(self) -> State:
-        """The state that the reducer makes of the journal: newest snapshot, then the rest."""
+        """Return the state of the journal: the newest snapshot and the events after it."""
         state = self._snapshot() or State()
         base = self.base_state()
         if base is not None and base.seq >= state.seq:
             state = base
-        while found := self.events(state.seq, 5_000):
-            for event in found:
+        while events := self.events(state.seq, 5_000):
+            for event in events:
                 reduce(state, event)
         state.seq = max(state.seq, self.last_seq())
         return state
 
     def replayed_state(self) -> State:
-        """The state made of every event, without any snapshot."""
+        """Return the state reduced from all events, without a snapshot."""
         state = self.base_state() or State()
-        while found := self.events(state.seq, 5_000):
-            for event in found:
+        while events := self.events(state.seq, 5_000):
+            for event in events:
                 reduce(state, event)
         return state
 
     def base_state(self) -> State | None:
-        """The state up to which a journal was pruned; None when nothing was."""
+        """Return the state at the last pruned event; None if nothing was pruned."""
         with self.reading() as db:
             return state_of(storage.base_of(db))
 
@@ -121,9 +121,9 @@ class JournalReader:
 
 
 def state_of(base: storage.Base | None) -> State | None:
-    """The state in a pruned journal's base; one that cannot be read has only its number.
+    """Return the state in a pruned journal's base; if it is unreadable, an empty one at its number.
 
-    The events it was made of are gone, so a base that an older reducer made is used as it is.
+    Its events are deleted, so a base made by an older reducer is used as it is.
     """
     if base is None:
         return None

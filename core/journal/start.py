@@ -1,4 +1,4 @@
-"""Opens the journal for a proxy that starts: a damaged file is set aside and salvaged first."""
+"""Opening of the journal when a proxy starts; a damaged file is renamed and salvaged first."""
 
 import logging
 import sqlite3
@@ -15,53 +15,53 @@ log = logging.getLogger(__name__)
 
 
 class DamagedPages(sqlite3.DatabaseError):
-    """`quick_check` found damaged pages."""
+    """`quick_check` salvaged damaged pages."""
 
     sqlite_errorcode = sqlite3.SQLITE_CORRUPT
 
 
 @dataclass(frozen=True, slots=True)
 class OpenedJournal:
-    """A journal and what is in it."""
+    """An open journal and its state."""
 
     journal: Journal
     state: State
     notice: str
-    """What happened to the file, for the operator; empty when nothing did."""
+    """Message for the operator about a salvage; empty without one."""
 
 
 def open_journal(path: Path) -> OpenedJournal:
-    """Open a journal and read its state; salvage it where its file is damaged.
+    """Open a journal and read its state; salvage it if the file is damaged.
 
     Raises:
-        JournalError: it cannot be opened for another reason, or there is no room to salvage it.
+        JournalError: It cannot be opened for another reason, or there is no room to salvage it.
     """
     try:
-        return _opened(path)
+        return _open(path)
     except JournalError as error:
         if not is_damage(error.__cause__):
             raise
         damage = str(error.__cause__)
     log.error("the journal is damaged: %s. What can be read of it is copied", damage)
     try:
-        found = salvage(path)
+        salvaged = salvage(path)
     except (sqlite3.Error, OSError) as error:
         raise JournalError(
             f"the journal is damaged ({damage}) and cannot be copied: {error}",
             str(path),
             "Make room for a copy of it, or move it away to begin a new one",
         ) from error
-    total = found.kept + found.missing
+    total = salvaged.kept + salvaged.missing
     notice = (
-        f"the journal was damaged ({damage}): {found.kept} of {total} events are kept, "
-        f"{found.missing} are missing; the damaged file is {found.aside.name}"
+        f"the journal was damaged ({damage}): {salvaged.kept} of {total} events are kept, "
+        f"{salvaged.missing} are missing; the damaged file is {salvaged.aside.name}"
     )
     log.error("%s", notice)
-    return _opened(path, notice)
+    return _open(path, notice)
 
 
-def _opened(path: Path, notice: str = "") -> OpenedJournal:
-    """Open it, check it where an earlier run marked it as damaged, and read its state."""
+def _open(path: Path, notice: str = "") -> OpenedJournal:
+    """Open it, check it if an earlier run marked it as damaged, and read its state."""
     journal = Journal(path)
     try:
         if mark_of(path).exists():

@@ -1,4 +1,4 @@
-"""What a journal has and how large that is; what pruning would delete; whether all of it reads."""
+"""Size of a journal, preview of pruning, and check that every row is readable."""
 
 import sqlite3
 import time
@@ -17,31 +17,31 @@ class JournalStats(msgspec.Struct, frozen=True, kw_only=True):
 
     schema: int
     events: int
-    """Since the journal's beginning, or since the last one that was pruned."""
+    """Number of events that are not pruned."""
     groups: int
     rated: int
-    """Of the groups, those rated, marked or noted by a person."""
+    """Groups rated, marked or noted by a person."""
     open: int
     used: int
-    """Of the file."""
+    """Bytes of the file in use."""
     free: int
-    """Pages of the file that the next events take."""
+    """Bytes of the file that the next events reuse."""
     rows: int
-    """Rows of events, as stored."""
+    """Bytes of the stored rows of events."""
     texts: int
     text_bytes: int
     oldest: float
-    """When the oldest group was opened; 0 without one."""
+    """Opening time of the oldest group; 0 without one."""
     newest: float
     pruned_groups: int
     pruned_until: float
-    """When the newest pruned event happened; 0 when nothing was pruned."""
+    """Time of the newest pruned event; 0 if nothing was pruned."""
     shrinks: bool
-    """Free pages are given back; else they are only used again."""
+    """Whether free pages are released; else they are only reused."""
 
 
 def journal_stats(db: sqlite3.Connection) -> JournalStats:
-    """Count what is there."""
+    """Return counts and sizes of an open journal."""
 
     def one(sql: str) -> int:
         return int(db.execute(sql).fetchone()[0] or 0)
@@ -69,25 +69,25 @@ def journal_stats(db: sqlite3.Connection) -> JournalStats:
 
 
 class PrunePlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What pruning would delete."""
+    """Preview of what pruning deletes."""
 
     by_age: int
-    """Groups that are older than the days given."""
+    """Groups older than the given days."""
     rated: int
-    """Of those, rated ones."""
+    """Rated groups among them."""
     excess: int
     """Bytes in use beyond the limit."""
     share: float
-    """About which share of the groups that frees as much, the oldest first; 0 to 1."""
+    """Estimated share of the groups to delete for that, oldest first; 0 to 1."""
 
     @property
     def nothing(self) -> bool:
-        """All is within the limits."""
+        """Whether the journal is within its limits."""
         return not self.by_age and not self.excess
 
 
 def plan_pruning(db: sqlite3.Connection, keep: Retention) -> PrunePlan:
-    """What pruning would delete, without the newest groups and open ones."""
+    """Return what pruning would delete; the newest and open groups are never deleted."""
     rated = "ifnull(rated, 0)" if db.execute("pragma user_version").fetchone()[0] >= 3 else "0"
     row = db.execute(
         "select opened_seq from groups order by opened_seq desc limit 1 offset ?",
@@ -109,22 +109,22 @@ def plan_pruning(db: sqlite3.Connection, keep: Retention) -> PrunePlan:
 
 
 class RowCheck(msgspec.Struct, frozen=True, kw_only=True):
-    """What reading each row of a journal has shown."""
+    """Result of reading every row of a journal."""
 
     events: int
     unreadable: int
-    """Rows of events, or lines of them, that are damaged."""
+    """Damaged rows of events, or lines in them."""
     lost_texts: int
-    """Texts that events name and that are missing or damaged."""
+    """Texts referenced by events that are missing or damaged."""
 
     @property
     def ok(self) -> bool:
-        """Everything reads."""
+        """Whether everything is readable."""
         return not self.unreadable and not self.lost_texts
 
 
 def check_rows(db: sqlite3.Connection) -> RowCheck:
-    """Read every row of events and every text; a few at a time, so that writing goes on."""
+    """Read every row of events and every text, a few at a time so as not to block the writer."""
     there = set[int]()
     if db.execute("select 1 from sqlite_master where name='texts'").fetchone() is not None:
         after = 0

@@ -1,9 +1,9 @@
-"""The append-only record of everything: SQLite in WAL mode, one writer thread, batched commits.
+"""Journal: the append-only record of all events, in SQLite with WAL and batched commits.
 
-It is the truth: state is rebuilt from it, and a reward is on the disk before it is sent. A kill
-can lose the batch that was open (some tens of milliseconds), never a committed row; what was
-committed follows to the disk at once, see `core.journal.fsync`. What cannot be
-written because of a full disk or a lock is kept in order, and written as soon as it can be.
+State is rebuilt from it, and a reward is on the disk before it is sent. One thread writes. A kill
+can lose the open batch (some tens of milliseconds), never a committed row; committed rows are
+synced to the disk at once, see `core.journal.fsync`. Events that cannot be written because of a
+full disk or a lock stay in memory, in order, and are written as soon as possible.
 """
 
 import asyncio
@@ -46,21 +46,21 @@ log = logging.getLogger(__name__)
 
 BATCH = 4_096
 LINGER = 0.02
-"""Seconds an event may lie about before it is written when nobody waits for it."""
+"""Seconds that an event may stay unwritten if nobody waits for it."""
 SPACING = 0.03
-"""Seconds between the beginnings of two commits at least where many wait: they share one."""
+"""Minimum seconds between the starts of two commits under load, so that events share a commit."""
 CROWD = 16
-"""Open groups from which on that holds; fewer wait less, a single one hardly at all."""
+"""Number of open groups at which `SPACING` applies in full; it is proportional below."""
 REST = 20.0
-"""A commit that took so little CPU that it could be had so many times meanwhile need not be shared:
-the writer then takes a twentieth of one processor at most."""
+"""Limit of the spacing as a multiple of the last commit's CPU time: cheap commits are not delayed,
+and the writer uses at most a twentieth of one processor."""
 RETRY = (0.5, 5.0)
-"""Seconds until what could not be written is tried again: at first, and at most."""
-LOOK = 0.5
-"""Seconds between two looks at what has come meanwhile, so that it is bounded."""
-DISK = "Look after the disk: it is tried again by itself"
+"""Seconds until a failed write is retried: initial and maximum."""
+POLL = 0.5
+"""Seconds between two checks of the backlog's bounds."""
+DISK_REMEDY = "Check the disk: the proxy retries by itself"
 RETRY_BUSY = 1.0
-"""Seconds a lock is waited for meanwhile: closing waits for it."""
+"""Seconds to wait for a lock during a retry; `close` waits for it too."""
 
 
 class JournalError(AjetError):
@@ -68,29 +68,29 @@ class JournalError(AjetError):
 
 
 class Journal(JournalReader):
-    """One file. Appending never blocks; reading opens its own connection."""
+    """One journal file, open for writing. Appending never blocks; each read opens a connection."""
 
     def __init__(self, path: Path) -> None:
-        """Open or make the file.
+        """Open or create the file.
 
-        On a full disk it is opened to be read: events are kept, as after a commit that failed,
-        until they can be written.
+        On a full disk it is opened for reading only: events stay in memory, as after a failed
+        commit, until they can be written.
 
         Raises:
-            JournalError: it is no journal, is from a newer version, or cannot be written for
+            JournalError: The file is no journal, is from a newer version, or cannot be written for
                 another reason.
         """
         super().__init__(path)
         self.error: str = ""
-        """Why nothing can be written; empty while all is well, and again once all was written."""
+        """Why events cannot be written; empty if they can."""
         self._fault = self._todo = ""
-        """Why nothing can be committed, and what to do."""
+        """Why nothing can be committed, and the remedy."""
         self._unsynced = ""
-        """Why the disk does not have what is committed."""
+        """Why committed events are not on the disk."""
         self._lost = False
-        """Events are missing for good: nothing counts as committed any more."""
+        """Events are lost: nothing counts as committed any more."""
         self._start_fault: Exception | None = None
-        """Why the journal could only be read at the start; None once it was written."""
+        """Why the journal could only be read at the start; None once it is written."""
         try:
             journal_file.create(path)
             self._prepare()
@@ -99,49 +99,50 @@ class Journal(JournalReader):
                 raise JournalError(
                     f"the journal cannot be opened: {error}",
                     where=str(path),
-                    todo="Move it away to begin a new one; nothing in it is lost by that",
+                    todo="Move it away to begin a new one; that loses nothing in it",
                 ) from error
         self._jobs: deque[Job] = deque()
-        self._some = threading.Event()
-        """There is something to write."""
-        self._told = False
-        """`_some` was set since the writer looked; quicker to ask."""
+        self._pending = threading.Event()
+        """Set while jobs are queued."""
+        self._pending_set = False
+        """Whether `_pending` was set since the writer's last check; quicker to test."""
         self._urgent = threading.Event()
-        """Somebody waits for it."""
+        """Set while a caller waits for a commit."""
         self._lock = threading.Lock()
         self._waiters: list[Waiter] = []
         self._closing = threading.Event()
         self.on_error: Callable[[JournalError], None] | None = None
-        """Called from the writer's thread when writing begins to fail, or fails in another way."""
+        """Called by the writer's thread when writing begins to fail, or fails in another way."""
         self.on_recovered: Callable[[float], None] | None = None
-        """The same, once all is written that could not be: after how many seconds."""
+        """Called by the writer's thread once the backlog is written, with the seconds it took."""
         self.on_notice: Callable[[str], None] | None = None
-        """Called from the writer's thread with what has happened to the file, for the operator."""
+        """Called by the writer's thread with a message for the operator about the file."""
         self._db: sqlite3.Connection | None = None
-        """The writer's own."""
+        """The writer's connection."""
         self._texts: TextWriter | None = None
-        """Of `_db`."""
+        """Text store of `_db`."""
         self._file: journal_file.Identity | None = None
-        """The file that `_db` has open."""
-        self._moved = False
-        """The path names another file than `_db` has open, or none: `_db` alone has the rows."""
+        """Identity of the file that `_db` has open."""
+        self._detached = False
+        """Whether the path names another file than `_db` has open, or none: only `_db` has the
+        rows."""
         self.disk = FsyncThread(
             path,
             self._committed,
-            failed=partial(_not_synced, str(path)),
-            on_change=self._disk,
+            failed=partial(_sync_error, str(path)),
+            on_change=self._on_disk_change,
         )
-        """Whoever would know of a disk that stalls calls its `look` now and then."""
+        """Syncs commits to the disk; call its `check_stall` now and then."""
         self._thread = threading.Thread(target=self._write, name="journal", daemon=True)
-        self.steps = WriterTasks(self._some, self._thread)
-        """What the pruner has the writer do between two commits."""
+        self.tasks = WriterTasks(self._pending, self._thread)
+        """Transactions of the pruner, carried out between two commits."""
         self._thread.start()
 
     def _read_only(self, error: Exception) -> bool:
-        """Begin with a journal that can only be read, as the disk is full.
+        """Start with a journal that can only be read because the disk is full.
 
         Returns:
-            False when the error is another one, or the journal cannot be read either.
+            False if the error has another cause, or the journal cannot be read either.
         """
         if not is_disk_full(error):
             return False
@@ -171,26 +172,26 @@ class Journal(JournalReader):
     # --- writing --------------------------------------------------------------------------------
 
     def append(self, job: Job) -> None:
-        """Queue an event, or another job, for the writer."""
+        """Queue an event or another job for the writer."""
         self._jobs.append(job)
-        if not self._told:
-            self._told = True
-            self._some.set()
+        if not self._pending_set:
+            self._pending_set = True
+            self._pending.set()
 
     def append_snapshot(self, state: State) -> None:
-        """Queue a snapshot of `state` as it is now; none of a state whose events are lost."""
+        """Queue a snapshot of the present `state`, unless events were lost."""
         if not self._lost:
             self.append(Snapshot(state.seq, STATE_VERSION, msgspec.json.encode(state)))
 
     def put_meta(self, key: str, value: str) -> None:
-        """Queue a small fact that is no event."""
+        """Queue a key and value that are no event."""
         self.append(Meta(key, value))
 
     async def durable(self, seq: int) -> None:
-        """Wait until all events up to `seq` are on the disk: not even the loss of power loses them.
+        """Wait until all events up to `seq` are on the disk and survive a loss of power.
 
         Raises:
-            JournalError: as of `committed`; or the disk does not take them.
+            JournalError: As for `committed`, or they cannot be synced.
         """
         with self._lock:
             if self.error and self._committed < seq:
@@ -202,11 +203,11 @@ class Journal(JournalReader):
             await future
 
     async def committed(self, seq: int) -> None:
-        """Wait until all events up to `seq` are committed: no kill of the process loses them.
+        """Wait until all events up to `seq` are committed and survive a kill of the process.
 
         Raises:
-            JournalError: they cannot be written now. They are committed later, all the same, where
-                the error passes.
+            JournalError: They cannot be written now. They are still committed later if the error
+                passes.
         """
         loop = asyncio.get_running_loop()
         with self._lock:
@@ -221,35 +222,35 @@ class Journal(JournalReader):
         await future
 
     def close(self) -> None:
-        """Write what is queued and end the writer."""
+        """Write the queued jobs and end the writer."""
         self.append(Stop())
         self._urgent.set()
         self._closing.set()
         self._thread.join(timeout=10)
         self.disk.close()
 
-    def _disk(self, error: Exception | None, seconds: float) -> None:
-        """From the syncer. While the disk refuses or stalls nothing new is trained on."""
+    def _on_disk_change(self, error: Exception | None, seconds: float) -> None:
+        """Note a change of the disk's health. While syncs fail or stall, no reward is sent."""
         with self._lock:
             self._unsynced = "" if error is None else f"to the disk: {error}"
             self.error = self._fault or self._unsynced
             waiters: list[Waiter] = []
-            if error is not None:  # the writer may wait for the disk, too
+            if error is not None:  # the writer may wait for the disk too
                 waiters, self._waiters = self._waiters, []
-        if not self._fault:  # which is told, and stays
-            self._tell(seconds)
+        if not self._fault:  # a fault is already reported and persists
+            self._notify(seconds)
         resolve_waiters(waiters, self.failure)
 
     def failure(self) -> JournalError:
-        """Error of the waiters while nothing can be written."""
+        """Return the error for waiters while nothing can be written."""
         return JournalError(
             f"the journal cannot be written: {self.error}",
             where=str(self.path),
-            todo=f"{self._todo if self._fault else DISK}; no reward is sent meanwhile",
+            todo=f"{self._todo if self._fault else DISK_REMEDY}; no reward is sent meanwhile",
         )
 
-    def _tell(self, seconds: float) -> None:
-        """What is wrong now; or that nothing is, and for how long something was."""
+    def _notify(self, seconds: float) -> None:
+        """Report the present error; or the recovery, with the seconds that the error lasted."""
         if self.error:
             if self.on_error is not None:
                 self.on_error(self.failure())
@@ -264,59 +265,61 @@ class Journal(JournalReader):
         if self._start_fault is not None:
             running = self._recover(Backlog([]), self._start_fault)
         while running:
-            self._some.wait()
+            self._pending.wait()
             spacing = min(SPACING * min(1.0, len(self._open_groups) / CROWD), REST * cost)
-            if (rest := began + spacing - time.monotonic()) > 0:  # a sleep of 0 s waits as well
+            if (rest := began + spacing - time.monotonic()) > 0:  # even a sleep of 0 s costs time
                 time.sleep(rest)
             self._urgent.wait(LINGER)
             began, cpu = time.monotonic(), time.thread_time()
-            jobs = self._taken()
+            jobs = self._take_jobs()
             running = Stop not in map(type, jobs)
             try:
-                self._db = self._db or self._opened()
+                self._db = self._db or self._open()
                 self.disk.writing = began
-                self._stay_at_path()
+                self._restore_path()
                 self._commit(jobs)
                 cost = time.thread_time() - cpu
                 if not self._jobs:
-                    self.steps.carry_out_one(self._db, self._texts)
-            except Exception as error:  # noqa: BLE001  without this thread all who wait hang
+                    self.tasks.run_next(self._db, self._texts)
+            except Exception as error:  # noqa: BLE001  without this thread all waiters would hang
                 self.disk.writing = 0.0
                 running = self._recover(Backlog(jobs), error) and running
-        self._hang_up()
+        self._close_db()
 
-    def _opened(self) -> sqlite3.Connection:
+    def _open(self) -> sqlite3.Connection:
         db = self._connect()
         try:
             storage.prepare_writer(db)
             self._texts = TextWriter(db)
-            db.execute("pragma synchronous=normal")  # the syncer does it, and nobody waits here
+            db.execute(
+                "pragma synchronous=normal"
+            )  # the fsync thread syncs, and nothing waits here
             self._file = journal_file.identity(self.path)
             self.disk.opened()
             if self._fault:
                 db.execute(f"pragma busy_timeout={RETRY_BUSY * 1_000:.0f}")
-                self._open_groups = storage.open_ids(db)  # a failed commit has been at them
+                self._open_groups = storage.open_ids(db)  # a failed commit may have changed them
         except sqlite3.Error:
             db.close()
             raise
         return db
 
-    def _stay_at_path(self) -> None:
-        """Copy the open file back to its path when it was deleted or replaced.
+    def _restore_path(self) -> None:
+        """Copy the open file back to its path if it was deleted or replaced.
 
         Raises:
-            sqlite3.Error: the copy cannot be made now; the open file stays open until it can.
-            OSError: the same.
+            sqlite3.Error: The copy cannot be made now; the open file stays open until it can.
+            OSError: The same.
         """
-        if not self._moved and journal_file.identity(self.path) == self._file:
+        if not self._detached and journal_file.identity(self.path) == self._file:
             return
         assert self._db is not None
-        self._moved = True
+        self._detached = True
         copy = journal_file.copy_of(self._db, self.path)
-        self._moved = False
-        self._hang_up()  # before the copy gets its name: SQLite removes a log by its name
+        self._detached = False
+        self._close_db()  # before the copy gets the name: SQLite deletes the log by name
         aside = journal_file.put_at(copy, self.path)
-        self._db = self._opened()
+        self._db = self._open()
         what = (
             "deleted" if aside is None else f"replaced by another file, which is now {aside.name}"
         )
@@ -327,11 +330,11 @@ class Journal(JournalReader):
         if self.on_notice is not None:
             self.on_notice(notice)
 
-    def _hang_up(self) -> None:
-        if self._db is not None and not self._moved:
-            self.disk.closed()  # first: closing may delete the log that the syncer is about to open
+    def _close_db(self) -> None:
+        if self._db is not None and not self._detached:
+            self.disk.closed()  # first: closing may delete the log that the fsync thread opens
             with contextlib.suppress(sqlite3.Error):
-                self._db.close()  # which ends what it had begun
+                self._db.close()  # rolls an open transaction back
             self._db = None
 
     def _commit(self, jobs: list[Job]) -> None:
@@ -344,7 +347,7 @@ class Journal(JournalReader):
     def _advance(self, seq: int) -> None:
         self._written = max(self._written, seq)
         with self._lock:
-            if self._lost:  # rows after those do not make up for them
+            if self._lost:  # later rows do not replace the lost ones
                 return
             self._committed = self._written
             done = [waiter for waiter in self._waiters if waiter[0] <= self._committed]
@@ -353,35 +356,37 @@ class Journal(JournalReader):
         resolve_waiters(done)
         self.disk.committed(self._committed)
 
-    # --- writing again --------------------------------------------------------------------------
+    # --- recovery -------------------------------------------------------------------------------
 
-    def _recover(self, kept: Backlog, error: Exception) -> bool:
-        """Try until all that is kept is written, or too much is.
+    def _recover(self, backlog: Backlog, error: Exception) -> bool:
+        """Retry until the backlog is written or overflows.
 
         Returns:
-            False when the writer is to end.
+            False if the writer must end.
         """
         began, pause = time.monotonic(), RETRY[0]
         if self._lost:
-            self._hang_up()
+            self._close_db()
             self._fail(error)
-            self._take_over(kept)
-            return not kept.stop
+            self._collect(backlog)
+            return not backlog.stop
         while True:
-            self._hang_up()
-            if kept.too_many or not (kept.spoilt or isinstance(error, (sqlite3.Error, OSError))):
+            self._close_db()
+            if backlog.overflows or not (
+                backlog.unwritable or isinstance(error, (sqlite3.Error, OSError))
+            ):
                 self._lost = True
-                self._fail(error, f"; {len(kept)} events that were kept meanwhile are lost")
-                return not kept.stop
+                self._fail(error, f"; {len(backlog)} events in memory are lost")
+                return not backlog.stop
             self._fail(error)
-            self._look_through(kept)
-            if kept.stop:
-                log.error("the journal is closed without %d events: %s", len(kept), error)
+            self._check(backlog)
+            if backlog.stop:
+                log.error("the journal is closed without %d events: %s", len(backlog), error)
                 return False
-            self._wait(kept, pause)
+            self._wait(backlog, pause)
             pause = min(2 * pause, RETRY[1])
             try:
-                self._write_kept(kept)
+                self._write_backlog(backlog)
             except Exception as again:  # noqa: BLE001  as in `_write`
                 error = again
             else:
@@ -390,26 +395,26 @@ class Journal(JournalReader):
             with self._lock:
                 self._fault = self._todo = ""
                 self.error = self._unsynced
-            self._tell(time.monotonic() - began)
-        return not kept.stop
+            self._notify(time.monotonic() - began)
+        return not backlog.stop
 
-    def _wait(self, kept: Backlog, seconds: float) -> None:
+    def _wait(self, backlog: Backlog, seconds: float) -> None:
         until = time.monotonic() + seconds
-        while (left := until - time.monotonic()) > 0 and not (kept.stop or kept.too_many):
-            self._closing.wait(min(left, LOOK))
-            self._take_over(kept)
-        self._look_through(kept)
+        while (left := until - time.monotonic()) > 0 and not (backlog.stop or backlog.overflows):
+            self._closing.wait(min(left, POLL))
+            self._collect(backlog)
+        self._check(backlog)
 
-    def _take_over(self, kept: Backlog) -> None:
-        while jobs := self._taken():
-            kept.add(jobs)
+    def _collect(self, backlog: Backlog) -> None:
+        while jobs := self._take_jobs():
+            backlog.add(jobs)
 
-    def _look_through(self, kept: Backlog) -> None:
-        if kept.spoilt and not self._lost:
+    def _check(self, backlog: Backlog) -> None:
+        if backlog.unwritable and not self._lost:
             self._lost = True
-            self._fail(ValueError(kept.spoilt), "; it is lost")
+            self._fail(ValueError(backlog.unwritable), "; it is lost")
 
-    def _write_kept(self, kept: Backlog) -> None:
+    def _write_backlog(self, backlog: Backlog) -> None:
         if self._start_fault is not None:
             self.without_index = False
             try:
@@ -419,57 +424,57 @@ class Journal(JournalReader):
                 raise
             self._start_fault = None
         if self._db is not None:
-            self._stay_at_path()
+            self._restore_path()
         elif not self.path.exists():
             raise JournalReplaced("the file is gone")
-        self._db = db = self._db or self._opened()
+        self._db = db = self._db or self._open()
         last = storage.last_seq(db)
-        kept.go_on_from(last, self._written)
+        backlog.resume_after(last, self._written)
         self._advance(last)
-        while jobs := kept.oldest(BATCH):
+        while jobs := backlog.oldest(BATCH):
             self._commit(jobs)
-            kept.written(len(jobs))
+            backlog.drop(len(jobs))
         db.execute(f"pragma busy_timeout={reader.BUSY * 1_000:.0f}")
 
-    def _taken(self) -> list[Job]:
-        """What is queued, up to a bound."""
-        self._some.clear()
+    def _take_jobs(self) -> list[Job]:
+        """Return up to `BATCH` queued jobs."""
+        self._pending.clear()
         self._urgent.clear()
-        self._told = False  # last: what is put in before is taken below
+        self._pending_set = False  # last: jobs appended before are taken below
         jobs = [self._jobs.popleft() for _ in range(min(BATCH, len(self._jobs)))]
         if len(jobs) == BATCH:
-            self._some.set()
+            self._pending.set()
             self._urgent.set()
         return jobs
 
     def _fail(self, error: Exception, lost: str = "") -> None:
         todo = "Correct it and restart the proxy" if self._lost else remedy_for(error)
         with self._lock:
-            anew, self._todo = not self._fault or todo != self._todo, todo
-            if anew or not self._lost:  # what was lost, and why, stays
+            changed, self._todo = not self._fault or todo != self._todo, todo
+            if changed or not self._lost:  # the reason of a loss stays
                 self.error = self._fault = f"{str(error) or type(error).__name__}{lost}"
             waiters, self._waiters = self._waiters, []
             waiters += self.disk.given_up(self._committed)
-        if anew:
+        if changed:
             if is_damage(error):
                 journal_file.mark(self.path, str(error))
             defect = None if isinstance(error, (sqlite3.Error, OSError)) else error
             log.error("the journal cannot be written: %s. %s", self.error, todo, exc_info=defect)
-            self._tell(0.0)
+            self._notify(0.0)
         resolve_waiters(waiters, self.failure)
 
 
 def _version(db: sqlite3.Connection, path: Path) -> int:
-    """The version of the file's tables.
+    """Return the schema version of the file.
 
     Raises:
-        JournalError: it is newer than this program.
+        JournalError: It is newer than this program.
     """
-    found = int(db.execute("pragma user_version").fetchone()[0])
-    if newer := storage.refuse_newer(db, found):
-        raise JournalError(newer, str(path), "Use the newer program, or name another home")
-    return found
+    version = int(db.execute("pragma user_version").fetchone()[0])
+    if refusal := storage.refuse_newer(db, version):
+        raise JournalError(refusal, str(path), "Use the newer program, or name another home")
+    return version
 
 
-def _not_synced(path: str, error: Exception) -> JournalError:
-    return JournalError(f"the journal cannot be written to the disk: {error}", path, DISK)
+def _sync_error(path: str, error: Exception) -> JournalError:
+    return JournalError(f"the journal cannot be written to the disk: {error}", path, DISK_REMEDY)

@@ -1,17 +1,17 @@
-"""How often Python looks for cycles in a process that serves."""
+"""Tuning of Python's garbage collector for server processes."""
 
 import gc
 
 YOUNG = 50_000
-"""Objects made and not freed before the youngest are looked at. Python's own 700 is less than one
-request makes while it lives, and took a fifth of the proxy's CPU."""
+"""Allocations before a collection of the youngest generation. Python's default of 700 is less than
+one request allocates, and cost a fifth of the proxy's CPU time."""
 MIDDLE, OLD = 20, 20
 
 
 def tune_gc() -> None:
-    """Leave out what is there for good, and look at the rest less often.
+    """Exclude the present objects from collection, and collect the others less often.
 
-    Memory stays bounded: cycles (an exception and its frames) wait a little longer to be freed.
+    Memory stays bounded: cycles (an exception and its frames) are freed a little later.
     """
     gc.collect()
     gc.freeze()

@@ -1,6 +1,7 @@
-"""What is known now: plain records that only the reducer changes.
+"""Current state: plain records that only the reducer changes.
 
-Collections are capped (`GROUP_CAP` and its kin); what fell out is read from the journal by page.
+One module per subject, with the names of `core.events` and `core.reducer`. Collections are capped
+(`GROUP_CAP` etc.); older entries are read from the journal by page.
 """
 
 import msgspec
@@ -14,16 +15,16 @@ from core.state.server import Operation, Pool, Probe, SentJob, Server, Slots, Sp
 
 GROUP_CAP = 500
 TEXT_CAP = 2_000
-"""Characters of a query or an answer kept in state; the whole text is in the journal."""
+"""Maximum characters of a query or an answer; the journal has the whole text."""
 SPAN_CAP = 400
 STEP_CAP = 500
 ALERT_CAP = 100
 ROW_CAP = 300
 PROBE_CAP = 50
 STARTS_WITHIN = 20.0
-"""Seconds in which the home's own engine, which starts beside the proxy, is expected to answer."""
+"""Seconds until the first answer of the home's own engine, which starts together with the proxy."""
 ANSWERS_WITHIN = 5.0
-"""The same for any other server, which is there already: else its URL may be wrong."""
+"""The same for any other server, which should be running; else its URL may be wrong."""
 
 
 class State(msgspec.Struct, kw_only=True):
@@ -35,11 +36,11 @@ class State(msgspec.Struct, kw_only=True):
     proxy_pid: int = 0
     client_uuid: str = ""
     proxy_up: bool = False
-    """By the journal: started and not ended in order."""
+    """It has started and not ended in order, according to the journal."""
     started_at: float = 0.0
     proxy_version: str = ""
     watch_only: bool = False
-    """The proxy only looks on: it claims nothing and serves no requests."""
+    """The proxy only watches: it claims nothing and serves no requests."""
     rating_mode: str = "off"
     consoles: int = 0
     rewards: Rewards = msgspec.field(default_factory=Rewards)
@@ -47,35 +48,36 @@ class State(msgspec.Struct, kw_only=True):
     """The last trial of other rewards."""
     reward_watch: RewardWatch = msgspec.field(default_factory=RewardWatch)
     judges: dict[str, JudgeSpend] = msgspec.field(default_factory=dict)
-    """By the name of their reward part; counts of this run."""
+    """By name of the reward part; counts of this run."""
     servers: dict[str, Server] = msgspec.field(default_factory=dict)
     groups: dict[str, Group] = msgspec.field(default_factory=dict)
     """Newest last."""
     alerts: dict[str, Alert] = msgspec.field(default_factory=dict)
     dismissed: dict[str, str] = msgspec.field(default_factory=dict)
-    """Levels of alerts the operator has dismissed and whose cause lasts, by key."""
+    """Level of each dismissed alert whose cause persists, by key."""
     mock: Mock | None = None
     totals: Totals = msgspec.field(default_factory=Totals)
     tries: list[Probe] = msgspec.field(default_factory=list)
-    """Prompts the operator tried, newest last."""
+    """Probes, newest last."""
     raters: dict[str, RaterStats] = msgspec.field(default_factory=dict)
-    """By name; the empty one is who gave none."""
+    """By name; empty for votes without a name."""
 
     def open_groups(self) -> list[Group]:
-        """Groups that are not over, oldest first."""
+        """Return the groups that are not closed, oldest first."""
         return [group for group in self.groups.values() if group.open]
 
     def waiting(self) -> list[Group]:
-        """Groups open to a rating now: those whose user waits first, then the shortest clock.
+        """Return the groups that await a rating, most urgent first.
 
-        The timeout of a client that waits, where it is known, counts as a clock.
+        Groups whose user waits come first, then those with the nearest deadline; a known timeout
+        of the waiting client counts as a deadline.
         """
-        found = [group for group in self.groups.values() if group.phase == "AWAITING_RATING"]
+        groups = [group for group in self.groups.values() if group.phase == "AWAITING_RATING"]
         return sorted(
-            found, key=lambda group: (not group.user_waits, _clock(group), group.opened_at)
+            groups, key=lambda group: (not group.user_waits, _deadline(group), group.opened_at)
         )
 
 
-def _clock(group: Group) -> float:
-    """When it is too late to rate it: its clock ends, or its user's client gives up."""
+def _deadline(group: Group) -> float:
+    """Return the last moment to rate the group: its window ends, or its user's client gives up."""
     return min(group.until or 0.0, group.gives_up_at or float("inf"))

@@ -10,7 +10,7 @@ OPEN_PHASES = frozenset(
 )
 
 SEALED_PHASES = frozenset({"SUBMITTING", "DONE", "ABORTED", "FAILED"})
-"""Phases in which a rating changes nothing any more."""
+"""Phases in which a rating has no effect."""
 
 
 class Candidate(msgspec.Struct, kw_only=True):
@@ -23,9 +23,9 @@ class Candidate(msgspec.Struct, kw_only=True):
     text: str = ""
     reasoning: str = ""
     tool_calls: str = ""
-    """JSON text; empty when there are none."""
+    """JSON text; empty without tool calls."""
     cut: bool = False
-    """The texts above are not whole; the journal has them."""
+    """The texts above are shortened; the journal has the whole ones."""
     truncated: bool = False
     """The prompt was truncated for this candidate."""
     finish_reason: str = ""
@@ -34,7 +34,7 @@ class Candidate(msgspec.Struct, kw_only=True):
     auto_reward: float | None = None
     parts: tuple[Part, ...] = ()
     reward: float | None = None
-    """The reward as sealed; None before."""
+    """The sealed reward; None before sealing."""
     advantage: float | None = None
     attempt: int = 1
     error: str = ""
@@ -60,35 +60,35 @@ class Group(msgspec.Struct, kw_only=True):
     reference: str | None = None
     session: str = ""
     turn: int = 0
-    """Which request of its session it is, from 1; 0 when that means nothing."""
+    """Number of the request in its session, from 1; 0 if not applicable."""
     helper: str = ""
-    """The rule that took it for a helper call; empty for none."""
+    """Rule that recognised it as a helper call; empty for none."""
     turns: int = 0
-    """Which answer of its conversation it asks for, from 1; 0 when that is not known."""
+    """Number of the requested answer in its conversation, from 1; 0 if unknown."""
     client_timeout: float = 0.0
-    """Seconds after which its client gives up, as the request says; 0 when that is not known."""
+    """Seconds after which the client gives up, as stated in the request; 0 if unknown."""
     joined: int = 0
-    """Equal requests that waited with it."""
+    """Number of equal requests that waited with it."""
     replayed: int = 0
-    """Equal requests that came later and got its answer once more."""
+    """Number of equal requests that came later and received its answer."""
     step: int | None = None
     engine_run: int = 0
     """`Server.engine_run` when its episodes were claimed."""
     candidates: list[Candidate] = msgspec.field(default_factory=list)
     best: int | None = None
-    """The winner by the rewards known now."""
+    """Index of the winner by the present rewards."""
     returned: int | None = None
     returned_why: str = ""
     waited: float | None = None
     rating: Rating | None = None
     repeated: bool = False
-    """Its rater judged it once more; nothing was sent."""
+    """Its rater voted again; nothing was sent."""
     lease: Lease | None = None
     edited: str = ""
-    """What the operator would rather have read than candidate `edited_index`."""
+    """The operator's better text for candidate `edited_index`."""
     edited_index: int | None = None
     source: str = ""
-    """auto or human, once sealed."""
+    """auto or human; empty before sealing."""
     dead: str = ""
     spread: float | None = None
     version: str = ""
@@ -96,18 +96,18 @@ class Group(msgspec.Struct, kw_only=True):
     traceback: str = ""
     fault_file: str = ""
     fault_line: int = 0
-    """Where in the operator's code the rewards failed; empty and 0 when there is no such place."""
+    """Place in the operator's code where the rewards failed; empty and 0 if unknown."""
     until: float | None = None
-    """While AWAITING_RATING: when the window closes."""
+    """Unix seconds when the rating window closes; None outside AWAITING_RATING."""
     fallback: str = ""
     awaiting: str = ""
-    """Why it waits: window, answer_first, hold or abstained."""
+    """Reason of the wait: window, answer_first, hold or abstained."""
     expires_at: float | None = None
     damping: float = 0.0
-    """What the engine adds to the deviation when it computes advantages."""
+    """Term that the engine adds to the standard deviation when it computes advantages."""
     lost: str = ""
-    """What discarded its finished episodes before an update, see `core.events.GroupLost`; empty
-    while none did."""
+    """Cause for which its server discarded the finished episodes before an update, see
+    `core.events.GroupLost`; empty if it did not."""
     marked: bool = False
     note: str = ""
     generating_at: float | None = None
@@ -119,28 +119,28 @@ class Group(msgspec.Struct, kw_only=True):
 
     @property
     def open(self) -> bool:
-        """Whether anything can still happen to it."""
+        """Whether the group is not closed."""
         return self.phase in OPEN_PHASES
 
     @property
     def discarded(self) -> bool:
-        """Whether it ended in order and its server discarded its episodes before an update."""
+        """Whether it ended in order and its server then discarded its episodes."""
         return self.phase == "DONE" and bool(self.lost)
 
     @property
     def prompt_cut(self) -> bool:
-        """Whether the engine truncated the prompt: its middle was dropped."""
+        """Whether the engine truncated the prompt, dropping its middle."""
         return any(one.truncated for one in self.candidates)
 
     @property
     def user_waits(self) -> bool:
-        """Whether its user has no answer until it is rated: in mode hold, or without rewards."""
+        """Whether its user gets no answer before it is rated: in mode hold, or without rewards."""
         awaits = self.phase == "AWAITING_RATING" and self.awaiting != "window"
         return awaits and self.waited is None
 
     @property
     def gives_up_at(self) -> float | None:
-        """When the client of a user who waits gives up; None when that is not known."""
+        """Unix seconds when the client of a waiting user gives up; None if unknown."""
         known = self.user_waits and self.client_timeout
         return self.opened_at + self.client_timeout if known else None
 

@@ -4,7 +4,7 @@ import msgspec
 
 
 class MockRow(msgspec.Struct, kw_only=True):
-    """One row the mock user asked."""
+    """One row asked by the mock user."""
 
     row_id: str
     query: str
@@ -13,7 +13,7 @@ class MockRow(msgspec.Struct, kw_only=True):
     error: str = ""
     at: float = 0.0
     group_id: str = ""
-    """The group it became; empty when the mock user did not learn of it."""
+    """Group of its request; empty if unknown to the mock user."""
     turns: int = 1
 
 
@@ -31,16 +31,16 @@ class Mock(msgspec.Struct, kw_only=True):
     pace: float = 0.0
     done: int = 0
     already: int = 0
-    """Rows that an earlier start had done."""
+    """Rows done by an earlier start."""
     rate: float = 0.0
-    """Questions a second when they arrive by the clock; 0 in a closed loop."""
+    """Questions per second in an open loop; 0 in a closed loop."""
     passes: int = 1
     seed: int | None = None
     split: str = ""
     held_out: float = 0.0
     columns: str = ""
     lost: int = 0
-    """Rows that were in flight when an earlier start was killed; part of `already`."""
+    """Rows in flight when an earlier start was killed; included in `already`."""
     failed: int = 0
     skipped: int = 0
     started_at: float = 0.0

@@ -4,18 +4,18 @@ import msgspec
 
 
 class Alert(msgspec.Struct, kw_only=True):
-    """Something the operator should know."""
+    """One alert for the operator."""
 
     key: str
     cause: str
     todo: str
     level: str
     at: float
-    """When it was raised first; later figures of it keep that time."""
+    """Unix seconds when it was first raised; unchanged by later figures."""
     told_at: float = 0.0
-    """When its newest figures came."""
+    """Unix seconds of its newest figures."""
     groups: tuple[str, ...] = ()
-    """Ids of the groups it is about, oldest first."""
+    """Ids of the groups concerned, oldest first."""
 
 
 class Totals(msgspec.Struct, kw_only=True):
@@ -31,13 +31,13 @@ class Totals(msgspec.Struct, kw_only=True):
     dead: int = 0
     rated: int = 0
     answered: int = 0
-    """Users that got an answer."""
+    """Requests that received an answer."""
     refused: int = 0
-    """Users that got an error."""
+    """Requests that received an error."""
     joined: int = 0
-    """Requests sent again that waited with the first."""
+    """Repeated requests that waited with the first one."""
     replayed: int = 0
-    """Requests sent again that got the first one's answer."""
+    """Repeated requests that received the first one's answer."""
     helpers: int = 0
     """Groups of helper calls."""
     episodes_ended: int = 0
@@ -45,4 +45,4 @@ class Totals(msgspec.Struct, kw_only=True):
     judge_tokens: int = 0
     judge_hits: int = 0
     judge_cost: float = 0.0
-    """Of judges whose prices are known."""
+    """Cost of judges with known prices."""

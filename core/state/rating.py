@@ -1,10 +1,10 @@
-"""State of ratings by hand: votes, leases, and what is known of each rater."""
+"""State of ratings by hand: votes, leases and the figures of each rater."""
 
 import msgspec
 
 
 class Rating(msgspec.Struct, kw_only=True):
-    """What the operator said about a group."""
+    """The operator's rating of a group."""
 
     rating: str
     order: tuple[int, ...] = ()
@@ -18,56 +18,56 @@ class Rating(msgspec.Struct, kw_only=True):
     shown: tuple[int, ...] = ()
     """Candidate index at each place of the screen."""
     looked: float = 0.0
-    """Seconds from its display to the vote."""
+    """Seconds from the display of the group to the vote."""
 
 
 class Lease(msgspec.Struct, kw_only=True):
-    """Somebody looks at a group to rate it."""
+    """Reservation of a group for one console that rates it."""
 
     holder: str
-    """Names one console."""
+    """Id of the console."""
     rater: str = ""
     until: float = 0.0
     since: float = 0.0
-    """When this console got it; a renewal leaves it as it is."""
+    """Unix seconds when this console got it; a renewal does not change it."""
 
     def of_another(self, holder: str, now: float) -> bool:
-        """Whether it holds now and is not `holder`'s."""
+        """Return whether it is valid at time `now` and held by a console other than `holder`."""
         return self.holder != holder and now < self.until
 
 
 class PartAgreement(msgspec.Struct, kw_only=True):
-    """How often one part of the rewards put a rater's best answer first."""
+    """How often one reward part put a rater's best answer first."""
 
     judged: int = 0
-    """Votes with one answer on top, of groups in which the part has one answer on top."""
+    """Votes with a single best answer, on groups where the part has a single best one too."""
     agreed: int = 0
     chance: float = 0.0
-    """How often it would have been so by chance."""
+    """Expected number of agreements by chance."""
 
 
 class RaterStats(msgspec.Struct, kw_only=True):
-    """One rater's votes that were sent, over the whole journal.
+    """Figures of one rater's votes that were sent, over the whole journal.
 
-    Agreement is counted for blind votes and those of the command line, place for blind votes: who
-    sees the rewards beside the answers follows them.
+    Agreement is counted for blind votes and votes by command line, place only for blind votes: a
+    rater who sees the rewards tends to follow them.
     """
 
     votes: int = 0
     placed: int = 0
-    """Blind votes with one answer on top."""
+    """Blind votes with a single best answer."""
     first: int = 0
-    """Those whose answer stood at the first place."""
+    """Those of them whose best answer was shown first."""
     first_chance: float = 0.0
-    """How many those would be by chance."""
+    """Expected number of those by chance."""
     judged: int = 0
-    """Votes without sight of the rewards, of groups where these had one answer on top, too."""
+    """Votes without sight of the rewards, on groups where these have a single best answer too."""
     agreed: int = 0
-    """Those where it was the same."""
+    """Those of them with the same best answer."""
     agreed_chance: float = 0.0
     parts: dict[str, PartAgreement] = msgspec.field(default_factory=dict)
-    """By the name of the part."""
+    """By name of the reward part."""
     repeats: int = 0
-    """Groups judged once more."""
+    """Groups voted on again."""
     repeated: int = 0
-    """Those with the same answers on top as before."""
+    """Those of them with the same best answers as before."""

@@ -6,7 +6,7 @@ from core.events.rewards import RewardPart, TrialSummary, WatchFigure
 
 
 class RewardFault(msgspec.Struct, kw_only=True):
-    """One time the reward source would not load, or its process fell."""
+    """One failure of the reward source: it could not be loaded, or its process ended."""
 
     cause: str
     traceback: str = ""
@@ -14,12 +14,12 @@ class RewardFault(msgspec.Struct, kw_only=True):
     line: int = 0
     at: float = 0.0
     mended_at: float | None = None
-    """When it loaded again; None while the fault stands."""
+    """Unix seconds when it was loaded again; None while the fault persists."""
     judge: str = ""
-    """Name of the judge that cannot be asked; empty when it is not about one."""
+    """Name of the judge that cannot be reached; empty if the fault is not a judge's."""
     level: str = "error"
     fell: bool = False
-    """It had loaded, and its process ended."""
+    """It was loaded before, and its process ended."""
 
 
 class Rewards(msgspec.Struct, kw_only=True):
@@ -33,17 +33,17 @@ class Rewards(msgspec.Struct, kw_only=True):
     file: str = ""
     line: int = 0
     since: float = 0.0
-    """When the version that serves began to; 0 while none does."""
+    """Unix seconds since which this version is in use; 0 without one."""
     waits: str = ""
-    """Name of the part the newest rewards wait for."""
+    """Name of the part that the newest rewards wait for."""
     fault: RewardFault | None = None
-    """The last fault of this run, mended or not."""
+    """The last fault of this run, whether it persists or not."""
     parts: tuple[RewardPart, ...] = ()
-    """What the version that serves is made of."""
+    """Parts of the version in use."""
 
 
 class JudgeSpend(msgspec.Struct, kw_only=True):
-    """Counts of one judge in this run; the fields are those of `core.events.JudgeSpent`."""
+    """Counts of one judge in this run; fields as in `core.events.JudgeSpent`."""
 
     judge: str
     model: str = ""
@@ -65,21 +65,21 @@ class JudgeSpend(msgspec.Struct, kw_only=True):
     seconds: float = 0.0
     trouble: str = ""
     at: float = 0.0
-    """When the counts were taken."""
+    """Unix seconds of these counts."""
 
     @property
     def tokens(self) -> int:
-        """All tokens, in and out."""
+        """Prompt and completion tokens."""
         return self.prompt_tokens + self.completion_tokens
 
     @property
     def latency(self) -> float | None:
-        """Mean seconds of a call; None before the first."""
+        """Mean seconds per call; None before the first call."""
         return self.seconds / self.calls if self.calls else None
 
 
 class WhatIf(msgspec.Struct, kw_only=True):
-    """The last what-if; the fields are those of `core.events.WhatIfChanged`."""
+    """The last trial of other rewards; fields as in `core.events.WhatIfChanged`."""
 
     what: str
     phase: str = "doing"
@@ -93,12 +93,12 @@ class WhatIf(msgspec.Struct, kw_only=True):
 
     @property
     def over(self) -> bool:
-        """Whether nothing more happens to it."""
+        """Whether it has ended."""
         return self.phase != "doing"
 
 
 class RewardWatch(msgspec.Struct, kw_only=True):
-    """The newest figures; the fields are those of `core.events.RewardsWatched`."""
+    """Newest figures of the monitoring; fields as in `core.events.RewardsWatched`."""
 
     figures: tuple[WatchFigure, ...] = ()
     groups: int = 0

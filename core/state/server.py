@@ -8,7 +8,7 @@ from core.events.server import Checkpoint, ClientSeen, OperationStep
 
 
 class Span(msgspec.Struct, kw_only=True):
-    """One stay of an engine in a state."""
+    """One period of an engine in one state."""
 
     state: str
     since: float
@@ -16,7 +16,7 @@ class Span(msgspec.Struct, kw_only=True):
 
 
 class Pool(msgspec.Struct, kw_only=True):
-    """The sample pool as last seen."""
+    """The sample pool at its last reading."""
 
     method: str = ""
     completed_episodes: int = 0
@@ -32,18 +32,18 @@ class Pool(msgspec.Struct, kw_only=True):
 
 
 class Slots(msgspec.Struct, kw_only=True):
-    """Episodes of a server by who holds them."""
+    """Holders of a server's episodes."""
 
     free: int = 0
     claimed: int = 0
     clients: tuple[ClientSeen, ...] = ()
     more: int = 0
-    """Clients that are not in the list."""
+    """Number of clients that are not in the list."""
     at: float = 0.0
 
 
 class StepStats(msgspec.Struct, kw_only=True):
-    """What was sent under one global step, and what the update made of it."""
+    """Figures of the rewards sent under one global step, and of its update."""
 
     step: int
     engine_run: int = 0
@@ -54,23 +54,23 @@ class StepStats(msgspec.Struct, kw_only=True):
     """Number of rewards sent."""
     mean: float = 0.0
     square: float = 0.0
-    """Mean and mean square of the automatic or human rewards sent."""
+    """Mean and mean square of the rewards sent, automatic or human."""
     auto: int = 0
-    """Number of answers with an automatic reward, also where a human one was sent instead."""
+    """Number of answers with an automatic reward, including those with a human reward sent."""
     auto_mean: float = 0.0
     auto_square: float = 0.0
     by_hand: int = 0
-    """Groups whose rewards a human gave."""
+    """Groups rated by a person."""
     hand: int = 0
-    """How many of them have an automatic winner."""
+    """Number of these groups with an automatic winner."""
     hand_mean: float = 0.0
-    """Mean human reward of the automatic winner of those: the share of wins where votes name the
-    best answer, the mean score where they are scores."""
+    """Mean human reward of their automatic winners: the share of wins for votes that name the best
+    answer, the mean score for votes that are scores."""
     version: str = ""
-    """Version of the automatic rewards of its newest group; empty while none was scored."""
+    """Version of the automatic rewards of its newest group; empty before the first one."""
     began_at: float = 0.0
     update: dict[str, float] = msgspec.field(default_factory=dict)
-    """Figures of the update that was made of it; empty before it, and where none are known."""
+    """Figures of its update; empty before it, or if unknown."""
     update_source: str = ""
     """`engine` or `pool`, see `core.events.UpdateDone`."""
 
@@ -86,7 +86,7 @@ class StepStats(msgspec.Struct, kw_only=True):
 
 
 class SentJob(msgspec.Struct, kw_only=True):
-    """The job a server took from here last."""
+    """The last job that a server accepted from this proxy."""
 
     yaml: str
     at: float = 0.0
@@ -94,7 +94,7 @@ class SentJob(msgspec.Struct, kw_only=True):
 
 
 class Operation(msgspec.Struct, kw_only=True):
-    """An order in several steps, while it is done and after; the newest of a server."""
+    """The newest operation on a server's engine, in several steps."""
 
     title: str
     steps: tuple[OperationStep, ...] = ()
@@ -105,54 +105,54 @@ class Operation(msgspec.Struct, kw_only=True):
 
     @property
     def over(self) -> bool:
-        """Whether nothing more happens to it."""
+        """Whether it has ended."""
         return self.phase != "doing"
 
     @property
     def now(self) -> OperationStep | None:
-        """The step that is being done."""
+        """The step in progress; None without one."""
         return next((one for one in self.steps if one.phase == "doing"), None)
 
 
 class Server(msgspec.Struct, kw_only=True):
-    """A swarm server as last seen."""
+    """A swarm server at its last reading."""
 
     name: str
     url: str
     own: bool = False
-    """It is the embedded engine of the home."""
+    """It is the home's embedded engine."""
     state: str = "CANNOT_CONNECT"
     raw: str = ""
     detail: str = ""
     step: int | None = None
     engine_run: int = 0
-    """Counts the starts of its engine that were seen; a run lasts from a start to the stop."""
+    """Number of starts of its engine so far; a run lasts from a start to the stop."""
     since: float = 0.0
-    """When it entered the state."""
+    """Unix seconds when it entered the state."""
     lost: str = ""
-    """Why it does not answer; empty while it does."""
+    """Why it does not answer; empty if it does."""
     seen_at: float | None = None
-    """While lost: when it last answered."""
+    """Unix seconds of its last answer; None while it answers."""
     expected_until: float = 0.0
-    """Until when its first answer in this run of the proxy may still come: it starts."""
+    """Unix seconds until which it may still be starting, in this run of the proxy."""
     pool: Pool | None = None
     slots: Slots | None = None
-    """Who holds its episodes; known while it is only watched."""
+    """Holders of its episodes; known only in watch-only mode."""
     spans: list[Span] = msgspec.field(default_factory=list)
     steps: list[StepStats] = msgspec.field(default_factory=list)
     checkpoints: tuple[Checkpoint, ...] | None = None
-    """What it has saved, newest first; None when it keeps none that can be asked for."""
+    """Its checkpoints, newest first; None if it offers none."""
     checkpoints_more: int = 0
-    """Older ones that are not in the list."""
+    """Number of older checkpoints that are not in the list."""
     job: SentJob | None = None
-    """What it took from here last; None when that was never."""
+    """The last job it accepted from this proxy; None before the first."""
     foreign_start: float = 0.0
-    """When another client last started its engine, Unix seconds; 0 after a start from here."""
+    """Unix seconds of the last start by another client; 0 after a start from this proxy."""
     work: Operation | None = None
-    """What is being done to its engine, or was last."""
+    """The operation in progress on its engine, or the last one."""
 
     def is_finished(self, step: StepStats) -> bool:
-        """Whether the update of `step` is done: it has figures, or a later step has begun."""
+        """Return whether the update of `step` is done: it has figures, or a later step began."""
         newest = self.steps[-1].step if self.steps else 0
         return bool(step.update) or step.step < max(self.step or 0, newest)
 
@@ -163,7 +163,7 @@ class Server(msgspec.Struct, kw_only=True):
 
 
 class Probe(msgspec.Struct, kw_only=True):
-    """A prompt the operator tried."""
+    """One prompt sent by the operator as an eval episode."""
 
     try_id: str
     server: str
@@ -176,7 +176,7 @@ class Probe(msgspec.Struct, kw_only=True):
     reasoning: str = ""
     tool_calls: str = ""
     cut: bool = False
-    """The texts above are not whole; the journal has them."""
+    """The texts above are shortened; the journal has the whole ones."""
     finish_reason: str = ""
     tokens: int = 0
     seconds: float = 0.0

@@ -10,7 +10,7 @@ from ajet_swarm.common.errors import AjetError
 from ajet_swarm.protocol.errors import SwarmError
 from ajet_swarm.protocol.job import dump_job
 from ajet_swarm.protocol.job_secrets import hidden_error
-from ajet_swarm.protocol.job_validation import Checked, check_job
+from ajet_swarm.protocol.job_validation import CheckedJob, check_job
 from ajet_swarm.protocol.schemas import EngineState
 from ajet_swarm.protocol.server_job import with_model
 from core.commands import CommandError
@@ -96,13 +96,13 @@ class JobCommands:
         return not await server.client.is_embedded() or await has_job(server)
 
     @staticmethod
-    def _read(text: str, where: str) -> Checked:
+    def _read(text: str, where: str) -> CheckedJob:
         return check_job(text, where)
 
     async def _save(self, args: dict[str, Any]) -> str:
         server = self._find(args)
         if args.get("job") is None and args.get("preset") is None:
-            raise CommandError("there is no job in it", todo="Give a job, or a preset")
+            raise CommandError("the command has no job", todo="Give a job, or a preset")
         text, how = await self.choose(server, args)
         notices = self._read(text, "job").notices
         file = await asyncio.to_thread(self.store.save, server.name, text)
@@ -290,7 +290,9 @@ class JobCommands:
             BOOT_LIMIT,
         )
         if seen.gone:
-            raise AjetError(f"{server.name} does not answer: {seen.error}", todo="See that it runs")
+            raise AjetError(
+                f"{server.name} does not answer: {seen.error}", todo="Check that it runs"
+            )
         if seen.state is EngineState.OFFLINE:
             raise AjetError(
                 f"the engine went back to OFFLINE{': ' if seen.detail else ''}{seen.detail}",
@@ -367,7 +369,7 @@ async def must_be_off(server: ServerSeat) -> None:
     except TimeoutError:
         seen = server.watcher.current
     if seen.error:
-        raise AjetError(f"{server.name} does not answer: {seen.error}", todo="See that it runs")
+        raise AjetError(f"{server.name} does not answer: {seen.error}", todo="Check that it runs")
     if seen.state not in (EngineState.OFFLINE, EngineState.CANNOT_CONNECT):
         raise AjetError(
             f"the engine of {server.name} is {seen.state}, not OFFLINE",

@@ -44,7 +44,7 @@ def follow_journal(seat: Seat) -> None:
 
     async def check_disk() -> None:
         while True:
-            journal.disk.look()
+            journal.disk.check_stall()
             await asyncio.sleep(CHECK_EVERY)
 
     journal.on_error, journal.on_recovered = failed, recovered

@@ -265,9 +265,7 @@ class HookChild:
         try:
             frame = pack(message)
         except FrameError as error:
-            raise HookError(
-                HookFault(f"the group cannot be handed to the hook: {error}")
-            ) from error
+            raise HookError(HookFault(f"the group cannot be sent to the hook: {error}")) from error
         if self._writer is not None and not self._writer.is_closing():
             self._writer.write(frame)
 
@@ -278,7 +276,7 @@ class HookChild:
         except (EOFError, OSError):
             pass
         except FrameError as error:
-            self.end = f"the hooks' process sent nonsense: {error}"
+            self.end = f"the hooks' process sent an invalid message: {error}"
         finally:
             await self._finish()
 

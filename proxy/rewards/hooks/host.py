@@ -255,7 +255,7 @@ class HookHost:
         except FrameError as error:
             if not isinstance(message, Scored | Noted):
                 raise
-            frame = pack(Failed(message.id, HookFault(f"what the hook left behind {error}")))
+            frame = pack(Failed(message.id, HookFault(f"the hook's result {error}")))
         with self._writing, contextlib.suppress(OSError):  # the proxy is gone: the reader exits
             self._channel.sendall(frame)
 

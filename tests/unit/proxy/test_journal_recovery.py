@@ -23,7 +23,7 @@ async def test_training_is_on_again_by_itself(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(core.journal.reader, "BUSY", 0.02)
-    for name in ("RETRY_BUSY", "LOOK"):
+    for name in ("RETRY_BUSY", "POLL"):
         monkeypatch.setattr(core.journal.writer, name, 0.02)
     monkeypatch.setattr(core.journal.writer, "RETRY", (0.02, 0.05))
     async with world(tmp_path) as w:

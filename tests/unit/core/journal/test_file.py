@@ -23,7 +23,7 @@ ENDS = ("", "-wal", "-shm")
 @pytest.fixture
 def journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Journal]:
     monkeypatch.setattr(core.journal.writer, "RETRY", (0.02, 0.05))
-    monkeypatch.setattr(core.journal.writer, "LOOK", 0.02)
+    monkeypatch.setattr(core.journal.writer, "POLL", 0.02)
     with contextlib.closing(Journal(tmp_path / "j.db")) as journal:
         yield journal
 

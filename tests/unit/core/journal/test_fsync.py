@@ -36,7 +36,7 @@ async def until(true: Callable[[], object]) -> None:
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(core.journal.fsync, "RETRY", 0.01)
     monkeypatch.setattr(core.journal.writer, "RETRY", (0.02, 0.05))
-    monkeypatch.setattr(core.journal.writer, "LOOK", 0.02)
+    monkeypatch.setattr(core.journal.writer, "POLL", 0.02)
     monkeypatch.setattr(core.journal.writer, "RETRY_BUSY", 0.02)
     monkeypatch.setattr(core.journal.reader, "BUSY", 0.02)
 
@@ -140,7 +140,7 @@ async def test_a_disk_that_is_slow_for_a_moment_is_not_told(
     async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
         waiting = tasks.create_task(bus.publish_durable(opened("g0")))
         await until(lambda: disk.held)
-        journal.disk.look()
+        journal.disk.check_stall()
         assert not journal.error
         disk.lets.set()
     assert waiting.done()
@@ -156,21 +156,21 @@ async def test_a_disk_that_stalls_is_told_and_in_the_end_not_waited_for(
     async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
         waiting = tasks.create_task(given_up(bus, "g0"))
         await until(lambda: disk.held)
-        journal.disk.look()
+        journal.disk.check_stall()
         assert "to the disk: it has not answered for" in journal.error
         with pytest.raises(JournalError, match="not answered"):  # nothing new is trained on
             await bus.publish_committed(opened("g1"))
-        journal.disk.look()
+        journal.disk.check_stall()
         await asyncio.sleep(0)
         assert not waiting.done()
         assert len(told.all) == 1
         monkeypatch.setattr(core.journal.fsync, "HOPELESS", 0.0)
-        journal.disk.look()
+        journal.disk.check_stall()
     disk.lets.set()
     await until(lambda: told.last == "well")
     assert told.all[1:] == ["well"]
     await journal.durable(bus.state.seq)  # g0 and g1 among them
-    journal.disk.look()
+    journal.disk.check_stall()
     assert len(told.all) == 2
 
 
@@ -192,7 +192,7 @@ async def test_a_commit_that_waits_for_the_disk_is_not_waited_for(
         async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
             tasks.create_task(given_up(bus, "g1", committed=True))
             await until(held.is_set)
-            journal.disk.look()
+            journal.disk.check_stall()
         assert "to the disk: it has not answered for" in journal.error
         assert len(told.all) == 1
         lets.set()
@@ -211,7 +211,7 @@ async def test_a_disk_that_stalls_and_then_refuses_is_well_only_when_it_takes_al
     async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
         tasks.create_task(given_up(bus, "g0"))
         await until(lambda: disk.held)
-        journal.disk.look()
+        journal.disk.check_stall()
         disk.lets.set()
     await until(lambda: "Input/output" in journal.error)
     asked = disk.asked

@@ -198,7 +198,7 @@ async def test_a_round_that_is_cut_off_is_gone_on_with(
     for number in range(60):
         filled.add(number, rated=number % 4 == 0)
         await filled.settled()
-    real, left = filled.journal.steps.carry_out, [steps]
+    real, left = filled.journal.tasks.run, [steps]
 
     def step(*args: object) -> float:
         left[0] -= 1
@@ -206,11 +206,11 @@ async def test_a_round_that_is_cut_off_is_gone_on_with(
             raise core.journal.prune.TaskFailed("cut off")
         return real(*args)  # type: ignore[arg-type]  # as it was called
 
-    monkeypatch.setattr(filled.journal.steps, "carry_out", step)
+    monkeypatch.setattr(filled.journal.tasks, "run", step)
     with contextlib.suppress(core.journal.prune.PruneError):
         filled.prune(Retention(days=70.5, rated=steps % 2 == 0))
     filled.check()
-    monkeypatch.setattr(filled.journal.steps, "carry_out", real)
+    monkeypatch.setattr(filled.journal.tasks, "run", real)
     filled.prune(Retention(days=70.5, rated=True))
     assert filled.groups() == [f"g{number:04}" for number in range(30, 60)]
     filled.check()

@@ -42,7 +42,7 @@ def journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Small]:
     monkeypatch.setattr(core.journal.reader, "BUSY", 0.02)
     monkeypatch.setattr(core.journal.writer, "RETRY_BUSY", 0.02)
     monkeypatch.setattr(core.journal.writer, "RETRY", (0.02, 0.05))
-    monkeypatch.setattr(core.journal.writer, "LOOK", 0.02)
+    monkeypatch.setattr(core.journal.writer, "POLL", 0.02)
     with contextlib.closing(Small(tmp_path / "j.db")) as journal:
         yield journal
 
@@ -172,7 +172,7 @@ async def test_what_is_kept_is_bounded_and_then_lost_for_good(
         for number in range(30):
             bus.publish(noted(f"{number}" + "x" * 300))
         await until(lambda: len(told) == 2)
-    assert "31 events that were kept meanwhile are lost" in told[1].what
+    assert "31 events in memory are lost" in told[1].what
     assert "restart" in told[1].todo
     later = bus.publish(noted("later"))
     await until(lambda: rows(journal.path, "select max(seq) from events") == [(later,)])
@@ -189,7 +189,7 @@ async def test_closing_tries_once_more(
     journal: Small, monkeypatch: pytest.MonkeyPatch, free: bool
 ) -> None:
     monkeypatch.setattr(core.journal.writer, "RETRY", (60.0, 60.0))
-    monkeypatch.setattr(core.journal.writer, "LOOK", 60.0)
+    monkeypatch.setattr(core.journal.writer, "POLL", 60.0)
     bus = Bus(journal, "run")
     first = await bus.publish_durable(opened("g0"))
     with held(journal.path):

@@ -40,7 +40,7 @@ class Disk:
 @pytest.fixture
 def journal_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setattr(core.journal.writer, "RETRY", (0.02, 0.05))
-    monkeypatch.setattr(core.journal.writer, "LOOK", 0.02)
+    monkeypatch.setattr(core.journal.writer, "POLL", 0.02)
     path = tmp_path / "journal.db"
     with contextlib.closing(Journal(path)) as journal:
         bus = Bus(journal, "run")

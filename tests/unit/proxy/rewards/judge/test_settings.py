@@ -46,7 +46,7 @@ def test_it_is_a_slow_part() -> None:
         ({"key": "sk-0123456789abcdef"}, "key", "there is no setting `key`"),
         ({"extra": {"stream": True}}, "extra", "cannot set stream"),
         ({"extra": {"at": object()}}, "extra", "is no JSON"),
-        ({"spend_limit": 1}, "spend_limit", "what is spent is not known"),
+        ({"spend_limit": 1}, "spend_limit", "the cost of a call is unknown"),
         ({"url": "judge.example"}, "url", "no address"),
         ({"url": "ftp://judge.example"}, "url", "no address"),
         ({"url": "http://[::1"}, "url", "no address"),
