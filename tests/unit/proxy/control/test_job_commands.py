@@ -134,7 +134,7 @@ async def test_a_bad_job_is_refused_with_its_line_and_nothing_is_stopped(tmp_pat
         assert caught.value.where == "job:3"
         assert made.swarm.stops == 0
         assert not made.kinds(WorkChanged)
-        with pytest.raises(CommandError, match="no job in it"):
+        with pytest.raises(CommandError, match="the command has no job"):
             await give(hands, "engine.job")
 
 
