@@ -1,0 +1,93 @@
+"""`proxy-restart` and `engine-restart-process`: restart a process of this home."""
+
+import argparse
+import asyncio
+
+from ajet_swarm.common.errors import AjetError
+from console.cli.commands import add_common
+from console.cli.common import (
+    NotRunning,
+    cert_of,
+    confirm,
+    look_home,
+    say,
+    say_json,
+    settings_of,
+)
+from console.cli.options import add_yes
+from core.commands import COMMANDS
+from core.runtime.home import Home, running
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of both."""
+    add_common(parser, restart, proxy=False)
+    add_yes(parser)
+
+
+def restart(given: argparse.Namespace) -> int:
+    """Stop a process of this home and start it as it was started.
+
+    Raises:
+        NotRunning: there is none.
+    """
+    role = "proxy" if given.order_name == "proxy.restart" else "engine"
+    home = look_home(given)
+    info = running(home, role)
+    if info is None:
+        raise NotRunning(
+            f"no {role} runs in this home", str(home.root), f"Start it: `ajet-console {role}`"
+        )
+    lost = "what is claimed, and what was trained since its last update"
+    if role == "proxy":
+        lost = "no request: those in flight are finished first, new ones are refused meanwhile"
+        if not given.yes:
+            lost = "; ".join([lost, *asyncio.run(_waiting(info.url, home))])
+    if not confirm(f"Restart the {role} (pid {info.pid})", lost, given.yes):
+        say("left as it is")
+        return 1
+    again = asyncio.run(_restart(home, role))
+    told = f"The {role} runs again, pid {again[0]}, {again[1]}"
+    if given.json:
+        say_json(
+            {
+                "command": given.order_name,
+                "ok": True,
+                "message": told,
+                "pid": again[0],
+                "url": again[1],
+            }
+        )
+    else:
+        say(told)
+    return 0
+
+
+async def _waiting(url: str, home: Home) -> list[str]:
+    """What becomes of groups that wait for a rating; one that hangs is restarted all the same."""
+    from console.models.consequences import waiting_loss
+    from proxy.control.client import ControlClient
+
+    try:
+        async with (
+            asyncio.timeout(5),
+            ControlClient(url, home.token(), cert=cert_of(home)) as client,
+        ):
+            return waiting_loss(await client.snapshot())
+    except (AjetError, TimeoutError):
+        return ["it does not answer, so groups that wait for a rating are not known"]
+
+
+async def _restart(home: Home, role: str) -> tuple[int, str]:
+    from console.backend.supervisor import Supervisor
+
+    supervisor = Supervisor(home, settings_of(home))
+    try:
+        await supervisor.restart(role)
+        info = await supervisor.wait_ready(role)
+    except AjetError as error:
+        title = COMMANDS[f"{role}.restart" if role == "proxy" else "engine.restart_process"].title
+        raise AjetError(f"{title}: {error.what}", error.where, error.todo) from error
+    finally:
+        supervisor.release()
+    return info.pid, info.url

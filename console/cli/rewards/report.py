@@ -1,0 +1,98 @@
+"""`rewards`: the source, its parts over the last groups and its last fault, for people or data."""
+
+import argparse
+import asyncio
+import time
+from typing import Any
+
+from console.cli.common import cert_of, open_home, proxy_url, say, say_json, token_of
+from console.cli.options import add_json, add_proxy_access
+from console.models.reward_figures import Digests, RewardFigures, figures
+from console.text.lines import Line
+from console.views.agreement import part_lines
+from console.views.judges import judge_head, judge_lines, judges_data
+from console.views.rewards.fault import fault_lines, last_fault
+from console.views.rewards.rows import part_rows
+from console.views.rewards.table import head_lines, part_head, row_line
+from core.runtime.home import Home
+from core.state import PartAgreement, State
+
+_WIDTH = 118
+"""Cells of a line for people."""
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments."""
+    parser.set_defaults(handler=rewards)
+    add_json(parser)
+    parser.add_argument(
+        "--last", type=int, default=100, metavar="N", help="how many groups it is about; 100"
+    )
+    add_proxy_access(parser)
+
+
+def rewards(given: argparse.Namespace) -> int:
+    """Show what scores the answers.
+
+    Raises:
+        AjetError: no proxy answers.
+    """
+    home = open_home(given)
+    state = asyncio.run(_snapshot(given, home))
+    found = figures(Digests().last(state, max(1, given.last)), state.rewards.version)
+    if given.json:
+        data = _data(state, found)
+        say_json(data)
+        return 0
+    now = time.time()
+    shown = head_lines(state, found, now, _WIDTH, True)
+    if rows := part_rows(state.rewards.parts, found.parts):
+        shown += [(), part_head(_WIDTH), *(row_line(row, _WIDTH) for row in rows)]
+    if state.judges:
+        shown += [(), judge_head(_WIDTH), *judge_lines(state, _WIDTH)]
+    if agreed := part_lines(_agreement(state)):
+        shown += [(), (("SAME BEST ANSWER AS HUMAN RATINGS", "bold"),), *agreed]
+    fault = fault_lines(last_fault(state), now, _WIDTH, True)
+    for line in [*shown, (), *fault] if fault else shown:
+        say(_text(line))
+    return 0
+
+
+def _agreement(state: State) -> dict[str, PartAgreement]:
+    """By part, over all raters."""
+    found: dict[str, PartAgreement] = {}
+    for rater in state.raters.values():
+        for name, one in rater.parts.items():
+            whole = found.setdefault(name, PartAgreement())
+            whole.judged += one.judged
+            whole.agreed += one.agreed
+            whole.chance += one.chance
+    return found
+
+
+def _text(line: Line) -> str:
+    text = "".join(piece for piece, _ in line).rstrip()
+    return text.replace("  z folds", "")
+
+
+async def _snapshot(given: argparse.Namespace, home: Home) -> State:
+    from proxy.control.client import ControlClient
+
+    url = proxy_url(given, home)
+    async with ControlClient(url, token_of(given, home), cert=cert_of(home)) as client:
+        return await client.snapshot()
+
+
+def _data(state: State, found: RewardFigures) -> dict[str, Any]:
+    known, fault = state.rewards, last_fault(state)
+    return {
+        "source": known.source,
+        "version": known.version,
+        "since": known.since or None,
+        "ok": known.ok,
+        "model": known.parts,
+        "figures": found,
+        "judges": judges_data(state),
+        "agreement": _agreement(state),
+        "fault": fault,
+    }
