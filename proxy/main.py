@@ -49,7 +49,7 @@ from proxy.context import ProxyContext, ServerHandle
 from proxy.control.api import ControlApi
 from proxy.control.dispatch import CommandDispatcher
 from proxy.control.journal_alerts import follow_journal
-from proxy.control.watch_only import ReadOnlyTransport, WatchOnlyCommands, watch_app, watching
+from proxy.control.watch_only import ReadOnlyTransport, WatchOnlyCommands, watch_app, watch_servers
 from proxy.dataset_rows import Rows
 from proxy.endpoint import create_app
 from proxy.groups.handover import mode_at_start, note_waited, tell_waited, unrated
@@ -264,7 +264,7 @@ async def _running(
     context.tasks.spawn(expire_alerts(context.bus), "alerts")
     if context.settings.proxy.watch_only:
         await _announce(context, url, notice)
-        async with watching(context, home):
+        async with watch_servers(context, home):
             try:
                 yield None
             finally:

@@ -30,7 +30,7 @@ from core.journal.writer import JournalError
 from core.settings.effective import EffectiveSettings, shown_settings
 from proxy.context import ProxyContext
 from proxy.control.dispatch import CommandResult
-from proxy.control.job_info import sheet
+from proxy.control.job_info import job_info
 from proxy.control.job_store import JobStore
 from proxy.dataset_rows import Row
 from proxy.http.body_budget import BODY_BYTES, BodyReservation
@@ -205,7 +205,9 @@ class ControlApi:
             raise _Refused(
                 404, "there is no such server", f"Known: {', '.join(self.context.servers)}"
             )
-        return _json(await sheet(self.context, server, JobStore.beside(self.context.journal.path)))
+        return _json(
+            await job_info(self.context, server, JobStore.beside(self.context.journal.path))
+        )
 
     async def _wait_for_journal(self) -> None:
         """Wait until everything published before now can be read from the journal."""

@@ -250,7 +250,7 @@ class ControlClient:
             return _no_proxy("it does not speak HTTP", self.url)
         if "SSL" in str(error) or "CERTIFICATE" in str(error):
             todo = "Check that http or https is right; its certificate: proxy.tls_cert of your home"
-            return ControlError(f"no safe connection to the proxy: {error}", self.url, todo)
+            return ControlError(f"no secure connection to the proxy: {error}", self.url, todo)
         return self._gone(f"the proxy does not answer ({type(error).__name__})")
 
     def _gone(self, what: str) -> ControlLost:

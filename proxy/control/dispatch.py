@@ -87,7 +87,8 @@ class CommandDispatcher:
         handler = self._table.get(name)
         if handler is None:
             raise CommandError(
-                f"`{name}` is not the proxy's to do", todo="Use the console or the command line"
+                f"`{name}` is not a command of the proxy",
+                todo="Use the console or the command line",
             )
         log.info("command %s %s", name, without_texts(args))
         return await handler(args), {}
@@ -120,12 +121,12 @@ class CommandDispatcher:
         if mock.phase != "paused":
             raise AjetError(f"the mock user is {mock.phase}, not paused")
         self.context.bus.publish(MockResumed(mock_id=mock.mock_id))
-        return "the mock user goes on"
+        return "the mock user continues"
 
     async def _mock_stop(self, args: dict[str, Any]) -> str:
         self.context.bus.publish(MockStopping(mock_id=self._running().mock_id))
-        return "the mock user ends after what is in flight"
+        return "the mock user stops once its requests in flight are answered"
 
     async def _drain(self, args: dict[str, Any]) -> str:
         self.context.tasks.spawn(self.groups.drain(60.0), "drain")
-        return "no new requests are taken; those in flight are finished"
+        return "new requests are refused; those in flight are completed"

@@ -51,12 +51,12 @@ class EngineCommands:
         }
 
     def server(self, args: Mapping[str, Any]) -> ServerHandle:
-        servers = self.context.servers
         """Return the named server, or the first one.
 
         Raises:
             CommandError: there is no server of that name.
         """
+        servers = self.context.servers
         name = args.get("server") or next(iter(servers), "")
         if name not in servers:
             raise CommandError(f"there is no server `{name}`", todo=known_names(name, servers))

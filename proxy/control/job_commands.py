@@ -102,7 +102,7 @@ class JobCommands:
     async def _save(self, args: dict[str, Any]) -> str:
         server = self._find(args)
         if args.get("job") is None and args.get("preset") is None:
-            raise CommandError("there is no job in it", todo="Give a job, or a preset")
+            raise CommandError("the command has no job", todo="Give a job, or a preset")
         text, how = await self.choose(server, args)
         notices = self._read(text, "job").notices
         file = await asyncio.to_thread(self.store.save, server.name, text)
@@ -128,7 +128,7 @@ class JobCommands:
         """
         if (operation := self.running(server)) is not None:
             raise AjetError(
-                f"`{operation.title}` is being done to {server.name}",
+                f"`{operation.title}` runs on {server.name}",
                 todo="Wait for it, or cancel it: the `Engine: Cancel` entry, `engine-cancel`",
             )
 
@@ -290,7 +290,9 @@ class JobCommands:
             BOOT_LIMIT,
         )
         if seen.gone:
-            raise AjetError(f"{server.name} does not answer: {seen.error}", todo="See that it runs")
+            raise AjetError(
+                f"{server.name} does not answer: {seen.error}", todo="Check that it runs"
+            )
         if seen.state is EngineState.OFFLINE:
             raise AjetError(
                 f"the engine went back to OFFLINE{': ' if seen.detail else ''}{seen.detail}",
@@ -367,7 +369,7 @@ async def must_be_off(server: ServerHandle) -> None:
     except TimeoutError:
         seen = server.watcher.current
     if seen.error:
-        raise AjetError(f"{server.name} does not answer: {seen.error}", todo="See that it runs")
+        raise AjetError(f"{server.name} does not answer: {seen.error}", todo="Check that it runs")
     if seen.state not in (EngineState.OFFLINE, EngineState.CANNOT_CONNECT):
         raise AjetError(
             f"the engine of {server.name} is {seen.state}, not OFFLINE",

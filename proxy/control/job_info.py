@@ -51,7 +51,7 @@ _EMBEDDED: Final = {
 """Name of a value in `/ajetc/info` -> its path in a job."""
 
 
-class _Info(msgspec.Struct, frozen=True):
+class _JobReport(msgspec.Struct, frozen=True):
     job: dict[str, Any] | None = None
 
 
@@ -81,7 +81,7 @@ def starts_as_it_was(context: ProxyContext, name: str, saved_at: float) -> bool:
     return server is not None and server.foreign_start > saved_at
 
 
-async def sheet(context: ProxyContext, server: ServerHandle, store: JobStore) -> JobInfo:
+async def job_info(context: ProxyContext, server: ServerHandle, store: JobStore) -> JobInfo:
     """Return everything known about the jobs of one server.
 
     Raises:
@@ -142,7 +142,7 @@ async def _reported(server: ServerHandle) -> tuple[dict[str, Any], str]:
     """Return the values that the server reports, by path, and a description of this source."""
     try:
         if await offers(server, INFO):
-            job = (await ask(server, _Info, INFO)).job
+            job = (await ask(server, _JobReport, INFO)).job
             return (dict(_values_of(job)), "as the engine has read it") if job else ({}, "")
     except AjetError:
         return {}, ""  # it does not respond: the job as it was sent is still known

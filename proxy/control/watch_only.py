@@ -121,7 +121,7 @@ class WatchOnlyServerWatch(ServerWatch):
 
     def _alert(self, what: str, cause: str, todo: str, groups: Sequence[str] = ()) -> None:
         todos = {
-            "lost": "See that it runs and that the URL is right; it is asked again and again",
+            "lost": "Check that it runs and that the URL is right; it is polled until it answers",
             "boot": "A failed start stays so on a real server: its operator has to stop it",
             "held": "The client that holds them has to end them, or the server takes them back",
             "off": "Its operator has to start it again",
@@ -149,7 +149,7 @@ async def _version(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 @contextlib.asynccontextmanager
-async def watching(context: ProxyContext, home: Home) -> AsyncIterator[None]:
+async def watch_servers(context: ProxyContext, home: Home) -> AsyncIterator[None]:
     """Watch all servers of a proxy while the context is open."""
     left_open = len(context.bus.state.open_groups())
     if left_open:

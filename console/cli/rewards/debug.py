@@ -16,7 +16,7 @@ from ajet_swarm.common.errors import AjetError
 from core.runtime.home import Home
 from core.settings import Settings
 from proxy.rewards.hooks.check import checked_rewards
-from proxy.rewards.hooks.host import REWARD, Hooks
+from proxy.rewards.hooks.host import REWARD, HookFunctions
 from proxy.rewards.hooks.tutorial_api import EpisodeResult, install_shim
 from proxy.rewards.model.file import make
 from proxy.rewards.model.spec import Column, PartSpec, Weigher
@@ -94,7 +94,7 @@ def _hook(debugger: Debugger, folder: Path, context: GroupContext) -> list[float
     sys.dont_write_bytecode = True
     sys.path.insert(0, str(folder))
     install_shim()
-    hooks = Hooks(folder)
+    hooks = HookFunctions(folder)
     trouble = hooks.load()
     if trouble is not None:
         where = f"{trouble.file}:{trouble.line}" if trouble.line else trouble.file
@@ -104,7 +104,7 @@ def _hook(debugger: Debugger, folder: Path, context: GroupContext) -> list[float
     return cast(list[float], found)
 
 
-async def _rewards(hooks: Hooks, context: GroupContext) -> list[float]:
+async def _rewards(hooks: HookFunctions, context: GroupContext) -> list[float]:
     assert hooks.reward is not None
     results = [
         EpisodeResult(one.episode_uuid, dict(one.completion), context.query)

@@ -63,8 +63,8 @@ class HookLimits:
     """Size at which the log of the hooks' output is truncated."""
 
 
-Reply = Scored | Noted
-Answered = FromChild | Crashed
+HookReply = Scored | Noted
+CallOutcome = FromChild | Crashed
 T = TypeVar("T")
 
 
@@ -94,7 +94,7 @@ class HookChild:
         self._log = log
         self._on_end = on_end
         self._ids = itertools.count(1)
-        self._pending: dict[int, asyncio.Future[Answered]] = {}
+        self._pending: dict[int, asyncio.Future[CallOutcome]] = {}
         self._stacks: dict[int, Stack] = {}
         self._stack_requests: dict[int, asyncio.Future[Stack]] = {}
         self._supervised: set[int] = set()
@@ -174,7 +174,7 @@ class HookChild:
             raise
         return reader
 
-    async def call(self, call: ScoreCall | RequestCall) -> Reply:
+    async def call(self, call: ScoreCall | RequestCall) -> HookReply:
         """Run one call in the child; its `id` is assigned here.
 
         Raises:
@@ -185,7 +185,7 @@ class HookChild:
         if self.end:
             raise CrashError(HookFault(self.end), victim=True)
         call = msgspec.structs.replace(call, id=next(self._ids))
-        future: asyncio.Future[Answered] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[CallOutcome] = asyncio.get_running_loop().create_future()
         self._pending[call.id] = future
         try:
             self._post(call)
@@ -205,7 +205,7 @@ class HookChild:
         assert isinstance(reply, Scored | Noted)
         return reply
 
-    async def _overdue(self, id_: int, future: asyncio.Future[Answered]) -> Answered:
+    async def _overdue(self, id_: int, future: asyncio.Future[CallOutcome]) -> CallOutcome:
         """Cancel a call in the child; kill the process if it cannot be cancelled.
 
         When calls block the hooks' thread one after another, this call alone is given up: the
@@ -265,9 +265,7 @@ class HookChild:
         try:
             frame = pack(message)
         except FrameError as error:
-            raise HookError(
-                HookFault(f"the group cannot be handed to the hook: {error}")
-            ) from error
+            raise HookError(HookFault(f"the group cannot be sent to the hook: {error}")) from error
         if self._writer is not None and not self._writer.is_closing():
             self._writer.write(frame)
 
@@ -278,7 +276,7 @@ class HookChild:
         except (EOFError, OSError):
             pass
         except FrameError as error:
-            self.end = f"the hooks' process sent nonsense: {error}"
+            self.end = f"the hooks' process sent an invalid message: {error}"
         finally:
             await self._finish()
 

@@ -60,7 +60,7 @@ CANCELLED = "the call was cancelled by a hook (asyncio.CancelledError)"
 """Also sent when the proxy itself cancelled the call; the proxy then replaces it."""
 
 
-class Hooks:
+class HookFunctions:
     """The hook functions of a folder."""
 
     def __init__(self, folder: Path) -> None:
@@ -103,7 +103,7 @@ class Hooks:
 class TrackedCall:
     """A call that records when it has the thread, because a blocking hook delays the others."""
 
-    def __init__(self, host: "Host", id_: int, work: Coroutine[Any, Any, FromChild]) -> None:
+    def __init__(self, host: "HookHost", id_: int, work: Coroutine[Any, Any, FromChild]) -> None:
         self._host = host
         self._id = id_
         self._work = work
@@ -127,10 +127,10 @@ class TrackedCall:
                 error = thrown
 
 
-class Host:
+class HookHost:
     """Reads calls on a thread, runs them on the event loop, and sends their results."""
 
-    def __init__(self, hooks: Hooks, channel: socket.socket, page: int) -> None:
+    def __init__(self, hooks: HookFunctions, channel: socket.socket, page: int) -> None:
         self._hooks = hooks
         self._owner = ThreadOwner(page)
         os.close(page)
@@ -255,7 +255,7 @@ class Host:
         except FrameError as error:
             if not isinstance(message, Scored | Noted):
                 raise
-            frame = pack(Failed(message.id, HookFault(f"what the hook left behind {error}")))
+            frame = pack(Failed(message.id, HookFault(f"the hook's result {error}")))
         with self._writing, contextlib.suppress(OSError):  # the proxy is gone: the reader exits
             self._channel.sendall(frame)
 
@@ -316,9 +316,9 @@ def main(argv: list[str] | None = None) -> int:
         os.set_inheritable(options.mark, False)
     prepare(folder)
     limit_memory(options.memory)
-    hooks = Hooks(folder)
+    hooks = HookFunctions(folder)
     if options.channel >= 0:
-        return Host(hooks, socket.socket(fileno=options.channel), options.mark).run()
+        return HookHost(hooks, socket.socket(fileno=options.channel), options.mark).run()
     fault = hooks.load()
     if fault is None:
         print(f"{folder}: loads")  # noqa: T201 - the result

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from ajet_swarm.common.tasks import Tasks, cancel
-from proxy.rewards.hooks.child import HookChild, HookLimits, Reply
+from proxy.rewards.hooks.child import HookChild, HookLimits, HookReply
 from proxy.rewards.hooks.errors import CrashError, HookError
 from proxy.rewards.hooks.folder import Stamp, digest, stamp, trim_log
 from proxy.rewards.hooks.protocol import (
@@ -168,7 +168,7 @@ class HookSource:
 
     async def _call(
         self, child: HookChild, call: ScoreCall | RequestCall
-    ) -> tuple[HookChild, Reply]:
+    ) -> tuple[HookChild, HookReply]:
         """Run a call; if its process crashes through no known fault of the call, run it once more.
 
         When it is unknown which call ended the process, the retries take turns, so that a call

@@ -39,7 +39,7 @@ class JudgeFault(Exception):
         super().__init__(self.text)
 
 
-class Reply(msgspec.Struct, frozen=True):
+class JudgeReply(msgspec.Struct, frozen=True):
     """What came back."""
 
     text: str
@@ -103,7 +103,9 @@ class JudgeClient:
             return None
         return [one.id for one in listed.data] if answer.status == 200 else None
 
-    async def ask(self, model: str, messages: Messages, schema: dict[str, Any], name: str) -> Reply:
+    async def ask(
+        self, model: str, messages: Messages, schema: dict[str, Any], name: str
+    ) -> JudgeReply:
         """Return one reply.
 
         Raises:
@@ -148,7 +150,7 @@ class JudgeClient:
             return JudgeFault(failure.text, again=failure.kind == "late")
         return JudgeFault(f"no answer from {self.url}: {failure.text}", again=True)
 
-    def _reply(self, answer: ApiAnswer) -> Reply:
+    def _reply(self, answer: ApiAnswer) -> JudgeReply:
         try:
             completion = msgspec.json.decode(answer.body, type=_Completion)
             choice = completion.choices[0]
@@ -157,7 +159,7 @@ class JudgeClient:
             raise JudgeFault(
                 f"what came is no chat completion ({kind}, {len(answer.body)} bytes)", again=True
             ) from None
-        return Reply(
+        return JudgeReply(
             text=self._api.hide(choice.message.content or ""),
             cut=choice.finish_reason == "length",
             tokens=_tokens(completion.usage),

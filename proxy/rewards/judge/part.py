@@ -145,7 +145,7 @@ class Judge:
         try:
             asker, client = await self._open()
         except JudgeFault as fault:
-            raise PartAbstained(f"the judge cannot be asked: {fault.text}") from None
+            raise PartAbstained(f"the judge cannot be used: {fault.text}") from None
         source = (client.url, self._model)
         sitting = GroupJudging(self.options, source, asker, self._tally, group.context)
         return await sitting.values()
@@ -283,7 +283,7 @@ class Judge:
 
     def _refresh(self) -> None:
         """Compute health and version again, and publish changes."""
-        trouble, todo = self._breaker.trouble, "What is not in its cache has no reward meanwhile"
+        trouble, todo = self._breaker.trouble, "Until then, only cached verdicts give rewards"
         passing = bool(trouble)
         if not trouble and self._trouble is not None:
             trouble, todo = self._trouble.summary, self._trouble.todo

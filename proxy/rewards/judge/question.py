@@ -13,7 +13,7 @@ from ajet_swarm.api.outcomes import THE_REQUESTS
 from proxy.rewards.judge.breaker import Breaker, BreakerOpen
 from proxy.rewards.judge.budget import SpendCounter
 from proxy.rewards.judge.cache import Cache
-from proxy.rewards.judge.http import JudgeClient, JudgeFault, Reply
+from proxy.rewards.judge.http import JudgeClient, JudgeFault, JudgeReply
 from proxy.rewards.judge.prompt import Messages, repairing
 from proxy.rewards.judge.reply import BadReply
 from proxy.rewards.judge.settings import Options
@@ -145,7 +145,7 @@ class QuestionRunner:
 
     async def _call(
         self, question: Question[T], messages: Messages, budget: GroupBudget, probe: bool
-    ) -> Reply:
+    ) -> JudgeReply:
         """Return a reply; retry faults that may pass while the budget lasts."""
         tries = 0
         while True:
@@ -186,7 +186,7 @@ class QuestionRunner:
             raise PartAbstained(f"{cause}; there is no time to ask again in {wait:.1f} s")
         return wait
 
-    async def _send(self, question: Question[T], messages: Messages) -> Reply:
+    async def _send(self, question: Question[T], messages: Messages) -> JudgeReply:
         async with self._slots:
             reply = await self._client.ask(self._model, messages, question.schema, question.name)
         cost = 0.0
@@ -206,5 +206,5 @@ def overspent(options: Options, tally: SpendCounter) -> str:
     return f"the judge has spent {cost:.2f} of the {limit:.2f} it may spend in a run"
 
 
-def _fault(bad: BadReply, reply: Reply) -> str:
+def _fault(bad: BadReply, reply: JudgeReply) -> str:
     return f"it was cut off at the limit of tokens ({bad})" if reply.cut else str(bad)

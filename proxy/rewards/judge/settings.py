@@ -129,7 +129,7 @@ def options(name: str, values: Mapping[str, Any]) -> Options:
     _check_extra(values["extra"])
     if values["spend_limit"] is not None and not (values["price_in"] or values["price_out"]):
         raise SettingError(
-            "spend_limit", "what is spent is not known", "Give price_in and price_out"
+            "spend_limit", "the cost of a call is unknown", "Give price_in and price_out"
         )
     text = RUBRIC if values["rubric"] is None else _rubric(values["rubric"])
     return Options(name=name, rubric_text=text, **{**values, "url": address(values["url"])})
@@ -146,7 +146,7 @@ def address(url: str) -> str:
     parts = web_address(url)
     if parts is None:
         raise SettingError(
-            "url", "`url` is no address of an API", "Give it as https://HOST/v1, or `own`"
+            "url", "`url` is not the URL of an API", "Give it as https://HOST/v1, or `own`"
         )
     if parts.username or parts.password or parts.query or parts.fragment:
         raise SettingError(
@@ -184,7 +184,7 @@ def _check_extra(extra: Mapping[str, Any]) -> None:
     try:
         msgspec.json.encode(extra)
     except (TypeError, ValueError) as error:
-        raise SettingError("extra", f"`extra` holds what is no JSON: {error}") from error
+        raise SettingError("extra", f"`extra` cannot be written as JSON: {error}") from error
 
 
 def _rubric(file: Path) -> str:
@@ -199,7 +199,7 @@ def _rubric(file: Path) -> str:
     try:
         text = data.decode("utf-8-sig").strip()
     except UnicodeDecodeError as error:
-        raise SettingError("rubric", f"the rubric {file} is no UTF-8 text", todo) from error
+        raise SettingError("rubric", f"the rubric {file} is not UTF-8 text", todo) from error
     if not text:
         raise SettingError("rubric", f"the rubric {file} is empty", todo)
     return text
@@ -235,7 +235,7 @@ def find_key(
         try:
             key = file.read_text(encoding="utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:
-            why = getattr(error, "strerror", None) or "it is no text"
+            why = getattr(error, "strerror", None) or "it is not text"
             return ApiKey("", f"the judge's key is missing: {what} cannot be read: {why}", todo)
         if not key:
             return ApiKey("", f"the judge's key is missing: {what} is empty", todo)
@@ -245,6 +245,6 @@ def find_key(
         return ApiKey("", f"the judge's key is a placeholder: {what} holds no real key", todo)
     if not key.isascii() or not key.isprintable() or " " in key:
         return ApiKey(
-            "", f"the judge's key cannot be one: {what} holds spaces or odd letters", todo
+            "", f"the judge's key is invalid: {what} contains spaces or special characters", todo
         )
     return ApiKey(key)

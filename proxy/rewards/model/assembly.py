@@ -18,7 +18,7 @@ from ajet_swarm.common.tasks import with_timeout
 from core.scoring.advantage import RewardError
 from core.settings.yaml_file import joined
 from proxy.rewards.model.file import ModelFault, default_model, make
-from proxy.rewards.model.spec import Model, NothingApplies, PartSpec, Weigher
+from proxy.rewards.model.spec import NothingApplies, PartSpec, RewardModel, Weigher
 from proxy.rewards.part import (
     KINDS,
     AnyPart,
@@ -94,7 +94,7 @@ class Assembly:
 
     def __init__(
         self,
-        model: Model,
+        model: RewardModel,
         folder: Path,
         environment: PartEnvironment,
         reusable: Sequence[LivePart] = (),
@@ -281,7 +281,7 @@ def fault_of(part: str, error: Exception) -> Abstention:
 
 def _live_part(
     spec: PartSpec,
-    model: Model,
+    model: RewardModel,
     folder: Path,
     environment: PartEnvironment,
     reusable: Sequence[LivePart],
@@ -303,7 +303,7 @@ def _with_files(identity: str, files: tuple[Path, ...]) -> str:
     return identity + repr(stamp(files))
 
 
-def _base_hash(model: Model, weighted_parts: Sequence[WeightedPart]) -> str:
+def _base_hash(model: RewardModel, weighted_parts: Sequence[WeightedPart]) -> str:
     """Return the hash of the model's meaning, its parts' code and the files they have read."""
     total = hashlib.sha256()
     meaning = [

@@ -11,14 +11,14 @@ from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.text import did_you_mean
 from ajet_swarm.common.yaml_positions import compose, is_mapping, is_scalar
 from proxy.rewards.model.file import DEFAULT_TEXT, ModelFault, parse, read
-from proxy.rewards.model.spec import Model
+from proxy.rewards.model.spec import RewardModel
 
 Value = float | bool
 Change = tuple[str, str, Value]
 """Part, field, value."""
 
 
-def change(file: Path, changes: Sequence[Change]) -> Model:
+def change(file: Path, changes: Sequence[Change]) -> RewardModel:
     """Set fields of parts in one step and save the file, or change nothing.
 
     A file that does not exist yet is created from the built-in model.
@@ -51,7 +51,7 @@ def change(file: Path, changes: Sequence[Change]) -> Model:
     return after
 
 
-def _change(model: Model, file: Path, part: str, field: str, value: Value) -> Change:
+def _change(model: RewardModel, file: Path, part: str, field: str, value: Value) -> Change:
     """Return the change to write; a part with a share has no weight of its own."""
     spec = model.named(part)
     if spec is None:

@@ -11,7 +11,7 @@ from msgspec import Meta
 from ajet_swarm.common.errors import UsageError
 from ajet_swarm.common.text import did_you_mean
 from core.settings.yaml_file import Faults, FieldReader, FileFault, Text, joined
-from proxy.rewards.model.spec import RECENT, Model, PartSpec
+from proxy.rewards.model.spec import RECENT, PartSpec, RewardModel
 from proxy.rewards.part import KINDS, AnyPart, PartKind, SettingError
 
 NAME = "rewards.yaml"
@@ -96,12 +96,12 @@ class ModelFault(FileFault):
 
 
 @functools.cache
-def default_model() -> Model:
+def default_model() -> RewardModel:
     """Return the built-in model."""
     return parse(DEFAULT_TEXT, None)
 
 
-def load(file: Path) -> Model:
+def load(file: Path) -> RewardModel:
     """Return the model of a file; its parts are not created yet.
 
     Raises:
@@ -119,7 +119,7 @@ def read(file: Path) -> str:
     return _faults_of(str(file)).read(file)
 
 
-def parse(text: str, file: Path | None) -> Model:
+def parse(text: str, file: Path | None) -> RewardModel:
     """Return the model that `text` describes.
 
     Raises:
@@ -128,7 +128,7 @@ def parse(text: str, file: Path | None) -> Model:
     return _ModelReader(str(file or "the built-in rewards")).model(text, file)
 
 
-def make(spec: PartSpec, model: Model, folder: Path) -> AnyPart:
+def make(spec: PartSpec, model: RewardModel, folder: Path) -> AnyPart:
     """Create a part; relative paths of its settings start from `folder`.
 
     Raises:
@@ -140,7 +140,7 @@ def make(spec: PartSpec, model: Model, folder: Path) -> AnyPart:
         raise joined(_setting_fault(spec, model, one) for one in (fault, *fault.more)) from fault
 
 
-def _setting_fault(spec: PartSpec, model: Model, fault: SettingError) -> ModelFault:
+def _setting_fault(spec: PartSpec, model: RewardModel, fault: SettingError) -> ModelFault:
     field = f"parts.{spec.name}" + (f".{fault.field}" if fault.field else "")
     line = spec.lines.get(fault.field, spec.line)
     todo = fault.todo
@@ -149,7 +149,7 @@ def _setting_fault(spec: PartSpec, model: Model, fault: SettingError) -> ModelFa
     return ModelFault(str(model.file or ""), line, field, fault.what, todo)
 
 
-def _part_faults(model: Model) -> Iterator[ModelFault]:
+def _part_faults(model: RewardModel) -> Iterator[ModelFault]:
     """Yield the faults of the settings of the parts that could be read."""
     if model.file is None:
         return
@@ -173,7 +173,7 @@ class _ModelReader:
     def __init__(self, file: str) -> None:
         self._faults = _faults_of(file)
 
-    def model(self, text: str, file: Path | None) -> Model:
+    def model(self, text: str, file: Path | None) -> RewardModel:
         root = self._faults.compose(text)
         if root is None:
             raise self._faults.fault(0, "", "is empty", "It needs `parts:`")
@@ -193,7 +193,7 @@ class _ModelReader:
         recent = RECENT
         with self._faults.collect():
             recent = top.get("recent", _TOP["recent"], RECENT)
-        model = Model(tuple(parts), recent, file)
+        model = RewardModel(tuple(parts), recent, file)
         if self._faults.collected:
             raise joined([*self._faults.collected, *_part_faults(model)])
         if not any(part.counts for part in parts):

@@ -14,7 +14,7 @@ from ajet_swarm.common.tasks import Tasks, gather_fast
 from core.events import RewardPart
 from proxy.rewards.model.assembly import Assembly, LivePart, Stamp, fault_of, stamp
 from proxy.rewards.model.file import ModelFault, default_model, load
-from proxy.rewards.model.spec import Model
+from proxy.rewards.model.spec import RewardModel
 from proxy.rewards.part import ObservesRequests, PartEnvironment, PartInput, SlowPart
 from proxy.rewards.source import (
     Abstention,
@@ -69,7 +69,7 @@ class ComposedSource:
         environment: PartEnvironment | None = None,
         *,
         required: bool = False,
-        model: Model | None = None,
+        model: RewardModel | None = None,
     ) -> None:
         """Args:
         file: File of the model; it is watched.
@@ -112,7 +112,7 @@ class ComposedSource:
         return self._serving.version if self._serving else ""
 
     @property
-    def model(self) -> Model | None:
+    def model(self) -> RewardModel | None:
         """The model that scores; None while none does."""
         return self._serving.model if self._serving else None
 
@@ -364,7 +364,7 @@ def _sheet(scores: tuple[Score, ...] | Abstention, version: str, started: float)
 
 def _with_place(fault: Abstention, newest: Assembly | None, name: str, field: str) -> Abstention:
     """Return a part's fault with the place of the setting that causes it, if one does."""
-    model = newest.model if newest is not None else Model(())
+    model = newest.model if newest is not None else RewardModel(())
     spec = model.named(name)
     if not field or fault.file or spec is None or model.file is None:
         return fault

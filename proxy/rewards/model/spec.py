@@ -39,7 +39,7 @@ class PartSpec(msgspec.Struct, frozen=True):
         return self.enabled and not self.gate and bool(self.weight or self.share)
 
 
-class Model(msgspec.Struct, frozen=True):
+class RewardModel(msgspec.Struct, frozen=True):
     """All parts, in display order."""
 
     parts: tuple[PartSpec, ...]

@@ -152,7 +152,9 @@ class RewardDistribution:
         if self._n < LEAST:
             return ""
         if low < -1e-6 or high > 1 + 1e-6:
-            return f"the rewards go from {low:.3g} to {high:.3g}: they are taken to lie in 0 to 1"
+            return (
+                f"the rewards go from {low:.3g} to {high:.3g}: they are expected to lie in 0 to 1"
+            )
         if high - low < SLIVER:
             return (
                 f"all rewards lie between {low:.4g} and {high:.4g}: they hardly tell answers apart"

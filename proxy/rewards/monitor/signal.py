@@ -67,9 +67,11 @@ class SignalMonitor:
         without, groups = self._total(server)
         cause = (
             f"{without} of the {groups} groups of the last {STEPS} global steps have no signal: "
-            "their answers got equal rewards, the policy learns nothing of them"
+            "their answers got equal rewards, the policy learns nothing from them"
         )
-        todo = "6 shows what each part says: let one tell answers apart, or ask harder questions"
+        todo = (
+            "6 shows the values of each part: let one tell answers apart, or use harder questions"
+        )
         return cause, todo
 
     def _total(self, server: str) -> tuple[int, int]:

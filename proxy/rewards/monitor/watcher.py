@@ -190,10 +190,10 @@ class RewardMonitor:
             f"reward {value:.4g} of candidate {index + 1} in group {one_line(group, 40)} is "
             f"{abs(z):.1f} deviations from the others"
         )
-        return cause, "Open the group: its parts say what gave that reward"
+        return cause, "Open the group: its parts show the cause of that reward"
 
 
-_SCALE = "See on Rewards what gives them: weights that sum to 1, and hooks that return 0 to 1"
+_SCALE = "Check on Rewards that weights sum to 1 and that hooks return 0 to 1"
 
 
 def _without(parts: Sequence[Part], names: Sequence[str]) -> float:

@@ -89,7 +89,7 @@ def _read(file: Path) -> Any:
             "schema_file", f"{file} cannot be read: {error.strerror}", "Correct the path"
         ) from error
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        raise SettingError("schema_file", f"{file} is no JSON", str(error)[:200]) from error
+        raise SettingError("schema_file", f"{file} is not JSON", str(error)[:200]) from error
 
 
 def _matches(expected: Pattern, found: bool) -> Callable[[str], str]:

@@ -139,7 +139,7 @@ _END = re.compile(r"[.!?\n:;]|,? but\b")
 _ANSWERS = PartValue(1.0, "answers")
 
 
-class Refusal:
+class RefusalGate:
     """1 for an answer, less for one that declines; least for one that only declines."""
 
     def __init__(self, left: float = LEFT) -> None:
@@ -172,8 +172,8 @@ class Refusal:
         return [self.of(reading) for reading in group.readings]
 
 
-def make(name: str, settings: Mapping[str, Any], where: Path) -> Refusal:
-    return Refusal(settings["left"])
+def make(name: str, settings: Mapping[str, Any], where: Path) -> RefusalGate:
+    return RefusalGate(settings["left"])
 
 
 KIND = PartKind(

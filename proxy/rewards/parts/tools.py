@@ -22,7 +22,7 @@ _ANNOUNCES = re.compile(
 _HEAD = 80
 
 
-class Tools:
+class ToolCalls:
     """Share of the calls that name a function and have a JSON object as arguments.
 
     It does not apply to an answer without calls, unless calls are required. With `declared` the
@@ -110,8 +110,8 @@ def _required(parameters: Any) -> Sequence[str]:
     return [one for one in required if isinstance(one, str)]
 
 
-def make(name: str, settings: Mapping[str, Any], where: Path) -> Tools:
-    return Tools(settings["names"], settings["required"], settings["declared"])
+def make(name: str, settings: Mapping[str, Any], where: Path) -> ToolCalls:
+    return ToolCalls(settings["names"], settings["required"], settings["declared"])
 
 
 KIND = PartKind(

@@ -14,7 +14,7 @@ from core.settings import Settings
 from proxy.rewards.hooks.source import HookSource
 from proxy.rewards.model.file import NAME, ModelFault, default_model, load
 from proxy.rewards.model.source import ComposedSource
-from proxy.rewards.model.spec import Model
+from proxy.rewards.model.spec import RewardModel
 from proxy.rewards.part import KINDS, PartEnvironment
 from proxy.rewards.select import select_source
 from proxy.rewards.source import RewardSource
@@ -90,7 +90,7 @@ def _build(
     return select_source(home, _settings(settings, choice), publish)
 
 
-def reweighed(model: Model, weights: Mapping[str, float]) -> Model:
+def reweighed(model: RewardModel, weights: Mapping[str, float]) -> RewardModel:
     """Return the model with other weights; for a part that has a share, with another share.
 
     Raises:
@@ -124,7 +124,7 @@ def hooks_of(settings: Settings, choice: TrialChoice) -> Path | None:
     return Path(named).expanduser().absolute() if named else None
 
 
-def model_of(home: Home, settings: Settings, choice: TrialChoice) -> tuple[Model, Path]:
+def model_of(home: Home, settings: Settings, choice: TrialChoice) -> tuple[RewardModel, Path]:
     """Return the model to try, with changed weights, and the folder of its relative paths.
 
     Raises:

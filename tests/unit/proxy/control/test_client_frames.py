@@ -1,4 +1,4 @@
-"""The client reads the feed frame by frame, whatever the texts in it and however they arrive."""
+"""The client splits the feed into frames, whatever their texts and however the bytes arrive."""
 
 from collections.abc import AsyncIterator
 

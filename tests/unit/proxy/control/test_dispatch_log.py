@@ -1,4 +1,4 @@
-"""What the log says of a command."""
+"""What the log contains of a command."""
 
 from proxy.control.dispatch import without_texts
 

@@ -1,4 +1,4 @@
-"""Orders about what an engine has saved: what is stopped for them, and what is refused."""
+"""Commands about checkpoints and episodes: what is stopped for them, and what is refused."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -1,4 +1,4 @@
-"""Rating by hand while groups live: windows, modes, commands."""
+"""Rating by hand while groups are open: windows, modes, commands."""
 
 import asyncio
 import contextlib

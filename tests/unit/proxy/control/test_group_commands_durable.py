@@ -1,4 +1,4 @@
-"""A vote that was acknowledged outlasts a kill, and the next start finishes its group with it."""
+"""A vote that was acknowledged survives a kill, and the next start seals its group with it."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Jobs: saved, started with, put into force; each step told, each failure with what it left."""
+"""Jobs: saved, started, replaced; each step is published, each failure names the state it left."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -25,7 +25,7 @@ from core.commands import CommandError, validate
 from core.events import AlertRaised, JobSent, WorkChanged
 from core.state import Operation
 from proxy.control.engine_commands import EngineCommands
-from proxy.control.job_info import sheet
+from proxy.control.job_info import job_info
 from tests.support.kept_swarm import KeptSwarm
 from tests.support.world import World, world
 
@@ -134,7 +134,7 @@ async def test_a_bad_job_is_refused_with_its_line_and_nothing_is_stopped(tmp_pat
         assert caught.value.where == "job:3"
         assert made.swarm.stops == 0
         assert not made.kinds(WorkChanged)
-        with pytest.raises(CommandError, match="no job in it"):
+        with pytest.raises(CommandError, match="the command has no job"):
             await give(hands, "engine.job")
 
 
@@ -163,7 +163,7 @@ async def test_cancelled_while_it_waits_it_says_what_is_left(tmp_path: Path) -> 
         asked = made.context.tasks.spawn(give(hands, "engine.apply", job=job()), "asked")
         await made.until(lambda: made.state.servers["s"].work is not None)
         await made.until(lambda: phases(made)["wait for a stable OFFLINE"] == "doing")
-        with pytest.raises(AjetError, match="`Apply a job` is being done to s"):
+        with pytest.raises(AjetError, match="`Apply a job` runs on s"):
             await give(hands, "engine.start")
         assert "ends at its next safe place" in await give(hands, "engine.cancel")
         with pytest.raises(AjetError) as caught:
@@ -276,7 +276,7 @@ async def test_a_start_keeps_the_job_that_another_client_sent(tmp_path: Path) ->
         await made.server.client.start_engine()
         await made.until(lambda: made.state.servers["s"].state == "ROLLING")
         assert made.state.servers["s"].foreign_start > 0
-        assert (await sheet(made.context, made.server, hands.jobs.store)).last
+        assert (await job_info(made.context, made.server, hands.jobs.store)).last
         await give(hands, "engine.stop")
         await made.until(lambda: made.server.watcher.current.state == "OFFLINE")
         said = await give(hands, "engine.start")
@@ -352,7 +352,7 @@ async def test_a_stop_ends_a_boot_that_hangs(tmp_path: Path) -> None:
 async def test_the_sheet_says_what_runs_and_how_that_is_known(tmp_path: Path) -> None:
     async with orders(tmp_path, watched=True) as (made, hands):
         await made.server.watcher.poll_pool()
-        seen = await sheet(made.context, made.server, hands.jobs.store)
+        seen = await job_info(made.context, made.server, hands.jobs.store)
         assert (seen.saved, seen.whole) == ("", False)
         assert "reported by the server" in seen.source
         assert get(load_job(seen.running), BATCH) == 4
@@ -362,7 +362,7 @@ async def test_the_sheet_says_what_runs_and_how_that_is_known(tmp_path: Path) ->
         made.swarm.batch = 9
         await made.until(lambda: made.server.watcher.current.state == "ROLLING")
         await made.server.watcher.poll_pool()
-        seen = await sheet(made.context, made.server, hands.jobs.store)
+        seen = await job_info(made.context, made.server, hands.jobs.store)
         assert seen.whole
         assert seen.source == "4 values reported by the server, the rest as last sent from here"
         assert BATCH in seen.differs
@@ -371,7 +371,7 @@ async def test_the_sheet_says_what_runs_and_how_that_is_known(tmp_path: Path) ->
 
         await give(hands, "engine.stop")
         await made.until(lambda: made.server.watcher.current.state == "OFFLINE")
-        seen = await sheet(made.context, made.server, hands.jobs.store)
+        seen = await job_info(made.context, made.server, hands.jobs.store)
         assert "as last sent from here" in seen.source
         assert get(load_job(seen.running), BATCH) == 6
 
@@ -383,7 +383,7 @@ async def test_an_engine_that_tells_its_job_is_believed(tmp_path: Path) -> None:
         client.transport = kept  # type: ignore[assignment]  # it streams nothing here
         await client.features(again=True)
         kept.job = {"batch_size": 3, "save_freq": 20, "max_tokens": None, "hyper": {"lr": 5e-4}}
-        seen = await sheet(made.context, made.server, hands.jobs.store)
+        seen = await job_info(made.context, made.server, hands.jobs.store)
         assert seen.source == "as the engine has read it"
         assert get(load_job(seen.running), BATCH) == 3
         assert get(load_job(seen.running), LEARNING_RATE) == 5e-4

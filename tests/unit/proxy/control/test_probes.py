@@ -1,4 +1,4 @@
-"""Prompts that are tried: one eval episode, an answer that is kept, nothing trained."""
+"""Probe prompts: one eval episode, an answer that is stored, nothing trained."""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Leases, second votes, corrections, and the ways out when ratings hold something up."""
+"""Leases, second votes, corrections, and commands for all waiting groups."""
 
 import asyncio
 import re

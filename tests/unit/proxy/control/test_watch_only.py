@@ -1,4 +1,4 @@
-"""A proxy that only looks on: what it asks, what it refuses, what it tells."""
+"""A watch-only proxy: what it reads, what it refuses, what it publishes."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""What-if on a proxy: in the background, changing nothing, applied when asked to."""
+"""What-if on a proxy: in the background, changing nothing, applied on request."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""Which rewards the settings ask for."""
+"""Which reward source the settings select."""
 
 from collections.abc import Mapping
 from pathlib import Path

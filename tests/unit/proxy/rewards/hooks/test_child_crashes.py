@@ -1,4 +1,4 @@
-"""Hooks that loop, block, crash or eat memory: the process goes, the proxy stays."""
+"""Hooks that loop, block, crash or use up memory: their process ends, the proxy continues."""
 
 import asyncio
 import dataclasses

@@ -1,4 +1,4 @@
-"""Hooks in their own process: what they get, what they give, and how they fail."""
+"""Hooks in their own process: their input, their output, and their failures."""
 
 import asyncio
 import os
@@ -173,7 +173,7 @@ async def test_failing_calls_abstain_and_leave_the_process_alone(hooks: Any, gro
 async def test_a_lone_surrogate_is_an_abstention_not_a_crash(hooks: Any, group: Any) -> None:
     hooks.reward(GOOD)
     source = await hooks.open()
-    assert "cannot be handed" in cause(await source.score(group("\ud800")))
+    assert "cannot be sent" in cause(await source.score(group("\ud800")))
     assert "no answers" in cause(await source.score(group()))
     assert rewards(await source.score(group("abc"))) == [3.0]
 

@@ -1,4 +1,4 @@
-"""The example folder does what its text says."""
+"""The example folder does what its README says."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""Where a hook failed is told with the group."""
+"""The abstention of a group names the place where its hook failed."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What the tutorials' hooks import: answered, or named with the line that wants it."""
+"""The imports of the tutorials' hooks: provided, or reported with the line that needs them."""
 
 import importlib.util
 import sys

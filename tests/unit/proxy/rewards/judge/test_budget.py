@@ -1,4 +1,4 @@
-"""What a judge costs: counted, told at most once a second, limited, kept from being paid twice."""
+"""The cost of a judge: counted, published at most once a second, limited, never paid twice."""
 
 import asyncio
 import logging

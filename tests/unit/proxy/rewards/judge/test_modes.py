@@ -1,4 +1,4 @@
-"""Pointwise, listwise, pairwise: what is asked, how often, and what becomes of the replies."""
+"""Pointwise, listwise, pairwise: the questions, their number, and the values of the replies."""
 
 import itertools
 from collections.abc import AsyncIterator

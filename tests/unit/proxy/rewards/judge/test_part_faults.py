@@ -1,4 +1,4 @@
-"""A judge that fails in every way: the group abstains with the cause, and nothing is made up."""
+"""All failures of a judge: the group abstains with the cause, and no value is made up."""
 
 import asyncio
 import itertools
@@ -183,7 +183,7 @@ async def test_nobody_there(group: Group) -> None:
     async with bench(url, model="m", retries=1) as one:
         assert f"no answer from {url}" in await one.cause(group("a", "b"))
     async with bench(url) as one:  # not even the model's name can be learnt
-        assert "cannot be asked" in await one.cause(group("a", "b"))
+        assert "cannot be used" in await one.cause(group("a", "b"))
 
 
 async def test_calls_in_flight_are_limited(

@@ -1,4 +1,4 @@
-"""A judge as a part of the model of rewards, and the page that describes it."""
+"""A judge as a part of a model, and the page that documents it."""
 
 import re
 from collections.abc import Callable

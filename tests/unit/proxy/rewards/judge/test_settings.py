@@ -1,4 +1,4 @@
-"""What is wrong with a judge's settings, key or address is said before the first group."""
+"""Faults of a judge's settings, key or address are reported before the first group."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -35,7 +35,7 @@ def test_it_is_a_slow_part() -> None:
     [
         ({"rubric": "missing.md"}, "rubric", "cannot be read: No such file"),
         ({"rubric": "empty.md"}, "rubric", "is empty"),
-        ({"rubric": "binary.md"}, "rubric", "no UTF-8 text"),
+        ({"rubric": "binary.md"}, "rubric", "not UTF-8 text"),
         ({"rubric": "large.md"}, "rubric", "larger than 64 KiB"),
         ({"rubric": "."}, "rubric", "cannot be read: Is a directory"),
         ({"mode": "listwize"}, "mode", "cannot be 'listwize'"),
@@ -45,11 +45,11 @@ def test_it_is_a_slow_part() -> None:
         ({"key_env": "A", "key_file": "k"}, "key_file", "exclude each other"),
         ({"key": "sk-0123456789abcdef"}, "key", "there is no setting `key`"),
         ({"extra": {"stream": True}}, "extra", "cannot set stream"),
-        ({"extra": {"at": object()}}, "extra", "is no JSON"),
-        ({"spend_limit": 1}, "spend_limit", "what is spent is not known"),
-        ({"url": "judge.example"}, "url", "no address"),
-        ({"url": "ftp://judge.example"}, "url", "no address"),
-        ({"url": "http://[::1"}, "url", "no address"),
+        ({"extra": {"at": object()}}, "extra", "cannot be written as JSON"),
+        ({"spend_limit": 1}, "spend_limit", "the cost of a call is unknown"),
+        ({"url": "judge.example"}, "url", "not the URL"),
+        ({"url": "ftp://judge.example"}, "url", "not the URL"),
+        ({"url": "http://[::1"}, "url", "not the URL"),
         ({"url": "https://me:secret@judge.example"}, "url", "no key, password"),
         ({"url": "https://judge.example/v1?key=secret"}, "url", "no key, password"),
     ],

@@ -1,3 +1,5 @@
+"""The built-in model: the values of its parts and its rewards, and its cost."""
+
 import json
 import time
 from typing import Any

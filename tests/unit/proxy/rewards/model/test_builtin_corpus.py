@@ -1,4 +1,4 @@
-"""The built-in rewards on real prompts, against the order that people agree on."""
+"""The built-in rewards on real prompts, compared with the order that people agree on."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The file of the rewards: what it means, how it is wrong, and how it is changed."""
+"""The file of the rewards: its meaning, its faults, and its edits."""
 
 import os
 import re
@@ -10,7 +10,7 @@ from ajet_swarm.common.errors import AjetError
 from proxy.rewards.model.edit import change, edited
 from proxy.rewards.model.file import DEFAULT_TEXT, ModelFault, default_model, load, make, parse
 from proxy.rewards.model.source import ComposedSource
-from proxy.rewards.model.spec import Model, NothingApplies, PartSpec, Weigher
+from proxy.rewards.model.spec import NothingApplies, PartSpec, RewardModel, Weigher
 from proxy.rewards.part import KINDS, PartValue
 from proxy.rewards.source import Score
 
@@ -333,7 +333,7 @@ def test_an_alias_is_not_changed_behind_its_back(tmp_path: Path) -> None:
 
 
 def test_a_model_knows_its_parts() -> None:
-    model = Model((PartSpec("a", "length"), PartSpec("b", "latency", enabled=False)))
+    model = RewardModel((PartSpec("a", "length"), PartSpec("b", "latency", enabled=False)))
     assert [one.name for one in model.active] == ["a"]
     assert model.named("c") is None
 

@@ -1,4 +1,4 @@
-"""The source made of parts: slow ones, reload, versions, health, orders."""
+"""The source of a model: slow parts, reload, versions, health, commands."""
 
 import asyncio
 import sys

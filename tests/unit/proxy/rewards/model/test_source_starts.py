@@ -1,4 +1,4 @@
-"""Slow parts that cannot be started, or not be closed: nothing of theirs is left behind."""
+"""Slow parts that fail to start or to close: no part is left running."""
 
 import sys
 import types

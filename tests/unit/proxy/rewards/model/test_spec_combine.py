@@ -1,3 +1,5 @@
+"""The arithmetic from parts to a reward, and its errors."""
+
 import math
 
 import pytest

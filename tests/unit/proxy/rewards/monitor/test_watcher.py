@@ -1,4 +1,4 @@
-"""The watch over sent rewards: what they follow, what lies far off, and what it costs."""
+"""The monitor of sealed rewards: correlations, outliers, and its cost."""
 
 import asyncio
 import random
@@ -385,7 +385,7 @@ async def test_alerts_and_figures_come_and_go(
                 bus.publish(sealed(f"g{number}", rewards))
             await until(lambda: "rewards:scale" in bus.state.alerts)
             assert "to 40" in bus.state.alerts["rewards:scale"].cause
-            assert "weights that sum to 1" in bus.state.alerts["rewards:scale"].todo
+            assert "weights sum to 1" in bus.state.alerts["rewards:scale"].todo
             assert "candidate 4 in group g439" in bus.state.alerts["rewards:outlier"].cause
     finally:
         journal.close()

@@ -1,4 +1,4 @@
-"""The watch over what the built-in rewards give: they raise no alert by themselves."""
+"""The monitor on the built-in rewards: they raise no alert by themselves."""
 
 import random
 from collections.abc import Callable, Sequence

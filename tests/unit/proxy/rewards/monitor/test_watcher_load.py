@@ -1,4 +1,4 @@
-"""The watch over the rewards under a load that never ends: it tells all the same."""
+"""The monitor under a load that never ends: it reports all the same."""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What a query asks for, and the parts that look at it: length, relevance, refusal, code, tools."""
+"""The answer a query calls for, and the parts that use it: length, relevance, refusal, code."""
 
 import time
 from pathlib import Path

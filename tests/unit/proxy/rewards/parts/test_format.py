@@ -1,4 +1,4 @@
-"""Format, exact, numeric: the parts that look for something certain."""
+"""Format, exact, numeric: the parts with an expected text."""
 
 import time
 from pathlib import Path

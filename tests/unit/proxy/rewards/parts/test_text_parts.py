@@ -1,4 +1,4 @@
-"""Length, relevance, diversity, repetition, language, latency, tools: what each says of what."""
+"""Length, relevance, diversity, repetition, language, latency, tools: values and reasons."""
 
 import math
 from pathlib import Path

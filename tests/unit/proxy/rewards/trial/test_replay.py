@@ -1,4 +1,4 @@
-"""Groups re-scored: from a journal, from a file, beside what was sent for them."""
+"""Groups scored again, from a journal and from a file, compared with their earlier rewards."""
 
 import asyncio
 import json
