@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Callable
 from typing import Any
 
-from core.commands.probes import TRY
+from core.commands.engine import TRY
 
 LAST = 3
 """Earlier answers that are shown beside the new one."""
