@@ -67,7 +67,7 @@ def syntax_error(error: Exception) -> YamlError:
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
     problem = getattr(error, "problem", None) or getattr(error, "context", None) or str(error)
     return YamlError(
-        str(problem).partition("\n")[0][:200] or "nested too deeply",
+        str(problem).partition("\n")[0] or "nested too deeply",
         mark.line + 1 if mark else 0,
         is_syntax=True,
     )

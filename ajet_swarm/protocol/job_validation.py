@@ -1,4 +1,4 @@
-"""A job looked at before it is sent: where each key stands, which are not known, what cannot be."""
+"""Validation of a job before it is sent: the line of each key, unknown keys, impossible values."""
 
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from ajet_swarm.protocol.job import BATCH, REPEAT, Job, JobError, get, load_job
 from ajet_swarm.protocol.job_secrets import names_secret, why_no_yaml
 
 MAX_CHARS: Final = 1_000_000
-"""A whole expanded tree of AgentJet takes about 29 kB."""
+"""Of a job; a whole expanded tree of AgentJet has about 29,000."""
 MAX_DEPTH: Final = 50
 
 PROMPT: Final = "ajet.data.max_prompt_length"
@@ -58,7 +58,7 @@ context_tracker.alien_llm_response_length
 embedded.advantage embedded.damping
 """
 KNOWN: Final = frozenset(f"ajet.{path}" for path in _TREE.split())
-"""Paths of which this program knows what they mean."""
+"""Paths whose meaning this program knows."""
 _OPEN: Final = (
     "ajet.task_reader",
     "ajet.interchange_server",
@@ -71,60 +71,60 @@ _OPEN: Final = (
     "ajet.teacher_model",
     "ajet.opd",
 )
-"""Subtrees of AgentJet whose keys are not listed here."""
+"""Subtrees of AgentJet whose keys are not checked."""
 _TOP: Final = """
 ajet actor_rollout_ref data critic custom_reward_function reward_model sandbox_fusion reward
 algorithm trainer global_profiler transfer_queue ray_kwargs defaults hydra
 """
 SECTIONS: Final = frozenset(_TOP.split())
-"""What stands at the top of a whole tree."""
+"""Top-level keys of a whole tree."""
 _WHOLE: Final = frozenset({"ajet", "actor_rollout_ref", "trainer", "data"})
-"""Sections by which a whole tree differs from a job that a person wrote."""
+"""Sections that a whole tree has and a job that a person wrote has not."""
 _COMPOSE: Final = ("ajet", "defaults", "hydra")
-"""Sections that set no value of the trainer."""
+"""Sections without values of the trainer."""
 _GPUS: Final = "ajet.trainer_common.n_gpus_per_node"
 _PORT: Final = "ajet.interchange_server.interchange_server_port"
 
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """Something the operator should know; the job can be sent all the same."""
+    """A remark about a job that can be sent nevertheless."""
 
     text: str
     line: int = 0
-    """Counted from 1; 0 when it is about no line."""
+    """Counted from 1; 0 when the remark has no line."""
     of_gpus: bool = False
-    """It is about GPUs, which the embedded engine does not have; scripts do not log it."""
+    """The remark concerns GPUs, which the embedded engine does not use; scripts do not log it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class CheckedJob:
     """A job that can be sent."""
 
     job: Job
     notices: tuple[Notice, ...]
     lines: Mapping[str, int]
-    """Dotted path -> the line it stands on, from 1."""
+    """Dotted path of each key -> its line, counted from 1."""
 
 
-def check_job(text: str, where: str = "job") -> Checked:
-    """Read a job and find what is wrong or odd in it.
+def check_job(text: str, where: str = "job") -> CheckedJob:
+    """Return a job with notices about what is odd in it.
 
     Args:
         text: The YAML.
-        where: What to call it in errors: a path.
+        where: Name of the text in errors, as a path.
 
     Raises:
-        JobError: it cannot be sent; names the line and the key.
+        JobError: The job cannot be sent; names the line and the key.
     """
     lines = _lines(text, where)
     job = load_job(text, where, lines)
     _check_lengths(job, where, lines)
-    return Checked(job, (*_unknown(lines), *_odd(job, lines)), lines)
+    return CheckedJob(job, (*_unknown(lines), *_odd(job, lines)), lines)
 
 
 def _lines(text: str, where: str) -> dict[str, int]:
-    """The line of every key; refuses what no job needs and a reader may choke on."""
+    """Return the line of every key; refuse aliases, deep nesting and oversized texts."""
     if len(text) > MAX_CHARS:
         raise JobError(f"longer than {MAX_CHARS} characters", where, "Is this a job?")
     try:
@@ -178,10 +178,10 @@ def _place(where: str, lines: Mapping[str, int], path: str) -> str:
 
 
 def _unknown(lines: Mapping[str, int]) -> Iterator[Notice]:
-    """Keys this program does not know; below one that is unknown nothing more is named.
+    """Yield a notice for each unknown key; keys below an unknown one are skipped.
 
-    A whole tree was written by AgentJet, which has keys that this program does not know: there a
-    key is named only where it replaces a similar one.
+    A whole tree was written by AgentJet, which has keys that this program does not know. There an
+    unknown key is named only when a known one is similar.
     """
     whole = lines.keys() >= _WHOLE
     named: list[str] = []
@@ -202,9 +202,9 @@ def _unknown(lines: Mapping[str, int]) -> Iterator[Notice]:
 
 
 def _meant(name: str, among: frozenset[str], present: Container[str]) -> str:
-    """A suggestion: the key of this name elsewhere, else the most similar name beside it.
+    """Return a suggestion: the known key of this name elsewhere, else the most similar sibling.
 
-    Never one that is in the job as well: what is meant by the unknown key is another thing then.
+    Keys that the job contains are never suggested: the unknown key means something else.
     """
     section, _, last = name.rpartition(".")
     same = [one for one in among if one.rpartition(".")[2] == last and one not in present]
@@ -218,12 +218,12 @@ def _meant(name: str, among: frozenset[str], present: Container[str]) -> str:
 
 
 def _odd(job: Job, lines: Mapping[str, int]) -> Iterator[Notice]:
-    given = [path for path in LENGTHS if get(job, path) is not None]
-    if given and len(given) < len(LENGTHS):
-        missing = ", ".join(path.rpartition(".")[2] for path in LENGTHS if path not in given)
+    present = [path for path in LENGTHS if get(job, path) is not None]
+    if present and len(present) < len(LENGTHS):
+        missing = ", ".join(path.rpartition(".")[2] for path in LENGTHS if path not in present)
         yield Notice(
             f"the four lengths belong together; {missing}: the server default is used",
-            lines.get(given[0], 0),
+            lines.get(present[0], 0),
         )
     beside = [name for name in job if name in SECTIONS and name not in _COMPOSE]
     if beside:
@@ -243,7 +243,7 @@ def _odd(job: Job, lines: Mapping[str, int]) -> Iterator[Notice]:
 
 
 def _indivisible(job: Job, lines: Mapping[str, int]) -> Iterator[Notice]:
-    """AgentJet shares the episodes of a batch equally among its GPUs."""
+    """Yield a notice when the episodes of a batch do not divide equally among the GPUs."""
     batch, repeat, gpus = (get(job, path) for path in (BATCH, REPEAT, _GPUS))
     if not (batch and repeat and isinstance(gpus, int) and gpus > 0):
         return
@@ -258,11 +258,11 @@ def _indivisible(job: Job, lines: Mapping[str, int]) -> Iterator[Notice]:
 
 
 def _lora(job: Job, lines: Mapping[str, int]) -> Iterator[Notice]:
-    wants: tuple[tuple[str, Any], ...] = (
+    expected: tuple[tuple[str, Any], ...] = (
         ("ajet.lora.load_format", "safetensors"),
         ("ajet.lora.layered_summon", True),
     )
-    for path, value in wants:
+    for path, value in expected:
         if get(job, path) != value:
             line = lines.get(path, lines.get("ajet.lora.lora_rank", 0))
-            yield Notice(f"with a LoRA rank AgentJet wants `{path}: {str(value).lower()}`", line)
+            yield Notice(f"with a LoRA rank AgentJet needs `{path}: {str(value).lower()}`", line)

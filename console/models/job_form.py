@@ -9,11 +9,11 @@ from ajet_swarm.protocol import job as jobs
 from ajet_swarm.protocol.job import Job, dump_job, get, load_job, put
 from ajet_swarm.protocol.job_diff import NOTHING, Change, changes, same
 from ajet_swarm.protocol.job_secrets import masked, secret_part, without_secrets
-from ajet_swarm.protocol.job_validation import Checked, Notice, check_job
+from ajet_swarm.protocol.job_validation import CheckedJob, Notice, check_job
 from ajet_swarm.protocol.server_job import REQUIRED, ModelError, for_server
 from console.models.job_fields import BY_NAME, FIELDS, RULES, Field, FieldError, field_of
 
-__all__ = ["Change", "Checked", "ModelError", "Notice", "check_job", "for_server", "masked"]
+__all__ = ["Change", "CheckedJob", "ModelError", "Notice", "check_job", "for_server", "masked"]
 
 
 def shown(value: Any) -> str:

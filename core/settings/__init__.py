@@ -1,8 +1,8 @@
 """All settings in one typed model: file < environment < flags.
 
 The file is `config.yaml` in the home. A variable `AJET_CONSOLE__PROXY__PORT=8001` sets
-`proxy.port`; `AJET_SWARM_URL` sets `swarm_url`. An invalid value names where it stands, its key and
-what is valid.
+`proxy.port`; `AJET_SWARM_URL` sets `swarm_url`. The error of an invalid value names its file and
+line, its key and the valid values.
 """
 
 import os
@@ -15,7 +15,7 @@ import msgspec
 
 from ajet_swarm.common.text import closest, did_you_mean, one_line
 from ajet_swarm.common.urls import server_root, web_address
-from core.settings.file import SettingsError, Source, read_settings, switched
+from core.settings.file import SettingsError, Source, read_settings, with_booleans
 from core.settings.servers import ServerSettings
 
 PREFIX = "AJET_CONSOLE__"
@@ -26,13 +26,13 @@ Count = Annotated[int, msgspec.Meta(ge=1)]
 ModelName = Literal["tiny", "smollm2"]
 
 MOST_TAGS = 9
-"""A vote's reasons have a digit each."""
+"""Tags of a vote: each has a digit key."""
 _LOGIN = re.compile(r"([^/]*://)?[^/]*@")
 """A URL with a user or a password before its host."""
 
 
 class _Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A group of settings; unknown keys are refused."""
+    """Base of the sections; unknown keys are refused."""
 
 
 class ProxySettings(_Section, frozen=True):
@@ -40,83 +40,83 @@ class ProxySettings(_Section, frozen=True):
 
     host: str = "127.0.0.1"
     port: Port = 8000
-    """0 takes any free one."""
+    """0 takes any free port."""
     api_key: str = ""
-    """Needed to bind anywhere but loopback; empty accepts any key on loopback."""
+    """Required to bind any host but loopback; empty accepts any key on loopback."""
     api_key_file: str = ""
-    """File that holds that key and nothing else; goes before `api_key`."""
+    """File that contains only the key; has precedence over `api_key`."""
     served_model_name: str = ""
-    """When set, any other model name is answered 404 as vLLM does."""
+    """When set, requests for any other model are answered 404, as vLLM does."""
     repeats: Annotated[int, msgspec.Meta(ge=0)] = 0
-    """Candidates a request gets; 0 takes the server's own number. Never below the server's."""
+    """Candidates of a request; 0 uses the server's number. Never fewer than the server's."""
     answer_budget: Seconds = 90.0
-    """Seconds after which a request that is not streamed gets the provisional best."""
+    """Seconds until a request without streaming is answered with the best candidate so far."""
     stream_budget: Seconds = 600.0
-    """Seconds a stream is kept alive at most."""
+    """Longest time in seconds that a stream is kept open."""
     watch_only: bool = False
-    """Look on alone: claim nothing, start nothing, serve no requests."""
+    """Observe only: claim no episodes, start no engine, serve no requests."""
     keepalive: Seconds = 10.0
-    """Seconds between two no-op events on a stream that waits."""
+    """Seconds between two no-op events on a waiting stream."""
     answer: Literal["best", "live"] = "best"
-    """What the user reads: the best candidate once it is chosen, or the first as it comes."""
+    """What the user reads: the best candidate once chosen, or the first as it is generated."""
     straggler_after: Annotated[float, msgspec.Meta(ge=0)] = 10.0
-    """Seconds the last candidates of a group get once the first have answered; 0 waits for all."""
+    """Seconds the remaining candidates of a group have once the first answered; 0 is no limit."""
     straggler_first: Annotated[int, msgspec.Meta(ge=0)] = 0
-    """How many those first are, at least 2; 0 is all but one."""
+    """Number of those first candidates, at least 2; 0 is all but one."""
     straggler_limit: Annotated[float, msgspec.Meta(ge=0)] = 20.0
-    """Seconds after which a candidate is late whatever the others do, and never less than twice
-    the usual time of an answer; 0 sets no limit. A group without an answer is asked again once."""
+    """Seconds after which a candidate is late regardless of the others, never less than twice the
+    usual time of an answer; 0 sets no limit. A group without any answer is tried again once."""
     straggler: Literal["answer", "cut"] = "answer"
-    """What late candidates mean in ROLLING: the user is answered while the group completes, or
-    they are given back. In ROLLING_POST they always are."""
+    """Late candidates in ROLLING: the user is answered while the group completes, or
+    they are given back. In ROLLING_POST they are always given back."""
     hedge: bool = False
-    """Before that a fresh episode takes the place of each that is late, once."""
+    """Before that, replace each late episode once by a fresh one."""
     abort_dead_clients: Annotated[float, msgspec.Meta(ge=0)] = 0.0
-    """Seconds without a call after which other clients' episodes that hold up a batch in
-    ROLLING_POST are aborted; 0 leaves them to the limit their client has set."""
+    """Seconds without a call after which episodes of other clients that block a batch in
+    ROLLING_POST are aborted; 0 leaves them to the limit set by their client."""
     queue_limit: Count = 256
-    """Requests that may wait for a claim; one more is answered 503."""
+    """Requests that may wait for a claim; further ones are answered 503."""
     queue_timeout: Annotated[float, msgspec.Meta(ge=0)] = 0.0
-    """Seconds a request may wait for its episodes; 0 is as long as its client is kept waiting."""
+    """Seconds a request may wait for its episodes; 0 is the time its client is kept waiting."""
     max_groups: Annotated[int, msgspec.Meta(ge=0)] = 0
-    """Groups of one server that may claim or hold episodes; 0 is as many as its pool allows."""
+    """Groups of one server that may claim or hold episodes; 0 is the number its pool allows."""
     session_cap: Annotated[int, msgspec.Meta(ge=0)] = 32
-    """Requests of one session that may be open at once; one more is answered 429. 0 is no cap."""
+    """Open requests of one session; further ones are answered 429. 0 is no cap."""
     session_calls: Annotated[int, msgspec.Meta(ge=0)] = 120
-    """Requests of one session in a minute; one more is answered 429. 0 is no cap."""
+    """Requests of one session per minute; further ones are answered 429. 0 is no cap."""
     key_cap: Annotated[int, msgspec.Meta(ge=0)] = 0
-    """Requests of one API key that may be open at once; one more is answered 429. 0 is no cap."""
+    """Open requests of one API key; further ones are answered 429. 0 is no cap."""
     key_calls: Annotated[int, msgspec.Meta(ge=0)] = 0
-    """Requests of one API key in a minute; one more is answered 429. 0 is no cap."""
+    """Requests of one API key per minute; further ones are answered 429. 0 is no cap."""
     most_choices: Count = 16
     """Choices (`n`) one request may ask for: each is an episode of the batch."""
     join: bool = True
-    """The same request, sent again while the first is not answered, joins its group."""
+    """A request that is repeated before the first one is answered joins its group."""
     replay: Literal["marked", "owed", "always"] = "owed"
-    """Which repeated requests get the answer just given; see docs/guide/serving.md."""
+    """Which repeated requests get the previous answer; see docs/guide/serving.md."""
     replay_window: Annotated[float, msgspec.Meta(ge=0)] = 30.0
-    """Seconds in which it is given again; 0 makes a new group of each request."""
+    """Seconds during which it is repeated; 0 makes a new group of each request."""
     helpers: bool = True
     """Recognise helper calls (titles, summaries, follow-ups): one answer, not trained on."""
     max_body_mb: Count = 32
     max_bodies_mb: Count = 256
-    """Bodies in memory, of all connections together, in MiB; beyond it a request is answered
-    503. At least `max_body_mb`."""
+    """Request bodies in memory, of all connections together, in MiB; beyond it a request is
+    answered 503. At least `max_body_mb`."""
     max_header_kb: Count = 64
     header_timeout: Seconds = 20.0
-    """Seconds a client may take to send the head of a request."""
+    """Seconds a client may take to send the headers of a request."""
     body_timeout: Seconds = 30.0
     """Seconds between two parts of a request's body."""
     max_connections: Count = 4096
-    """Open connections; one more is answered 503."""
+    """Open connections; further ones are answered 503."""
     cors_origins: str | tuple[str, ...] = ()
-    """Web pages that may use the fake vLLM, as `https://chat.example`; `*` is any."""
+    """Origins whose web pages may use the fake vLLM, as `https://chat.example`; `*` is any."""
     tls_cert: str = ""
     """File with the certificate chain (PEM); with `tls_key` everything is served over TLS."""
     tls_key: str = ""
     """File with the certificate's private key (PEM)."""
     reasoning_field: Literal["reasoning", "reasoning_content"] = "reasoning"
-    """What the reasoning of a chat answer is called; vLLM before 0.12 says `reasoning_content`."""
+    """Field of a chat answer's reasoning; vLLM before 0.12 has `reasoning_content`."""
 
 
 class RatingSettings(_Section, frozen=True):
@@ -124,34 +124,34 @@ class RatingSettings(_Section, frozen=True):
 
     mode: Literal["off", "answer_first", "hold"] = "off"
     window: Annotated[float, msgspec.Meta(ge=0)] = 3.0
-    """Seconds a scored group stays open to an override in mode off while a console looks on."""
+    """Seconds a scored group can be overridden in mode off while a console is connected."""
     fallback: Literal["accept", "abort"] = "accept"
-    """What a group that nobody rated in time gets: its automatic reward, or an abort."""
+    """What happens to a group that is not rated in time: its automatic reward, or an abort."""
     discard_timeout: Seconds = 240.0
-    """Seconds after which the server takes an idle episode back, in mode off."""
+    """Seconds after which the server reclaims an idle episode in mode off."""
     discard_timeout_rating: Seconds = 600.0
-    """The same while a rating mode is on."""
+    """The same in the rating modes."""
     score_low: float = 0.0
     """The reward that the lowest score stands for."""
     score_high: float = 1.0
     """The reward that the highest score stands for."""
     tags: str | tuple[str, ...] = ("wrong", "off-topic", "verbose", "unsafe", "style")
-    """Reasons a vote can carry, at most nine; as text they are divided by commas."""
+    """Reasons a vote can have, at most nine; as text they are separated by commas."""
     guidelines: str = ""
-    """Markdown file that says how to rate; its version goes with every vote."""
+    """Markdown file with the rating guidelines; each vote records its version."""
     repeats: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.05
-    """Share of your votes whose group comes back later, blind; the second vote sends nothing."""
+    """Share of your votes whose group returns later, blind; the second vote sends nothing."""
     unsure: Annotated[float, msgspec.Meta(ge=0)] = 0.1
-    """A group is unsure when its two highest automatic rewards are no further apart."""
+    """A group is unsure when its two highest automatic rewards differ by no more than this."""
     goal: Annotated[int, msgspec.Meta(ge=0)] = 0
-    """Votes you want to give in one session; Rate shows how far you are. 0 is no goal."""
+    """Votes to give in one session; Rate shows the progress. 0 is no goal."""
 
 
 class RewardSettings(_Section, frozen=True):
     """What computes the automatic rewards."""
 
     hooks: str = ""
-    """Folder with `on_compute_relative_reward.py`, which alone makes the reward; empty uses the
+    """Folder with `on_compute_relative_reward.py`, which computes the whole reward; empty uses the
     model of `file`."""
     file: str = ""
     """The model of the rewards: gates and weighted parts (docs/guide/rewards.md); empty is
@@ -161,10 +161,10 @@ class RewardSettings(_Section, frozen=True):
     of the shorter `rating.discard_timeout`: 80 with the defaults."""
     memory_mb: Count = 2048
     short_group: Literal["send", "abort"] = "send"
-    """What a group gets that stays short of candidates: sent with at least two, or aborted."""
+    """What happens to a group with too few candidates: sent with at least two, or aborted."""
     cut_prompts: Literal["abort", "send"] = "abort"
-    """What a group gets whose prompt the engine cut to its window: an answer and no rewards, or
-    rewards as any other."""
+    """What happens to a group whose prompt the engine cut to its window: an answer and no rewards,
+    or rewards as usual."""
     retries: Annotated[int, msgspec.Meta(ge=0, le=10)] = 2
     """Fresh episodes tried in place of a failed candidate."""
 
@@ -173,18 +173,18 @@ class UpstreamSettings(_Section, frozen=True):
     """Observe mode: an OpenAI-compatible server in place of swarm servers; nothing is trained."""
 
     url: str = ""
-    """`http://HOST:PORT`, or the base URL that clients of it are given; empty for none."""
+    """`http://HOST:PORT`, or the base URL its clients use; empty for none."""
     key: str = ""
     """Its API key; `key_file` keeps it out of this file."""
     key_file: str = ""
-    """File that holds the key and nothing else."""
+    """File that contains only the key."""
     model: str = ""
-    """What to ask for; empty asks for the model it lists first."""
+    """Model to request; empty requests the first one it lists."""
     temperature: Annotated[float, msgspec.Meta(ge=0, le=2)] | None = None
-    """Of all candidates, whatever the request says, and without its seed: so that they differ. Null
-    sends the request's own."""
+    """Temperature of all candidates, which replaces that of the request and drops its seed, so that
+    they differ. Null sends the request's own."""
     calls: Count = 64
-    """Calls in flight at most; requests beyond wait for their turn."""
+    """Calls in flight; further requests wait."""
 
 
 class EngineSettings(_Section, frozen=True):
@@ -198,11 +198,11 @@ class EngineSettings(_Section, frozen=True):
 
 
 class JournalSettings(_Section, frozen=True):
-    """How much of the past is kept. Open groups and the newest 500 are never pruned."""
+    """Retention of the journal. Open groups and the newest 500 are never pruned."""
 
     keep_days: Annotated[float, msgspec.Meta(ge=0)] = 0.0
-    """Days a group stays; 0 sets no limit. Groups that a person rated, marked or noted stay until
-    `keep_bytes` needs their room."""
+    """Days a group is kept; 0 sets no limit. Groups that a person rated, marked or annotated are
+    kept until `keep_bytes` needs their space."""
     keep_bytes: Annotated[int, msgspec.Meta(ge=0)] = 10_000_000_000
     """Bytes of the journal; beyond it the oldest groups are deleted, rated ones last. 0 sets no
     limit."""
@@ -212,36 +212,36 @@ class MockSettings(_Section, frozen=True):
     """The mock user."""
 
     dataset: str = ""
-    """Empty uses the questions that come with the program."""
+    """Empty uses the questions shipped with the program."""
     concurrency: Count = 3
     pace: Annotated[float, msgspec.Meta(ge=0)] = 0.0
     """Seconds one worker waits between two requests."""
     passes: Count = 1
     timeout: Seconds = 300.0
     user_url: str = ""
-    """OpenAI-compatible address of the model that plays the user of rows with a persona."""
+    """OpenAI-compatible base URL of the model that plays the user of rows with a persona."""
     user_model: str = ""
     user_key_env: str = ""
     """Name of the environment variable that holds its key."""
     user_temperature: Annotated[float, msgspec.Meta(ge=0, le=2)] = 1.0
     user_turns: Annotated[int, msgspec.Meta(ge=1, le=100)] = 6
-    """Messages of the user in one conversation at most."""
+    """Most messages of the user in one conversation."""
     user_stop: Annotated[str, msgspec.Meta(min_length=1, max_length=100)] = "[END]"
-    """What that model writes when the user has nothing more to say."""
+    """Text with which that model ends the conversation."""
     user_tokens: Annotated[int, msgspec.Meta(ge=16, le=65536)] = 1024
-    """Tokens of one message at most, reasoning among them."""
+    """Most tokens of one message, reasoning included."""
 
 
 class ConsoleSettings(_Section, frozen=True):
-    """The screen."""
+    """The terminal console."""
 
     theme: Literal["dark", "light", "ansi"] = "dark"
     rater: str = ""
-    """Name that goes with your ratings."""
+    """Your name, recorded with your ratings."""
     keys: dict[str, str] = msgspec.field(default_factory=dict)
-    """Other keys for actions, by the action's id: `group.abort: ctrl+d`."""
+    """Keys of actions in place of the defaults, by the action's id: `group.abort: ctrl+d`."""
     reduced_motion: bool = False
-    """Nothing glides or fades; what moves, moves at once."""
+    """No animations."""
 
 
 class Settings(_Section, frozen=True):
@@ -264,16 +264,16 @@ class Settings(_Section, frozen=True):
     def reward_limit(self) -> float:
         """Seconds the rewards of one group may take.
 
-        A third of the episode's clock leaves time for the answers before, and for a second try
-        after the hooks' process fell.
+        A third of the episode's timeout leaves time for the answers before it, and for a second
+        try after the hooks' process crashed.
         """
         clock = min(self.rating.discard_timeout, self.rating.discard_timeout_rating)
         return self.rewards.time_limit or min(self.proxy.answer_budget, clock / 3)
 
     def servers(self) -> dict[str, str]:
-        """Name of each swarm server -> its URL or `embedded`, first one first.
+        """Return name -> URL (or `embedded`) of each swarm server, in order.
 
-        In observe mode the only one is the upstream.
+        In observe mode the upstream is the only one.
         """
         if self.upstream.url:
             return {"upstream": self.upstream.url}
@@ -283,9 +283,9 @@ class Settings(_Section, frozen=True):
         return {"embedded" if url == "embedded" else "swarm": url}
 
     def unknown_servers(self) -> str:
-        """What is wrong with the names under `servers`; empty when each is that of a server.
+        """Return what is wrong with the names under `servers`; empty when each names a server.
 
-        In observe mode there is no swarm server, and they wait for one.
+        In observe mode there is no swarm server, and the names are not checked.
         """
         known = self.servers()
         unknown = [] if self.upstream.url else [name for name in self.server if name not in known]
@@ -300,40 +300,40 @@ def load(
     environment: Mapping[str, str] | None = None,
     flags: Mapping[str, Any] | None = None,
 ) -> Settings:
-    """Read all three sources; later ones win.
+    """Return the settings of all three sources; later ones win.
 
     Args:
-        file: The YAML file; it need not exist.
+        file: The YAML file; it may be missing.
         environment: Defaults to the process's own.
         flags: Dotted keys to values, `{"proxy.port": 8001}`; None values are left out.
 
     Raises:
-        SettingsError: a key is unknown or a value invalid; names source, key and what is valid.
+        SettingsError: A key is unknown or a value invalid; names place, key and valid values.
     """
     values: dict[str, Any] = {}
     if file is not None:
         _merge(values, *read_settings(file))
     environ = os.environ if environment is None else environment
     _merge(values, _env_values(environ), Source("environment"))
-    given = {key: value for key, value in (flags or {}).items() if value is not None}
-    _merge(values, _nest(given), Source("command line"))
+    set_flags = {key: value for key, value in (flags or {}).items() if value is not None}
+    _merge(values, _nest(set_flags), Source("command line"))
     settings = _convert(values, Source("command line"))
-    _look_at(settings.rating)
+    _check_rating(settings.rating)
     return settings
 
 
-def parse_servers(given: Iterable[str], *, upstream: bool = False) -> str | dict[str, str]:
-    """`["URL"]` or `["name=URL", ...]` from a repeated flag or a comma-separated variable.
+def parse_servers(texts: Iterable[str], *, upstream: bool = False) -> str | dict[str, str]:
+    """Return the servers of `["URL"]` or `["name=URL", ...]`.
 
     Args:
-        given: The texts.
-        upstream: It is the upstream's address, which is looked at more closely when it is used.
+        texts: From a repeated flag or a comma-separated variable.
+        upstream: They are the upstream's address, which is validated when it is used.
 
     Raises:
-        SettingsError: one is no address of a server, or would show a password.
+        SettingsError: One is not a server's address, or contains a password.
     """
     named: dict[str, str] = {}
-    for text in given:
+    for text in texts:
         name, mark, url = text.partition("=")
         plain_url = not mark or "/" in name or ":" in name
         key = "swarm" if plain_url else name.strip()
@@ -344,7 +344,7 @@ def parse_servers(given: Iterable[str], *, upstream: bool = False) -> str | dict
     for name, url in named.items():
         if not upstream and _LOGIN.match(url):
             raise SettingsError(
-                "the address of a swarm server holds a user or a password, which would be shown",
+                "the address of a swarm server contains a user or a password, which would be shown",
                 where=f"swarm_url {name}",
                 todo="Leave them out: the swarm protocol has no login. Reach a closed server "
                 "through a tunnel (ssh -L)",
@@ -385,7 +385,7 @@ def _nest(dotted: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _merge(values: dict[str, Any], more: Mapping[str, Any], source: Source) -> None:
-    """Lay `more` over `values`, checking it alone first so that an error names its source."""
+    """Lay `more` over `values`; it is checked alone first, so that an error names its source."""
     _convert(more, source)
     for key, value in more.items():
         section = values.get(key)
@@ -397,7 +397,7 @@ def _merge(values: dict[str, Any], more: Mapping[str, Any], source: Source) -> N
 
 def _convert(values: Mapping[str, Any], source: Source) -> Settings:
     try:
-        settings = msgspec.convert(switched(values, Settings), Settings, strict=False)
+        settings = msgspec.convert(with_booleans(values, Settings), Settings, strict=False)
     except msgspec.ValidationError as error:
         raise _fault(str(error), values, source) from error
     for name, url in settings.servers().items():
@@ -463,8 +463,8 @@ def _fits(value: Any, kind: Any) -> bool:
     return True
 
 
-def _look_at(rating: RatingSettings) -> None:
-    """What no field alone can say."""
+def _check_rating(rating: RatingSettings) -> None:
+    """Refuse ratings whose fields contradict each other."""
     low, high = rating.score_low, rating.score_high
     if not low < high:
         raise SettingsError(

@@ -1,4 +1,4 @@
-"""What a running proxy was started with: file, environment and flags together, without any key."""
+"""The settings a running proxy uses: file, environment and flags merged, without any key."""
 
 import msgspec
 
@@ -9,12 +9,12 @@ HIDDEN = "(hidden)"
 
 
 class EffectiveSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer of `GET /control/settings`.
+    """Response of `GET /control/settings`.
 
     Attributes:
-        settings: As the proxy uses them. A key that is in no file is `HIDDEN`; of one that is in
-            a file only the file is named.
-        servers: Name of each swarm server to its address at this moment.
+        settings: The merged settings. A key that is not in a file is `HIDDEN`; of one in a file
+            only the file is named.
+        servers: Name of each swarm server to its current address.
     """
 
     settings: Settings
@@ -27,7 +27,7 @@ class EffectiveSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def shown_settings(settings: Settings) -> Settings:
-    """`settings` without the value of any key."""
+    """Return `settings` without the value of any key."""
     proxy, upstream = settings.proxy, settings.upstream
     return msgspec.structs.replace(
         settings,

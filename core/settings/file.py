@@ -1,4 +1,4 @@
-"""The settings of a file: every value with its line, and no word taken for a truth."""
+"""Reader of the settings file: every key with its line; only `true` and `false` are booleans."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, get_args, get_origin
 import msgspec
 import yaml
 
+from ajet_swarm.common.text import one_line
 from ajet_swarm.common.yaml_positions import PlacedErrors, YamlError, construct, positions
 from core.settings.yaml_file import Faults, FileFault
 
@@ -33,15 +34,15 @@ class Source(NamedTuple):
 
 
 class _Loader(PlacedErrors, yaml.SafeLoader):
-    """YAML whose truths are `true` and `false`: `mode: off` is a word."""
+    """YAML whose booleans are `true` and `false`: `mode: off` is a word."""
 
 
-def _truth(loader: _Loader, node: yaml.ScalarNode) -> bool | str:
+def _boolean(loader: _Loader, node: yaml.ScalarNode) -> bool | str:
     text: str = node.value
     return text.lower() == "true" if text.lower() in ("true", "false") else text
 
 
-_Loader.add_constructor("tag:yaml.org,2002:bool", _truth)
+_Loader.add_constructor("tag:yaml.org,2002:bool", _boolean)
 
 
 def read_settings(file: Path) -> tuple[dict[str, Any], Source]:
@@ -70,24 +71,26 @@ def read_settings(file: Path) -> tuple[dict[str, Any], Source]:
         data = construct(root, _Loader) if root is not None else None
     except YamlError as error:
         where = f"{file}:{error.line}" if error.line else str(file)
-        problem = f"a value cannot be read: {error.problem}" if error.is_syntax else error.problem
+        problem = one_line(error.problem)
+        if error.is_syntax:
+            problem = f"a value cannot be read: {problem}"
         raise SettingsError(problem, where, line=error.line) from error
     if not isinstance(data, dict | None):
         raise SettingsError("the settings must be `key: value` lines", str(file))
     return data or {}, source
 
 
-def switched(values: Mapping[str, Any], model: type[msgspec.Struct]) -> dict[str, Any]:
-    """Return `values` with `on`, `off`, `yes` and `no` as truths where the model has one."""
+def with_booleans(values: Mapping[str, Any], model: type[msgspec.Struct]) -> dict[str, Any]:
+    """Return `values` with `on`, `off`, `yes` and `no` as booleans where the model has one."""
     fields = {field.encode_name: field.type for field in msgspec.structs.fields(model)}
-    return {key: _switched(value, fields.get(key)) for key, value in values.items()}
+    return {key: _with_boolean(value, fields.get(key)) for key, value in values.items()}
 
 
-def _switched(value: Any, kind: Any) -> Any:
+def _with_boolean(value: Any, kind: Any) -> Any:
     if kind is bool and isinstance(value, str):
         return _WORDS.get(value.lower(), value)
     if isinstance(value, Mapping) and isinstance(kind, type) and issubclass(kind, msgspec.Struct):
-        return switched(value, kind)
+        return with_booleans(value, kind)
     if isinstance(value, Mapping) and get_origin(kind) is dict:
-        return {key: _switched(inner, get_args(kind)[1]) for key, inner in value.items()}
+        return {key: _with_boolean(inner, get_args(kind)[1]) for key, inner in value.items()}
     return value

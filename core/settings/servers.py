@@ -1,4 +1,4 @@
-"""What is set for one swarm server, by its name."""
+"""The settings of one swarm server, by its name."""
 
 import msgspec
 
@@ -7,4 +7,4 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """One server of `swarm_url`; `swarm` is the name of the only one."""
 
     vision: bool = False
-    """Its model sees images; else a request with an image is a 400."""
+    """Its model accepts images; else a request with an image is answered 400."""

@@ -10,7 +10,7 @@ from ajet_swarm.common.errors import AjetError
 from ajet_swarm.protocol.errors import SwarmError
 from ajet_swarm.protocol.job import dump_job
 from ajet_swarm.protocol.job_secrets import hidden_error
-from ajet_swarm.protocol.job_validation import Checked, check_job
+from ajet_swarm.protocol.job_validation import CheckedJob, check_job
 from ajet_swarm.protocol.schemas import EngineState
 from ajet_swarm.protocol.server_job import with_model
 from core.commands import CommandError
@@ -96,7 +96,7 @@ class JobCommands:
         return not await server.client.is_embedded() or await has_job(server)
 
     @staticmethod
-    def _read(text: str, where: str) -> Checked:
+    def _read(text: str, where: str) -> CheckedJob:
         return check_job(text, where)
 
     async def _save(self, args: dict[str, Any]) -> str:

@@ -53,15 +53,15 @@ def change(file: Path, changes: Sequence[Change]) -> Model:
 
 def _change(model: Model, file: Path, part: str, field: str, value: Value) -> Change:
     """Return the change to write; a part with a share has no weight of its own."""
-    known = model.named(part)
-    if known is None:
+    spec = model.named(part)
+    if spec is None:
         names = ", ".join(one.name for one in model.parts)
         raise AjetError(
             f"the rewards have no part `{part:.40}`",
             str(file),
             f"{did_you_mean(part, names.split(', '))} There are: {names}".strip(),
         )
-    if field == "weight" and known.share is not None:
+    if field == "weight" and spec.share is not None:
         field = "share"
     return part, field, value
 

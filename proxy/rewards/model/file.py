@@ -1,4 +1,4 @@
-"""Reading the file of the rewards, `rewards.yaml`: every fault by file, line and field."""
+"""Reader of the rewards file, `rewards.yaml`: every fault has its file, line and field."""
 
 import functools
 import re
@@ -15,13 +15,13 @@ from proxy.rewards.model.spec import RECENT, Model, PartSpec
 from proxy.rewards.part import KINDS, AnyPart, PartKind, SettingError
 
 NAME = "rewards.yaml"
-"""What the file is called in the home."""
-LARGEST_VALUE = 20_000
-"""Entries of one setting, aliases written out."""
-MOST = 64
-"""Parts of a model."""
-SHOWN = 8
-"""Faults that are said one by one where there is one line for them."""
+"""Name of the file in the home."""
+MAX_ENTRIES = 20_000
+"""Most entries of one setting, aliases expanded."""
+MAX_PARTS = 64
+"""Most parts of a model."""
+MAX_LISTED = 8
+"""Faults that a one-line cause lists; the others are counted."""
 
 DEFAULT_TEXT = """\
 # What makes a reward: the product of the gates, times the sum of weight x part.
@@ -73,10 +73,13 @@ class ModelFault(FileFault):
 
     @property
     def cause(self) -> str:
-        """All but the file and the first line, in one line for a person."""
+        """All faults on one line, without the file and the first line number."""
         if not self.more:
             return self._short
-        shown = [self._short, *(f"line {one.line}: {one._short}" for one in self.more[: SHOWN - 1])]
+        shown = [
+            self._short,
+            *(f"line {one.line}: {one._short}" for one in self.more[: MAX_LISTED - 1]),
+        ]
         rest = len(self.more) + 1 - len(shown)
         listed = " | ".join([*shown, f"{rest} more"] if rest else shown)
         return f"{len(self.more) + 1} faults: {listed}"
@@ -94,15 +97,15 @@ class ModelFault(FileFault):
 
 @functools.cache
 def default_model() -> Model:
-    """The built-in model."""
+    """Return the built-in model."""
     return parse(DEFAULT_TEXT, None)
 
 
 def load(file: Path) -> Model:
-    """The model of a file; its parts are not made yet.
+    """Return the model of a file; its parts are not created yet.
 
     Raises:
-        ModelFault: it cannot be read or is wrong; names line and field.
+        ModelFault: It cannot be read or is wrong; names line and field.
     """
     return parse(read(file), file)
 
@@ -111,7 +114,7 @@ def read(file: Path) -> str:
     """Return the text of a file, its line ends as they are.
 
     Raises:
-        ModelFault: it cannot be read.
+        ModelFault: It cannot be read.
     """
     return _faults_of(str(file)).read(file)
 
@@ -120,24 +123,24 @@ def parse(text: str, file: Path | None) -> Model:
     """Return the model that `text` describes.
 
     Raises:
-        ModelFault: it describes none; with all faults that it has.
+        ModelFault: The text describes none; has all its faults.
     """
     return _ModelReader(str(file or "the built-in rewards")).model(text, file)
 
 
 def make(spec: PartSpec, model: Model, folder: Path) -> AnyPart:
-    """The part itself, relative paths starting from `folder`.
+    """Create a part; relative paths of its settings start from `folder`.
 
     Raises:
-        ModelFault: settings are wrong; names them all.
+        ModelFault: Settings are wrong; names all of them.
     """
     try:
         return KINDS[spec.kind].build(spec.name, spec.settings, folder)
     except SettingError as fault:
-        raise joined(_of_setting(spec, model, one) for one in (fault, *fault.more)) from fault
+        raise joined(_setting_fault(spec, model, one) for one in (fault, *fault.more)) from fault
 
 
-def _of_setting(spec: PartSpec, model: Model, fault: SettingError) -> ModelFault:
+def _setting_fault(spec: PartSpec, model: Model, fault: SettingError) -> ModelFault:
     field = f"parts.{spec.name}" + (f".{fault.field}" if fault.field else "")
     line = spec.lines.get(fault.field, spec.line)
     todo = fault.todo
@@ -146,8 +149,8 @@ def _of_setting(spec: PartSpec, model: Model, fault: SettingError) -> ModelFault
     return ModelFault(str(model.file or ""), line, field, fault.what, todo)
 
 
-def _of_parts(model: Model) -> Iterator[ModelFault]:
-    """Yield the faults of the settings of a model that is not whole; files are not read."""
+def _part_faults(model: Model) -> Iterator[ModelFault]:
+    """Yield the faults of the settings of the parts that could be read."""
     if model.file is None:
         return
     for spec in model.active:
@@ -181,8 +184,8 @@ class _ModelReader:
         if parts_reader is None:
             missing = self._faults.fault(1, "parts", "is missing: there are no parts")
             raise joined(self._faults.collected or [missing])
-        if len(parts_reader.entries) > MOST:
-            raise self._faults.fault(parts_reader.line, "parts", f"has more than {MOST} parts")
+        if len(parts_reader.entries) > MAX_PARTS:
+            raise self._faults.fault(parts_reader.line, "parts", f"has more than {MAX_PARTS} parts")
         parts = []
         for name in parts_reader.entries:
             with self._faults.collect():
@@ -192,7 +195,7 @@ class _ModelReader:
             recent = top.get("recent", _TOP["recent"], RECENT)
         model = Model(tuple(parts), recent, file)
         if self._faults.collected:
-            raise joined([*self._faults.collected, *_of_parts(model)])
+            raise joined([*self._faults.collected, *_part_faults(model)])
         if not any(part.counts for part in parts):
             raise self._faults.fault(
                 parts_reader.line, "parts", "has no effect: no part that is on has a weight",
@@ -250,18 +253,18 @@ class _ModelReader:
 
 def _is_json(value: Any) -> bool:
     """Return whether JSON has such a value, of a size that a person writes."""
-    waiting, seen = [value], 0
-    while waiting:
-        one = waiting.pop()
-        seen += 1
+    pending, count = [value], 0
+    while pending:
+        one = pending.pop()
+        count += 1
         if isinstance(one, dict):
             if not all(isinstance(key, str) for key in one):
                 return False
-            waiting += one.values()
+            pending += one.values()
         elif isinstance(one, list):
-            waiting += one
+            pending += one
         elif not (one is None or isinstance(one, str | bool | int | float)):
             return False
-        if seen + len(waiting) > LARGEST_VALUE:
+        if count + len(pending) > MAX_ENTRIES:
             return False
     return True

@@ -153,3 +153,11 @@ def test_changes_of_two_jobs() -> None:
     ]
     assert changes({"a": 1}, {"a": 1.0}) == []
     assert changes({"a": 1}, {"a": True}) == [Change("a", 1, True)]
+
+
+def test_a_long_text_that_is_not_yaml_is_not_repeated() -> None:
+    secret = "s" * 300
+    with pytest.raises(JobError) as caught:
+        check_job(f"ajet:\n  a: !{secret}!b c\n")
+    assert "not YAML" in caught.value.what
+    assert "sss" not in str(caught.value)
