@@ -209,7 +209,7 @@ def _prune_here(home: Home, keep: Retention, rewrite: bool) -> str:
             journal.close()
         if rewrite:
             _rewrite(home.journal)
-    return done.words
+    return done.summary
 
 
 def _rewrite(path: Path) -> None:

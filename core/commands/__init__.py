@@ -1,8 +1,8 @@
-"""Everything an operator can order, in one typed registry.
+"""Registry of all commands of the operator.
 
 It feeds the key bindings, the palette, the HTTP routes of the control API, the command line and the
-docs. `where` says who carries a command out: `proxy` (through `POST /control/commands/NAME`),
-`console` (the supervisor of child processes).
+docs. `where` names the process that executes a command: `proxy` (through
+`POST /control/commands/NAME`) or `console` (the supervisor of child processes).
 """
 
 from collections.abc import Mapping
@@ -10,18 +10,15 @@ from typing import Any
 
 from ajet_swarm.common.errors import UsageError
 from ajet_swarm.common.text import did_you_mean
-from core.commands.engine import JOBS, START
-from core.commands.groups import AGAIN
+from core.commands.engine import JOBS, START, TRY
+from core.commands.groups import AGAIN, ALL_OPEN, GROUP, RATE
 from core.commands.journal import JOURNAL
-from core.commands.probes import TRY
-from core.commands.rating import ALL_OPEN, GROUP, RATE
-from core.commands.rewards import REWARDS
+from core.commands.rewards import REWARDS, TRIALS
 from core.commands.spec import Arg, Command
-from core.commands.trial import TRIALS
 
 
 class CommandError(UsageError):
-    """A command is unknown or its arguments are wrong."""
+    """A command is unknown or its arguments are invalid."""
 
 
 _SERVER = Arg("server", "text", "Name of the swarm server; the first one when left out", False)
@@ -182,24 +179,26 @@ _ALL = (
 COMMANDS: Mapping[str, Command] = {command.name: command for command in _ALL}
 
 
-def validate(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of `name` checked and converted; what was left out is left out.
+def validate(name: str, args: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of command `name`, checked and converted.
+
+    Arguments that are not given are left out.
 
     Raises:
-        CommandError: unknown command, unknown, missing or invalid argument; names it.
+        CommandError: The command is unknown, or an argument is unknown, missing or invalid.
     """
     command = COMMANDS.get(name)
     if command is None:
         raise CommandError(f"there is no command `{name}`", todo=f"Known: {', '.join(COMMANDS)}")
     known = {arg.name: arg for arg in command.args}
-    for key in given:
+    for key in args:
         if key not in known:
             raise CommandError(
                 f"`{name}` takes no `{key}`", todo=f"It takes: {', '.join(known) or 'nothing'}"
             )
     checked: dict[str, Any] = {}
     for arg in command.args:
-        value = given.get(arg.name)
+        value = args.get(arg.name)
         if value is None:
             if arg.required:
                 raise CommandError(f"`{name}` needs `{arg.name}`", todo=arg.help)
@@ -266,7 +265,7 @@ def _list(value: Any) -> list[Any]:
 
 
 def _parts(value: Any) -> list[Any]:
-    """A list, or text with commas."""
+    """Return the elements of a list, or of text with commas."""
     if isinstance(value, str):
         return [one for one in value.split(",") if one.strip()]
     return _list(value)

@@ -1,10 +1,13 @@
-"""Commands about jobs: what an engine is started with."""
+"""Commands about an engine: its job, its start, probes of its policy."""
 
 from core.commands.spec import Arg, Command
 
 PRESETS = ("default", "hand")
+
 _SERVER = Arg("server", "text", "Name of the swarm server; the first one when left out", False)
+
 _MODEL = Arg("model", "text", "Model of a job that names none, on an AgentJet server", False)
+
 _PRESET = Arg("preset", "text", "A job that comes with the program", False, PRESETS)
 
 START = Command(
@@ -55,5 +58,25 @@ JOBS = (
             Arg("reason", "text", "Why", False),
         ),
         danger=True,
+    ),
+)
+
+TRY = (
+    Command(
+        "engine.try",
+        "Engine: Try a prompt",
+        "Ask the policy once, as an eval episode: nothing is trained on it, the answer is kept",
+        args=(
+            Arg("prompt", "text", "What to ask"),
+            Arg("server", "text", "Name of the swarm server; the first one when left out", False),
+            Arg("try_id", "text", "How to call the try; a new name when left out", False),
+        ),
+        key="ctrl+t",
+    ),
+    Command(
+        "engine.try_stop",
+        "Engine: Cancel a try",
+        "Give the episode of a try back; it ends without an answer",
+        args=(Arg("try_id", "text", "Which one; the newest that runs when left out", False),),
     ),
 )

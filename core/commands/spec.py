@@ -1,4 +1,4 @@
-"""What a command of the operator is made of."""
+"""Definition of an operator's command and its arguments."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -19,16 +19,16 @@ class Arg:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One order."""
+    """One command of the operator."""
 
     name: str
     """`area.verb`; also the id of its key binding."""
     title: str
-    """As the palette shows it: "Group: Abort"."""
+    """Title in the palette: "Group: Abort"."""
     help: str
     where: Literal["proxy", "console"] = "proxy"
     args: tuple[Arg, ...] = ()
     danger: bool = False
-    """It destroys something: the console asks first and names the loss."""
+    """Whether it destroys something: the console then asks first and names the loss."""
     key: str = ""
     """Default key; empty for none."""

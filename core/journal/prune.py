@@ -1,13 +1,13 @@
-"""Keeps the journal within its limits: deletes what is oldest, in the background, in small steps.
+"""Pruning: deletes the oldest part of the journal in the background, in small transactions.
 
-A pruned journal has a `base`: the state at the last event that was pruned. State is made from it
-and the events after it, so it is the same as before. Of the time up to the base only groups stay
-that are still listed in `groups`: open ones, those rated by a person, and the newest.
+A pruned journal has a `base`: the state at the last pruned event. State is built from it and the
+events after it, so it is the same as before. Before the base only groups remain that are listed in
+`groups`: open ones, those rated by a person, and the newest.
 
-One round reads the next events into the base, deletes the groups that are over by then, cleans
-their rows, deletes texts without a use, and gives the free pages back. Reading is done here, in a
-thread of its own; each write is a short step of the journal's writer, between two commits. A round
-that is cut off leaves a journal that is in order; the next round goes on.
+One round applies the next events to the base, deletes the groups that are closed by then, removes
+their rows, deletes unused texts and releases free pages. Reading happens here, in a thread of its
+own; each write is a short task of the journal's writer, between two commits. An interrupted round
+leaves a valid journal; the next round continues.
 """
 
 import contextlib
@@ -38,30 +38,31 @@ from core.state import State
 log = logging.getLogger(__name__)
 
 EVERY = 60.0
-"""Seconds between two looks at the size."""
+"""Seconds between two checks of the size."""
 KEEP_GROUPS = 500
-"""The newest groups, which state shows, are never pruned."""
+"""Number of newest groups, which are in state and never pruned."""
 KEEP_EVENTS = 20_000
-"""The newest events stay: a follower reads as many at most (`proxy.control.api.REPLAY_CAP`)."""
-ENOUGH = 0.95
-"""Share of `keep_bytes` to which a journal is pruned that has grown beyond it."""
+"""Number of newest events that are never pruned: as many as a follower may read
+(`proxy.control.api.REPLAY_CAP`)."""
+TARGET_SHARE = 0.95
+"""Share of `keep_bytes` to which a journal beyond that limit is pruned."""
 ROUND_ROWS = 2_000
 ROUND_BYTES = 32 << 20
-"""Rows, and bytes of them as stored, that one round moves into the base at most."""
+"""Maximum rows, and stored bytes of them, that one round moves into the base."""
 ROUND_RATED = 20
-"""Rated groups that one round deletes at most: what they free is known afterwards."""
+"""Maximum rated groups that one round deletes: what they free is only known afterwards."""
 ROUND_EVENTS = 100
-"""Events that one round moves into the base at least."""
+"""Minimum events that one round moves into the base."""
 READ = 8
-"""Rows read at a time."""
-STEP = (0.002, 0.006)
-"""Seconds one step should take: it is made larger below, smaller above."""
-REST = 2.0
-"""Times as long as a step took until the next one."""
+"""Rows per read."""
+TASK_SECONDS = (0.002, 0.006)
+"""Target seconds of one task: the next one is larger below it, smaller above it."""
+PAUSE = 2.0
+"""Pause before the next task, as a multiple of the last task's duration."""
 SLACK = 256
-"""Free pages that are not given back: the next events take them."""
+"""Free pages that are not released: the next events use them."""
 CHECKPOINT = 200
-"""Steps after which the log is brought into the file, so that no commit has to do it."""
+"""Tasks between two checkpoints of the log, so that no commit has to do one."""
 
 _GROUP_ID = re.compile(rb'"group_id":"((?:[^"\\]|\\.)*)"')
 _One = TypeVar("_One")
@@ -73,26 +74,26 @@ class PruneError(AjetError):
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """What stays in a journal."""
+    """Limits of a journal."""
 
     days: float = 0.0
-    """Days that events stay; 0 sets no limit. Rated groups stay longer."""
+    """Days that events are kept; 0 for no limit. Rated groups are kept longer."""
     bytes: int = 0
-    """Bytes of the file that may be in use; 0 sets no limit. Rated groups go last."""
+    """Maximum bytes of the file in use; 0 for no limit. Rated groups are deleted last."""
     rated: bool = False
-    """Prune rated groups that are older than `days`, too."""
+    """Whether rated groups older than `days` are pruned too."""
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much of a journal's file is in use, in bytes."""
+    """Used and free bytes of a journal's file."""
 
     used: int
     free: int
 
     @classmethod
     def of(cls, db: sqlite3.Connection) -> "Size":
-        """The size of the journal as one reader sees it."""
+        """Return the size as seen by one connection."""
         page, count, free = (
             int(db.execute(f"pragma {name}").fetchone()[0])
             for name in ("page_size", "page_count", "freelist_count")
@@ -102,18 +103,18 @@ class Size:
 
 @dataclass(slots=True)
 class PruneResult:
-    """What was deleted."""
+    """Counts of what was deleted."""
 
     events: int = 0
     groups: int = 0
     rated: int = 0
-    """Of the groups, those rated by a person."""
+    """Groups of them rated by a person."""
     bytes: int = 0
-    """By which the part of the file in use is smaller."""
+    """Reduction of the file's used bytes."""
 
     @property
-    def words(self) -> str:
-        """The text for the operator."""
+    def summary(self) -> str:
+        """Text for the operator."""
         if not self.groups and not self.events:
             return (
                 f"nothing was deleted: the journal is within its limits, or all in it stays: open "
@@ -127,7 +128,7 @@ class PruneResult:
 
 @dataclass(frozen=True, slots=True)
 class _Selection:
-    """Groups to delete: their ids, and the events between which their rows are."""
+    """Groups to delete: their ids, and the first and last number of their rows."""
 
     ids: frozenset[str] = frozenset()
     first: int = 0
@@ -135,36 +136,36 @@ class _Selection:
 
 
 class Pruner:
-    """Of one open journal.
+    """Prunes one open journal.
 
     Args:
-        journal: It is written by its own writer only.
-        keep: What stays.
-        rest: Times as long as a step took until the next one; 0 where nobody else writes.
+        journal: The journal; only its own writer writes it.
+        keep: Limits for the background thread.
+        rest: Pause between tasks as a multiple of their duration; 0 if nothing else writes.
     """
 
-    def __init__(self, journal: Journal, keep: Retention, rest: float = REST) -> None:
+    def __init__(self, journal: Journal, keep: Retention, rest: float = PAUSE) -> None:
         self.journal = journal
         self.keep = keep
-        self._share = rest
+        self._pause_share = rest
         self._ends = threading.Event()
-        self._one = threading.Lock()
-        """Held by the thread that prunes."""
+        self._pruning = threading.Lock()
+        """Held while pruning."""
         self._amount = 32
-        """Rows of a step, by what the last ones took."""
-        self._steps = 0
+        """Rows of the next task, adapted to the duration of the last ones."""
+        self._tasks = 0
         self._target: int | None = None
-        """Bytes in use that it prunes to; None where only the days count."""
+        """Used bytes to prune to; None if only the days are limited."""
         self._warned = False
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Look at the size every `EVERY` seconds from now on."""
+        """Start pruning every `EVERY` seconds."""
         self._thread = threading.Thread(target=self._run, name="journal-prune", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
-        """Stop after the step that is under way; before the journal is closed."""
+        """Stop after the present task; call it before the journal is closed."""
         self._ends.set()
         if self._thread is not None:
             self._thread.join(timeout=10)
@@ -180,22 +181,22 @@ class Pruner:
                 return
 
     def prune(self, keep: Retention) -> PruneResult:
-        """Delete what is beyond the limits; blocks until that is done.
+        """Delete what is beyond the limits; blocks until it is done.
 
         Raises:
-            PruneError: the journal cannot be written now, or is being closed.
-            sqlite3.Error: it cannot be read.
+            PruneError: The journal cannot be written now, or is being closed.
+            sqlite3.Error: It cannot be read.
         """
-        with self._one:
+        with self._pruning:
             done = PruneResult()
             before = self._size().used
             over = bool(keep.bytes) and before > keep.bytes
-            self._target = int(keep.bytes * ENOUGH) if over else None
-            self._clean(_Selection())  # what a round that was cut off has left
+            self._target = int(keep.bytes * TARGET_SHARE) if over else None
+            self._clean(_Selection())  # left by an interrupted round
             while self._round(keep, done):
                 pass
             self._sweep()
-            self._give_back()
+            self._release_pages()
             done.bytes = max(0, before - self._size().used)
             if done.groups or done.events:
                 log.info(
@@ -217,20 +218,20 @@ class Pruner:
         self._warned = over
 
     def _round(self, keep: Retention, done: PruneResult) -> bool:
-        """Prune a part; False when nothing is left to do."""
+        """Prune a part; returns False if nothing is left to do."""
         moved = self._move_base(keep)
         done.events += moved
-        gone = self._over(keep)
+        gone = self._select(keep)
         if not moved and not gone.ids:
             return False
         self._clean(gone)
-        done.rated += self._forget(gone)
+        done.rated += self._unlist(gone)
         done.groups += len(gone.ids)
         self._sweep()
         return True
 
     def _excess(self) -> int:
-        """Bytes in use that are to go."""
+        """Return the used bytes beyond the target."""
         return 0 if self._target is None else max(0, self._size().used - self._target)
 
     def _size(self) -> Size:
@@ -240,7 +241,7 @@ class Pruner:
     # --- the base -------------------------------------------------------------------------------
 
     def _move_base(self, keep: Retention) -> int:
-        """Make the state at a later event the base; returns by how many events."""
+        """Advance the base; returns the number of events."""
         excess = self._excess()
         before = time.time() - keep.days * 86_400 if keep.days else 0.0
         if not excess and not before:
@@ -250,7 +251,7 @@ class Pruner:
             last = self._last(db)
             used = Size.of(db).used
         state = state_of(base) or State()
-        # Half of what the excess is of the whole: the texts of an event may be of any size.
+        # Half of the excess' share, because the texts of an event may be of any size.
         most = max(ROUND_EVENTS, (last - state.seq) * excess // (2 * used)) if excess else last
         began, at = state.seq, base.at if base else 0.0
         rows = size = 0
@@ -276,19 +277,19 @@ class Pruner:
             db.execute("delete from snapshots where seq<=?", (row[0],))
             db.execute("insert or replace into meta values ('pruned', ?)", (str(row[0]),))
 
-        self._step(work)
+        self._task(work)
         return state.seq - began
 
     def _last(self, db: sqlite3.Connection) -> int:
-        """Number of the last event that may be pruned."""
+        """Return the number of the last event that may be pruned."""
         last = storage.last_seq(db) - KEEP_EVENTS
         newest = _newest(db)
         return min(last, newest - 1) if newest else last
 
     def _rows(self, after: int, last: int) -> Iterator[tuple[int, int, list[AnyEvent]]]:
-        """Rows of events in order: number, bytes as stored, and the events.
+        """Yield rows of events in order: number, stored bytes, and the events.
 
-        They are read a few at a time: no reader stays open between.
+        Rows are read a few at a time, without a connection open in between.
         """
         while True:
             began = time.monotonic()
@@ -307,12 +308,12 @@ class Pruner:
             if len(rows) < READ:
                 return
             after = rows[-1][0]
-            self._rest(time.monotonic() - began)
+            self._pause(time.monotonic() - began)
 
     # --- groups ---------------------------------------------------------------------------------
 
-    def _over(self, keep: Retention) -> _Selection:
-        """Groups to delete: first all that nobody rated, then the oldest rated ones."""
+    def _select(self, keep: Retention) -> _Selection:
+        """Return the groups to delete: first all unrated ones, then the oldest rated ones."""
         with self.journal.reading() as db:
             base = storage.base_of(db)
             if base is None:
@@ -329,7 +330,7 @@ class Pruner:
             return gone
 
     def _has_more(self, db: sqlite3.Connection, after: int) -> bool:
-        """Whether there are rows that may be pruned after the base."""
+        """Return whether rows after the base may be pruned."""
         sql = "select 1 from events where seq>? and seq<=? limit 1"
         return db.execute(sql, (after, self._last(db))).fetchone() is not None
 
@@ -347,28 +348,28 @@ class Pruner:
             unknown = [row[0] for row in rows if row[3] is None]
             if not unknown:
                 break
-            known = [(_rated(db, one), one) for one in unknown]  # an older program wrote it
+            known = [(_rated(db, one), one) for one in unknown]  # written by an older version
 
             def work(
                 db: sqlite3.Connection, _: TextWriter, known: list[tuple[bool, str]] = known
             ) -> None:
                 db.executemany("update groups set rated=? where id=?", known)
 
-            self._step(work)
+            self._task(work)
         if not rows:
             return _Selection()
         last = max(row[2] for row in rows)
-        for some in _parts([row[0] for row in rows], 500):
+        for some in _batches([row[0] for row in rows], 500):
             marks = ",".join("?" * len(some))
             late = db.execute(f"select max(seq) from late where group_id in ({marks})", some)
             last = max(last, late.fetchone()[0] or 0)
         end = db.execute("select min(seq) from events where seq>=?", (last,)).fetchone()
         return _Selection(frozenset(row[0] for row in rows), rows[0][1], end[0] or last)
 
-    def _forget(self, gone: _Selection) -> int:
-        """Take the groups off the list; returns how many of them were rated."""
+    def _unlist(self, gone: _Selection) -> int:
+        """Remove the groups from `groups`; returns how many of them were rated."""
         rated = 0
-        for some in _parts(sorted(gone.ids), 200):
+        for some in _batches(sorted(gone.ids), 200):
             ids = [(one,) for one in some]
             marks = ",".join("?" * len(some))
 
@@ -386,13 +387,13 @@ class Pruner:
                 db.executemany("delete from late where group_id=?", ids)
                 db.execute("update base set groups=groups+?", (len(ids),))
 
-            self._step(work)
+            self._task(work)
         return rated
 
     # --- rows -----------------------------------------------------------------------------------
 
     def _clean(self, gone: _Selection) -> None:
-        """Take out of the rows up to the base what is not of a group that stays."""
+        """Remove lines of deleted groups from the rows up to the base."""
         with self.journal.reading() as db:
             base = storage.base_of(db)
             row = db.execute("select value from meta where key='cleaned'").fetchone()
@@ -415,15 +416,15 @@ class Pruner:
                 changes = [_Change.of(db, seq, data, gone.ids) for seq, data in found]
             if not found:
                 break
-            self._step(partial(_change, changes), len(found))
+            self._task(partial(_change, changes), len(found))
             after = found[-1][0]
         if cleaned < base.seq:
-            self._step(partial(_set_cleaned, base.seq))
+            self._task(partial(_set_cleaned, base.seq))
 
     # --- texts and pages ------------------------------------------------------------------------
 
     def _sweep(self) -> None:
-        """Delete texts that no event has any more."""
+        """Delete texts that no event refers to."""
         with self.journal.reading() as db:
             row = db.execute("select value from meta where key='cleaned'").fetchone()
         if row is None:
@@ -439,17 +440,17 @@ class Pruner:
             if not found:
                 return
             after = found[-1][0]
-            self._step(partial(_delete_texts, found, bound), len(found))
+            self._task(partial(_delete_texts, found, bound), len(found))
 
-    def _give_back(self) -> None:
-        """Make the file smaller by its free pages, the last ones first."""
+    def _release_pages(self) -> None:
+        """Shrink the file by its free pages, last ones first."""
         with self.journal.reading() as db:
             if db.execute("pragma auto_vacuum").fetchone()[0] != 2:
-                return  # made before schema 3: free pages are used again and not given back
+                return  # older than schema 3: free pages are reused, not released
             free = int(db.execute("pragma freelist_count").fetchone()[0])
         while free > SLACK:
             amount = min(self._amount, free - SLACK)
-            self._step(partial(_vacuum, amount), amount)
+            self._task(partial(_vacuum, amount), amount)
             before = free
             with self.journal.reading() as db:
                 free = int(db.execute("pragma freelist_count").fetchone()[0])
@@ -461,48 +462,49 @@ class Pruner:
         with contextlib.suppress(sqlite3.Error), self.journal.reading() as db:
             db.execute("pragma wal_checkpoint(passive)").fetchall()
 
-    # --- steps ----------------------------------------------------------------------------------
+    # --- tasks ----------------------------------------------------------------------------------
 
-    def _step(self, work: TaskAction, amount: int = 0) -> None:
-        """Have the writer do a piece of work in one transaction, and rest.
+    def _task(self, work: TaskAction, amount: int = 0) -> None:
+        """Have the writer carry out `work` in one transaction, then pause.
 
         Args:
-            amount: Rows that it changes; the next pieces are sized by it.
+            work: Statements of the transaction.
+            amount: Rows that it changes, to adapt the size of the next one.
         """
         try:
             took = self.journal.tasks.run(work, self._ends)
         except TaskFailed as error:
             raise PruneError(f"the journal cannot be written: {error}") from error
-        if amount and took < STEP[0] and amount >= self._amount:
+        if amount and took < TASK_SECONDS[0] and amount >= self._amount:
             self._amount = min(1_024, self._amount * 2)
-        elif amount and took > STEP[1]:
+        elif amount and took > TASK_SECONDS[1]:
             self._amount = max(4, amount // 2)
-        self._steps += 1
-        if self._steps % CHECKPOINT == 0:
+        self._tasks += 1
+        if self._tasks % CHECKPOINT == 0:
             self._checkpoint()
-        self._rest(took)
+        self._pause(took)
 
-    def _rest(self, took: float) -> None:
-        if self._ends.wait(min(1.0, took * self._share)):
+    def _pause(self, took: float) -> None:
+        if self._ends.wait(min(1.0, took * self._pause_share)):
             raise PruneError("the proxy ends", todo="Prune again once it runs")
 
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """What becomes of a row of events."""
+    """Change of one row of events."""
 
     seq: int
     data: bytes | None
-    """The row with the lines that stay; None to delete it."""
+    """The row with the remaining lines; None to delete it."""
     pins: frozenset[int]
-    """Texts of the lines that stay."""
+    """Texts of the remaining lines."""
     unpinned: frozenset[int]
-    """Texts of the others only."""
+    """Texts only of the deleted lines."""
     same: bool = False
 
     @classmethod
     def of(cls, db: sqlite3.Connection, seq: int, data: bytes, gone: frozenset[str]) -> "_Change":
-        """What is to become of a row up to the base."""
+        """Return the change of a row up to the base."""
         lines = lines_in(data)
         stay = [line for line in lines if _stays(db, line, gone)]
         pins = frozenset(number for line in stay for number in references_of(line))
@@ -515,7 +517,7 @@ class _Change:
 
 
 def _stays(db: sqlite3.Connection, line: bytes, gone: frozenset[str]) -> bool:
-    """Whether a line up to the base is of a group that stays."""
+    """Return whether a line up to the base belongs to a remaining group."""
     match = _GROUP_ID.search(line)
     if match is None:
         return False
@@ -539,14 +541,14 @@ def _change(changes: Sequence[_Change], db: sqlite3.Connection, _: TextWriter) -
 
 
 def _set_cleaned(seq: int, db: sqlite3.Connection, _: TextWriter) -> None:
-    """Note up to which event the rows are clean."""
+    """Note the event up to which the rows are clean."""
     db.execute("insert or replace into meta values ('cleaned', ?)", (str(seq),))
 
 
 def _delete_texts(
     found: Sequence[tuple[bytes, int]], bound: int, db: sqlite3.Connection, texts: TextWriter
 ) -> None:
-    """Delete texts, unless one was used meanwhile."""
+    """Delete texts, except those used meanwhile."""
     sql = "delete from text_index where hash=? and used<?"
     gone = [(key, one) for key, one in found if db.execute(sql, (key, bound)).rowcount]
     db.executemany("delete from texts where id=?", [(one,) for _, one in gone])
@@ -554,12 +556,12 @@ def _delete_texts(
 
 
 def _vacuum(pages: int, db: sqlite3.Connection, _: TextWriter) -> None:
-    """Give free pages back, by moving the last ones of the file to their places."""
+    """Release free pages by moving the last pages of the file to their places."""
     db.execute(f"pragma incremental_vacuum({pages})").fetchall()
 
 
 def _newest(db: sqlite3.Connection) -> int:
-    """Number of the event that opened the oldest of the newest groups; 0 when there are fewer."""
+    """Return the number that opened the oldest of the newest groups; 0 if there are fewer."""
     row = db.execute(
         "select opened_seq from groups order by opened_seq desc limit 1 offset ?",
         (KEEP_GROUPS - 1,),
@@ -568,12 +570,12 @@ def _newest(db: sqlite3.Connection) -> int:
 
 
 def _rated(db: sqlite3.Connection, group_id: str) -> bool:
-    """Whether a person rated, marked or noted a group, by its events."""
+    """Return whether a person rated, marked or noted a group, by its events."""
     events = storage.events_of(db, group_id)
     return any(isinstance(one, storage.BY_A_PERSON) for one in events)
 
 
-def _parts(whole: Sequence[_One], size: int) -> Iterator[list[_One]]:
+def _batches(whole: Sequence[_One], size: int) -> Iterator[list[_One]]:
     rest = iter(whole)
     while some := list(islice(rest, size)):
         yield some

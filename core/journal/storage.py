@@ -1,13 +1,13 @@
-"""How events lie in the journal's file.
+"""Tables of the journal's file, and how events are stored in them.
 
-A row of `events` holds what one commit brought, as lines of JSON in order, under the number of its
-last event; rows that are one event are read the same way. An index entry for each event would cost
-more than everything else, so the events of a group are found by its first and last number, and
-what came after its end by `late`.
+A row of `events` holds the events of one commit as lines of JSON, in order, under the number of the
+last one; a row of a single event has the same form. An index entry per event would cost more than
+everything else: the events of a group are found between its first and last number, and those after
+its end by the table `late`.
 
-From schema 3 on the row is compressed and its long texts lie in `texts`, see `core.journal.texts`;
-`base` has the state at the event up to which the journal was pruned, see `core.journal.prune`. Rows
-of older schemas stay as they are.
+Since schema 3 rows are compressed and their long texts are in `texts`, see `core.journal.texts`;
+`base` has the state at the last pruned event, see `core.journal.prune`. Rows of older schemas are
+not rewritten.
 """
 
 import contextlib
@@ -42,9 +42,9 @@ log = logging.getLogger(__name__)
 
 SCHEMA = 3
 OLDEST_READABLE = 2
-"""The oldest schema that is read as it is."""
+"""The oldest schema that is read without an upgrade."""
 ROW_BYTES = 1 << 20
-"""A row is closed once it is as large."""
+"""Size at which a row is closed."""
 PAGE = 8192
 
 TABLES = """
@@ -73,13 +73,13 @@ TABLES_SINCE = {
     2: frozenset({"events", "groups", "late", "meta", "snapshots"}),
     3: frozenset({"texts", "text_index", "pins", "base"}),
 }
-"""Names of the tables by the schema that brought them."""
+"""Names of the tables by the schema that introduced them."""
 _TEXTS = (GroupOpened, CandidateAnswered, CandidatesAnswered)
-"""Events with texts that may be long."""
+"""Events that may have long texts."""
 BY_A_PERSON = (GroupRated, GroupEdited, GroupMarked, GroupNoted)
-"""Events after which a group counts as rated: it is pruned last."""
+"""Events that make a group count as rated, which is pruned last."""
 _MARKS = frozenset({GroupOpened, GroupClosed, *BY_A_PERSON})
-"""Events that change the row of their group in `groups`."""
+"""Events that change their group's row in `groups`."""
 
 _ROWS = "select seq, cast(data as blob) from events"
 _OPEN = "QUEUED"
@@ -87,17 +87,17 @@ _OPEN = "QUEUED"
 
 
 def prepare(db: sqlite3.Connection, found: int) -> None:
-    """Make the tables, or bring those of an older version up to date: all of it, or nothing."""
+    """Create the tables, or upgrade those of an older version, in one transaction."""
     older = "alter table groups add column closed_seq integer;" if found == 1 else ""
     older += "alter table groups add column rated integer;" if found in (1, 2) else ""
     known = "" if found == SCHEMA else f"pragma user_version={SCHEMA};"
     by = f"insert or replace into meta values('written_by', '{version()}');" if known else ""
-    # One transaction, so one wait for the disk. Where one is open at an error, closing ends it.
+    # One transaction, so one wait for the disk. Closing ends a transaction left open by an error.
     db.executescript(f"begin immediate; {older} {TABLES} {by} {known} commit")
 
 
 def begin_file(db: sqlite3.Connection) -> None:
-    """Set what can only be set before the first table is made; a file that has one stays as is."""
+    """Set options that must precede the first table; does nothing for a file that has one."""
     if db.execute("pragma page_count").fetchone()[0]:
         return
     db.execute(f"pragma page_size={PAGE}")
@@ -105,7 +105,7 @@ def begin_file(db: sqlite3.Connection) -> None:
 
 
 def refuse_newer(db: sqlite3.Connection, found: int) -> str:
-    """Why a journal of a newer version cannot be read; empty for one that can."""
+    """Return why a journal of a newer version cannot be read; empty if it can."""
     if found <= SCHEMA:
         return ""
     by = ""
@@ -119,15 +119,15 @@ def refuse_newer(db: sqlite3.Connection, found: int) -> str:
 
 
 def open_ids(db: sqlite3.Connection) -> set[str]:
-    """Groups that are not closed."""
+    """Return the ids of the groups that are not closed."""
     return {row[0] for row in db.execute("select id from groups where phase=?", (_OPEN,))}
 
 
-_INTAKE = f"""
-create temp view if not exists intake as
+_STAGING = f"""
+create temp view if not exists staging as
     select 0 as seq, '' as data, '' as late, '' as begun, '' as ended, '' as rated,
         '' as numbers, '' as hashes, '' as texts;
-create temp trigger if not exists take instead of insert on intake begin
+create temp trigger if not exists take instead of insert on staging begin
     insert into texts
         select json_extract(value, '$[0]'),
             substr(new.texts, json_extract(value, '$[1]'), json_extract(value, '$[2]'))
@@ -142,35 +142,35 @@ create temp trigger if not exists take instead of insert on intake begin
         select json_extract(value, '$[0]'), json_extract(value, '$[1]'),
             json_extract(value, '$[2]'), '{_OPEN}', '', json_extract(value, '$[3]'), null, 0
         from json_each(new.begun);
-    update groups set phase = told.phase, cause = told.cause, closed_seq = told.seq
+    update groups set phase = ended.phase, cause = ended.cause, closed_seq = ended.seq
         from (
             select json_extract(value, '$[0]') as id, json_extract(value, '$[1]') as phase,
                 json_extract(value, '$[2]') as cause, json_extract(value, '$[3]') as seq
             from json_each(new.ended)
-        ) as told
-        where groups.id = told.id;
+        ) as ended
+        where groups.id = ended.id;
     update groups set rated = 1 where id in (select value from json_each(new.rated));
 end;
 """
-"""What one commit brings goes in by one statement.
+"""A view whose insert trigger writes a whole commit by one statement.
 
-Each statement gives the interpreter's lock away several times and has to wait until it gets it
-back, which costs the threads on both sides of it more than the statement.
+Each statement releases the interpreter's lock several times and waits to get it back, which costs
+more than the statement itself.
 """
 
 
 def prepare_writer(db: sqlite3.Connection) -> None:
-    """Make a connection the one that writes; it is in autocommit mode from then on."""
+    """Prepare a connection for writing; it is in autocommit mode from then on."""
     db.isolation_level = None
-    db.executescript(_INTAKE)
+    db.executescript(_STAGING)
 
 
 class Packer:
-    """Packs the events of one commit into as few statements as can be, mostly one.
+    """Packs the events of one commit into as few statements as possible, mostly one.
 
     Args:
-        opened: Ids of groups that are not closed; kept up to date.
-        texts: Stores the long texts.
+        opened: Ids of groups that are not closed; updated.
+        texts: Store of the long texts.
     """
 
     def __init__(self, opened: set[str], texts: TextWriter) -> None:
@@ -178,7 +178,7 @@ class Packer:
         self._texts = texts
         self._events: list[Event] = []
         self._late: list[tuple[str, int]] = []
-        """Events of groups that are closed: group and number."""
+        """Events of closed groups: group and number."""
         self._begun: list[tuple[str, int, float, str]] = []
         self._ended: list[tuple[str, str, str, int]] = []
         self._rated: list[str] = []
@@ -186,7 +186,7 @@ class Packer:
         """Number of the newest event."""
 
     def add(self, event: Event) -> None:
-        """One event more."""
+        """Add one event."""
         self._events.append(event)
         self.last = seq = event.seq
         if not isinstance(event, GroupEvent):
@@ -208,11 +208,11 @@ class Packer:
             self._ended.append((name, event.phase, event.cause, seq))
 
     def finish(self, db: sqlite3.Connection, *, alone: bool = True) -> None:
-        """Write and commit them.
+        """Write and commit the events.
 
         Args:
-            db: One of `prepare_writer`.
-            alone: Nothing else is to be committed with them; else a transaction has begun.
+            db: Connection from `prepare_writer`.
+            alone: Whether nothing else is committed with them; else a transaction is open.
         """
         if not self._events:
             return
@@ -230,13 +230,13 @@ class Packer:
             late = {name for name, seq in self._late if first < seq <= number}
             groups = ends if number == self.last else ("[]", "[]", "[]")
             values = (number, data, _json(sorted(late)), *groups, *texts)
-            db.execute("insert into intake values (?,?,?,?,?,?,?,?,?)", values)
+            db.execute("insert into staging values (?,?,?,?,?,?,?,?,?)", values)
             first, texts = number, ("[]", b"", b"")
         if several:
             db.execute("commit")
 
     def _rows(self) -> list[tuple[int, bytes]]:
-        """Rows of `events`, number and data; one is closed once it is as large as `ROW_BYTES`."""
+        """Return the rows of `events`: number and data, of about `ROW_BYTES` at most."""
         events, lines = self._events, encode_lines(self._events).split(b"\n")
         long = [at for at, event in enumerate(events) if isinstance(event, _TEXTS)]
         self._texts.look_up([(events[at], lines[at]) for at in long])
@@ -248,7 +248,7 @@ class Packer:
             size += len(lines[at])
             if size >= ROW_BYTES or event.seq == self.last:
                 row = b"\n".join(lines[first : at + 1])
-                # That one is looked for in the bytes of the rows.
+                # `ProxyStarted` is searched for in the bytes of the rows.
                 plain = ProxyStarted in map(type, events[first : at + 1])
                 rows.append((event.seq, row if plain else packed(row)))
                 size, first = 0, at + 1
@@ -263,38 +263,38 @@ def _json(rows: Sequence[Any]) -> str:
 
 
 def events_after(db: sqlite3.Connection, after: int, limit: int) -> list[AnyEvent]:
-    """Up to `limit` events with `seq` above `after`, in order; unreadable ones are left out.
+    """Return up to `limit` readable events with `seq` above `after`, in order.
 
-    Of what was pruned only the groups that were kept are there: a state is made from `base_of` on.
+    Of the pruned range only events of retained groups are left: build a state from `base_of` on.
     """
-    found: list[AnyEvent] = []
+    events: list[AnyEvent] = []
     texts = TextReader(db)
     rows = db.execute(_ROWS + " where seq>? order by seq", (after,))
     for seq, data in rows:
-        found += [event for event in decoded(seq, lines_in(data), texts) if event.seq > after]
-        if len(found) >= limit:
+        events += [event for event in decoded(seq, lines_in(data), texts) if event.seq > after]
+        if len(events) >= limit:
             break
-    return found[:limit]
+    return events[:limit]
 
 
 def events_of(db: sqlite3.Connection, group_id: str) -> list[AnyEvent]:
-    """All events of one group, in order; unreadable ones are left out."""
+    """Return the readable events of one group, in order."""
     needle = msgspec.json.encode(group_id)
     lines: dict[int, list[bytes]] = {}
     for seq, data in _rows_of(db, group_id):
-        if wanted := [line for line in lines_in(data) if needle in line]:
-            lines[seq] = wanted
-    found: list[AnyEvent] = []
+        if matches := [line for line in lines_in(data) if needle in line]:
+            lines[seq] = matches
+    events: list[AnyEvent] = []
     texts = TextReader(db)
     for seq in sorted(lines):
         for event in decoded(seq, lines[seq], texts):
             if isinstance(event, GroupEvent) and event.group_id == group_id:
-                found.append(event)
-    return found
+                events.append(event)
+    return events
 
 
 def _rows_of(db: sqlite3.Connection, group_id: str) -> Iterator[tuple[int, bytes]]:
-    """Rows in which events of a group may lie, some perhaps twice."""
+    """Yield the rows that may have events of a group, some of them possibly twice."""
     yield from db.execute(_ROWS + " where group_id=?", (group_id,))
     known = db.execute(
         "select opened_seq, closed_seq, phase from groups where id=?", (group_id,)
@@ -311,14 +311,14 @@ def _rows_of(db: sqlite3.Connection, group_id: str) -> Iterator[tuple[int, bytes
 
 
 def last_seq(db: sqlite3.Connection) -> int:
-    """Number of the newest event; 0 when there is none."""
+    """Return the number of the newest event; 0 for none."""
     newest = int(db.execute("select coalesce(max(seq), 0) from events").fetchone()[0])
     base = base_of(db)
     return newest if base is None else max(newest, base.seq)
 
 
 def first_seq(db: sqlite3.Connection) -> int:
-    """Number of the oldest event from which on all are there; 0 when there is none."""
+    """Return the number of the oldest event that is not pruned; 0 for none."""
     if (base := base_of(db)) is not None:
         return base.seq + 1
     row = db.execute(_ROWS + " order by seq limit 1").fetchone()
@@ -328,20 +328,20 @@ def first_seq(db: sqlite3.Connection) -> int:
 
 
 class Base(msgspec.Struct, frozen=True):
-    """Where a pruned journal begins."""
+    """Beginning of a pruned journal."""
 
     seq: int
-    """Number of the last event that was pruned."""
+    """Number of the last pruned event."""
     at: float
-    """When it happened, Unix seconds."""
+    """Unix seconds of that event."""
     groups: int
-    """Groups that were deleted."""
+    """Number of deleted groups."""
     state: bytes
-    """The state at that event, as JSON that zlib compressed."""
+    """State at that event, as JSON compressed by zlib."""
 
 
 def base_of(db: sqlite3.Connection) -> Base | None:
-    """Where a pruned journal begins; None when nothing was pruned."""
+    """Return the beginning of a pruned journal; None if nothing was pruned."""
     if db.execute("select 1 from sqlite_master where name='base'").fetchone() is None:
         return None
     row = db.execute("select seq, at, groups, state from base order by seq desc").fetchone()
@@ -351,10 +351,12 @@ def base_of(db: sqlite3.Connection) -> Base | None:
 def decoded(
     seq: int, lines: Iterable[bytes], texts: TextReader | None = None
 ) -> Iterator[AnyEvent]:
-    """The events of one row; what this program does not know is left out.
+    """Yield the events of one row, without those unknown to this version.
 
     Args:
-        texts: Puts the texts back; None for lines that have none.
+        seq: Number of the row, for the log.
+        lines: Lines of the row.
+        texts: Restores the long texts; None for lines without references.
     """
     for line in lines if texts is None else texts.whole(lines):
         try:

@@ -1,12 +1,12 @@
-"""Stores each long text of the events once: an event's line has a reference in its place.
+"""Storage of the long texts of events: each text is stored once, and lines refer to it.
 
-A text is a piece of an event's JSON, as the string of a message. The table `texts` has it under a
-number, `text_index` finds the number by the text's hash. A line with references is
+A text is a piece of an event's JSON, such as the string of a message. The table `texts` has it
+under a number, `text_index` gives the number by the text's hash. A line with references is
 
     @[GAP,STEP,GAP,STEP,...]{"kind":...}
 
-Each pair says that GAP bytes of the line come next, and then a text; STEP is what its number is
-above that of the one before. So the whole line comes back byte for byte, whatever is in it.
+Each pair means GAP bytes of the line followed by a text; STEP is the difference of its number to
+the previous one. The original line is restored byte for byte.
 
 Rows of `events` and `texts` may be compressed by zlib; such a row begins with `x`, JSON never does.
 """
@@ -24,71 +24,71 @@ from core.events import CandidateAnswered, CandidatesAnswered, Event, GroupOpene
 from core.journal.dictionary import DICTIONARY
 
 LEAST = 128
-"""Bytes of JSON from which on a text of a request is stored by itself."""
+"""Minimum bytes of JSON of a text of a request that is stored separately."""
 LEAST_ANSWER = 2_048
-"""The same of a candidate's message: most are never sent again."""
+"""The same for a text of a candidate's message: most are never sent again."""
 STALE = 5_000
-"""Events after which the use of a text is noted once more: it is used up to so many events after
-the number noted."""
+"""Interval in events at which the use of a text is noted: its last use is at most this many events
+after the noted number."""
 CACHE_TEXTS = 20_000
-"""Hashes that the writer remembers; others are looked up in the file."""
+"""Number of hashes in the writer's memory; others are looked up in the file."""
 CACHE_BYTES = 32 << 20
-"""Texts that a reader keeps."""
+"""Bytes of texts in a reader's cache."""
 LOST = b'"[this text is missing in the journal]"'
 
 _LEVEL = 3
-"""By measure: 41 µs and 656 bytes for a row of 3 kB; level 6 takes 73 µs and 596 bytes."""
+"""Compression level. Measured: 41 µs and 656 bytes for a row of 3 kB; level 6: 73 µs, 596 bytes."""
 _SMALL = 96
-"""Bytes that are not worth compressing."""
+"""Size below which data is not compressed."""
 _MARK = ord("@")
 _PACKED = ord("x")
 _BARE = (bool, int, float)
-"""Values that hold no text."""
+"""Types of values without text."""
 _encode = msgspec.json.encode
 
 
 def packed(data: bytes) -> bytes:
-    """Compress a row, where that makes it smaller."""
+    """Compress a row if that makes it smaller."""
     if len(data) < _SMALL:
         return data
     work = zlib.compressobj(_LEVEL, zdict=DICTIONARY)
-    made = work.compress(data) + work.flush()
-    return made if len(made) < len(data) else data
+    compressed = work.compress(data) + work.flush()
+    return compressed if len(compressed) < len(data) else data
 
 
 def unpacked(data: bytes) -> bytes:
-    """The row that `packed` was called with.
+    """Return the original of a row made by `packed`.
 
     Raises:
-        ValueError: it is damaged.
+        ValueError: It is damaged.
     """
     if not data or data[0] != _PACKED:
         return data
     work = zlib.decompressobj(zdict=DICTIONARY)
     try:
-        found = work.decompress(data)
+        row = work.decompress(data)
     except zlib.error as error:
         raise ValueError(f"a compressed row is damaged: {error}") from error
     if not work.eof:
         raise ValueError("a compressed row is damaged: it has no end")
-    return found
+    return row
 
 
 def readable_part(data: bytes) -> bytes:
-    """What can be decompressed of a row that may be damaged."""
+    """Return the beginning of a possibly damaged row, as far as it can be decompressed."""
     if not data or data[0] != _PACKED:
         return data
-    work, found = zlib.decompressobj(zdict=DICTIONARY), bytearray()
+    work, row = zlib.decompressobj(zdict=DICTIONARY), bytearray()
     for first in range(0, len(data), 64):
         try:
-            found += work.decompress(data[first : first + 64])
+            row += work.decompress(data[first : first + 64])
         except zlib.error:
             break
-    return bytes(found)
+    return bytes(row)
 
 
 def lines_in(data: bytes) -> list[bytes]:
-    """The lines of a row of `events`; none of one that is damaged."""
+    """Return the lines of a row of `events`; none if it is damaged."""
     try:
         return unpacked(data).split(b"\n")
     except ValueError:
@@ -99,14 +99,14 @@ def lines_in(data: bytes) -> list[bytes]:
 
 
 def texts_of(event: Event, line: bytes) -> list[bytes]:
-    """The JSON of the long texts of an event, in the order in which its line has them."""
+    """Return the JSON of an event's long texts, in the order of its line."""
     found: list[bytes] = []
     if isinstance(event, GroupOpened):
         _strings((event.query,), LEAST, found)
         for name, value in event.body.items():
             if name == "messages" or isinstance(value, str):
                 _strings((value,), LEAST, found)
-            elif isinstance(value, list | dict):  # tools, schemas: the same in each request
+            elif isinstance(value, list | dict):  # tools, schemas: equal in each request
                 data = _encode(value)
                 if len(data) >= LEAST:
                     found.append(data)
@@ -121,14 +121,14 @@ def texts_of(event: Event, line: bytes) -> list[bytes]:
 
 
 def _strings(values: Iterable[Any], least: int, found: list[bytes]) -> None:
-    """Add the JSON of the long strings in these values."""
+    """Append the JSON of the long strings in `values` to `found`."""
     for value in values:
-        if not value or isinstance(value, _BARE):  # most of an answer is null
+        if not value or isinstance(value, _BARE):  # most fields of an answer are null
             continue
         if isinstance(value, str):
             if len(value) * 6 >= least and len(data := _encode(value)) >= least:
                 found.append(data)
-        elif isinstance(value, dict):  # quicker to ask than `Mapping`
+        elif isinstance(value, dict):  # quicker to test than `Mapping`
             _strings(value.values(), least, found)
         elif isinstance(value, list | tuple):
             _strings(value, least, found)
@@ -137,18 +137,18 @@ def _strings(values: Iterable[Any], least: int, found: list[bytes]) -> None:
 
 
 class TextWriter:
-    """Gives each text a number; what is new is written with the next commit.
+    """Assigns a number to each text; new texts are written with the next commit.
 
-    Of no use after a commit that failed.
+    Invalid after a failed commit.
 
     Args:
-        db: The connection that writes.
+        db: The writer's connection.
     """
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
         self._known: dict[bytes, tuple[int, int]] = {}
-        """Number and last noted use by hash, those asked for last at the end."""
+        """Number and last noted use by hash, most recently used last."""
         self._last = int(db.execute("select coalesce(max(id), 0) from texts").fetchone()[0])
         self._new: list[tuple[int, bytes, bytes, int]] = []
         self._used: dict[bytes, int] = {}
@@ -158,7 +158,10 @@ class TextWriter:
         """Texts and hashes of the events of `look_up`, by number of the event."""
 
     def shortened(self, line: bytes, event: Event) -> bytes:
-        """The line of an event of `look_up` with references in place of its long texts."""
+        """Return the line of an event with references in place of its long texts.
+
+        The event must be one of the last `look_up`.
+        """
         references: list[int] = []
         parts: list[bytes] = []
         at = before = 0
@@ -176,10 +179,13 @@ class TextWriter:
         return b"@" + _encode(references) + b"".join(parts)
 
     def look_up(self, events: Iterable[tuple[Event, bytes]]) -> None:
-        """Find the numbers of all texts of a commit, events with their lines, by one statement.
+        """Find the numbers of all texts of a commit by one statement.
 
-        Each statement gives the interpreter's lock away, and waiting for it costs more than the
-        statement.
+        Each statement releases the interpreter's lock, and waiting for it costs more than the
+        statement itself.
+
+        Args:
+            events: Events of the commit with their lines.
         """
         self._found = {
             event.seq: [(text, text_hash(text)) for text in texts_of(event, line)]
@@ -212,7 +218,7 @@ class TextWriter:
         return int(known[0])
 
     def take(self) -> tuple[str, bytes, bytes]:
-        """What is new, for one statement: numbers with places and lengths as JSON, hashes, data."""
+        """Return and clear the new texts: numbers, offsets and lengths as JSON; hashes; data."""
         rows: list[tuple[int, int, int, int]] = []
         place = 1
         for number, _, data, seq in self._new:
@@ -224,13 +230,13 @@ class TextWriter:
         return _encode(rows).decode(), hashes, texts
 
     def take_used(self) -> list[tuple[int, bytes]]:
-        """Texts whose use is to be noted: number of the event, and hash."""
-        found = [(seq, key) for key, seq in self._used.items()]
+        """Return and clear the uses to note: number of the event, and hash of the text."""
+        uses = [(seq, key) for key, seq in self._used.items()]
         self._used.clear()
-        return found
+        return uses
 
     def forget(self, hashes: Iterable[bytes]) -> None:
-        """These texts were deleted."""
+        """Forget texts that were deleted."""
         for key in hashes:
             self._known.pop(key, None)
 
@@ -239,12 +245,12 @@ class TextWriter:
 
 
 def references_of(line: bytes) -> list[int]:
-    """Numbers of the texts of a stored line, in order."""
+    """Return the numbers of the texts in a stored line, in order."""
     return [number for _, number in _pairs(line)[0]]
 
 
 def _pairs(line: bytes) -> tuple[list[tuple[int, int]], int]:
-    """Gaps and numbers of a stored line, and where the line itself begins."""
+    """Return the gaps and numbers of a stored line, and the offset at which the line begins."""
     if not line or line[0] != _MARK:
         return [], 0
     end = line.find(b"]") + 1
@@ -260,7 +266,7 @@ def _pairs(line: bytes) -> tuple[list[tuple[int, int]], int]:
 
 
 def without_texts(line: bytes) -> bytes:
-    """A stored line as JSON, with `LOST` in place of each text."""
+    """Return a stored line as JSON, with `LOST` in place of each text."""
     pairs, at = _pairs(line)
     return _joined(line, pairs, at, {}) if pairs else line
 
@@ -277,10 +283,10 @@ def _joined(
 
 
 class TextReader:
-    """Puts the texts back into lines.
+    """Restores the texts in lines.
 
     Args:
-        db: A connection to read from; of a journal that has no texts, too.
+        db: Connection for reading; its journal may be without texts.
     """
 
     def __init__(self, db: sqlite3.Connection) -> None:
@@ -289,7 +295,7 @@ class TextReader:
         self._bytes = 0
 
     def whole(self, lines: Iterable[bytes]) -> Iterator[bytes]:
-        """The lines as they were before they were shortened; `LOST` is in place of a lost text."""
+        """Yield the original lines; a lost text is replaced by `LOST`."""
         for line in lines:
             pairs, at = _pairs(line)
             if not pairs:
@@ -298,8 +304,8 @@ class TextReader:
             yield _joined(line, pairs, at, self._get([number for _, number in pairs]))
 
     def _get(self, numbers: Sequence[int]) -> dict[int, bytes]:
-        found = {one: self._texts[one] for one in numbers if one in self._texts}
-        missing = [one for one in dict.fromkeys(numbers) if one not in found]
+        texts = {one: self._texts[one] for one in numbers if one in self._texts}
+        missing = [one for one in dict.fromkeys(numbers) if one not in texts]
         if self._bytes > CACHE_BYTES:
             self._texts.clear()
             self._bytes = 0
@@ -312,16 +318,17 @@ class TextReader:
                     text = unpacked(data)
                 except ValueError:
                     continue
-                found[number] = self._texts[number] = text
+                texts[number] = self._texts[number] = text
                 self._bytes += len(text)
-        return found
+        return texts
 
 
 def index_again(db: sqlite3.Connection, pruned: int, last: int) -> None:
-    """Fill `text_index` and `pins` of a salvaged journal.
+    """Rebuild `text_index` and `pins` of a salvaged journal.
 
     Args:
-        pruned: Number of the last event that was pruned.
+        db: Its connection.
+        pruned: Number of the last pruned event.
         last: Number of the newest event.
     """
     db.execute("begin")
@@ -338,5 +345,5 @@ def index_again(db: sqlite3.Connection, pruned: int, last: int) -> None:
 
 
 def text_hash(text: bytes) -> bytes:
-    """What a text is found by."""
+    """Return the key of a text in `text_index`."""
     return hashlib.blake2b(text, digest_size=16).digest()

@@ -1,7 +1,7 @@
-"""The folder that holds everything the program writes, and who runs in it.
+"""The home: the folder of all files that the program writes, and the processes running in it.
 
-Layout of `AJET_CONSOLE_HOME`: `config.yaml`, `journal.db`, `token`, `client_uuid` (by which swarm
-servers know the proxy), `engine/` (checkpoints), `logs/`, `run/<role>.json` (pid, port, url of a
+Layout of `AJET_CONSOLE_HOME`: `config.yaml`, `journal.db`, `token`, `client_uuid` (the proxy's id
+on swarm servers), `engine/` (checkpoints), `logs/`, `run/<role>.json` (pid, port, url of a
 running process) beside `run/<role>.lock`.
 """
 
@@ -29,7 +29,7 @@ if sys.platform != "win32":
 _OURS = frozenset(
     {"token", "client_uuid", "journal.db", "config.yaml", "rewards.yaml", "hooks", "datasets"}
 )
-"""Names that stand in a home, made by us or put there for us; any of them, or all of"""
+"""Names of files in a home; a folder with any of them is taken for a home."""
 _FOLDERS = frozenset({"run", "logs", "engine"})
 
 log = logging.getLogger(__name__)
@@ -38,11 +38,11 @@ ENVIRONMENT = "AJET_CONSOLE_HOME"
 
 
 class HomeError(AjetError):
-    """The home cannot be used."""
+    """The home is unusable."""
 
 
 class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """What a running process tells about itself."""
+    """Published facts about a running process."""
 
     role: str
     pid: int
@@ -51,14 +51,14 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
     host: str = ""
     port: int = 0
     url: str = ""
-    """Where it listens, without a trailing slash; empty when it does not."""
+    """Address it listens on, without a trailing slash; empty if it does not listen."""
     swarm: str = ""
-    """Proxy only: the swarm servers it was started with, for people."""
+    """Proxy only: its swarm servers at the start, as text."""
     extra: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 class AlreadyRunning(AjetError):
-    """Another process of this home has the role."""
+    """Another process holds the role in this home."""
 
     def __init__(self, role: str, info: RunInfo | None) -> None:
         self.info = info
@@ -70,7 +70,7 @@ class AlreadyRunning(AjetError):
 
 
 def default_root() -> Path:
-    """The home named by the environment, else the platform's own place for user data."""
+    """Return the home named by the environment, else the platform's folder for user data."""
     if named := os.environ.get(ENVIRONMENT):
         return Path(named).expanduser()
     from platformdirs import user_data_path
@@ -80,17 +80,17 @@ def default_root() -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """Paths below one root; `open` makes and checks them."""
+    """Paths below one root; `open` creates and checks them."""
 
     root: Path
 
     @classmethod
     def open(cls, root: Path | None = None) -> Self:
-        """Make the folders and see that they can be written.
+        """Create the folders and check that they are writable.
 
         Raises:
-            HomeError: the place cannot be made or written, or holds other things and is open to
-                others; names it and the way out.
+            HomeError: The folder cannot be created or written, or it has other contents and is
+                accessible to other users.
         """
         home = cls.at(root)
         probe = home.run / f".probe-{os.getpid()}"
@@ -111,12 +111,12 @@ class Home:
 
     @classmethod
     def at(cls, root: Path | None = None) -> Self:
-        """To look at: nothing is made or changed."""
+        """Return the home without creating or changing anything."""
         return cls((root or default_root()).absolute())
 
     @property
     def exists(self) -> bool:
-        """Whether it was ever opened."""
+        """Whether it was opened before."""
         return self.run.is_dir()
 
     @property
@@ -144,11 +144,12 @@ class Home:
         return self.root / "token"
 
     def token(self) -> str:
-        """The control token of this home, made once, mode 0600; one open to others is closed.
+        """Return the home's control token; create it at the first call, with mode 0600.
+
+        A file that other users can read gets that mode too.
 
         Raises:
-            HomeError: there is no home yet, or the file is empty, cannot be read, or is a link to
-                nothing.
+            HomeError: There is no home yet, or the file is empty, unreadable or a broken link.
         """
         if not self.exists:
             raise missing_home(self)
@@ -162,30 +163,30 @@ class Home:
         return text
 
     def client_uuid(self, known: str | None = None) -> str:
-        """By which name swarm servers know the proxy of this home, made once.
+        """Return the id of this home's proxy on swarm servers; create it at the first call.
 
-        It lies beside the token and not in the journal alone: without it a proxy whose journal is
-        gone cannot find the episodes that it holds.
+        It is stored in a file too, not only in the journal: without it a proxy whose journal is
+        lost cannot find the episodes that it holds.
 
         Args:
-            known: The name in the journal; taken where there is no file yet.
+            known: The id in the journal; used if there is no file yet.
         """
         path = self.root / "client_uuid"
         with contextlib.suppress(OSError):
-            if found := path.read_text(encoding="utf-8", errors="replace").strip():
-                return found
+            if name := path.read_text(encoding="utf-8", errors="replace").strip():
+                return name
         name = known or str(uuid.uuid4())
         try:
             fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
             with os.fdopen(fd, "w", encoding="utf-8") as file:
                 file.write(name + "\n")
-        except OSError as error:  # a full disk: the journal may still take it
+        except OSError as error:  # e.g. a full disk: the journal may still store it
             log.warning("%s cannot be written: %s", path, error)
         return name
 
 
 def missing_home(home: Home) -> HomeError:
-    """For those who look for one."""
+    """Return the error for a command that needs an existing home."""
     return HomeError(
         "there is no home here",
         where=str(home.root),
@@ -194,17 +195,17 @@ def missing_home(home: Home) -> HomeError:
 
 
 def _read_token(path: Path) -> str:
-    """The token in a file that is there.
+    """Return the token in an existing file.
 
     Raises:
-        HomeError: it is empty, cannot be read, or is a link to nothing.
+        HomeError: It is empty, unreadable or a broken link.
     """
     try:
         mode = stat.S_IMODE(path.stat().st_mode)
         if mode & 0o077 and os.access(path, os.W_OK):
             path.chmod(0o600)
             log.warning("%s was open to others (mode %o), now only you can read it", path, mode)
-        for _ in range(50):  # the process that makes it may be between open and write
+        for _ in range(50):  # its creator may be between open and write
             if text := path.read_text().strip():
                 return text
             time.sleep(0.01)
@@ -224,10 +225,10 @@ def _read_token(path: Path) -> str:
 
 
 def _close_to_others(root: Path) -> None:
-    """Nobody else reads the journal, the settings or their keys, whatever modes the files have.
+    """Make the folder private, so that no other user reads journal, settings or keys.
 
     Raises:
-        HomeError: it is no folder of ours alone, whose mode others may count on.
+        HomeError: It is shared, or has contents that are not a home's.
     """
     mode = stat.S_IMODE(root.stat().st_mode)
     if not mode & 0o077:
@@ -247,10 +248,10 @@ def _close_to_others(root: Path) -> None:
 
 
 class Role:
-    """Holds a role (`proxy`, `engine`, `mock`) in a home for as long as the context is open.
+    """Context that holds a role (`proxy`, `engine`, `mock`) in a home.
 
-    The lock is the truth: it goes with the process, however it ends. The JSON file beside it is for
-    those who look for the process.
+    The lock decides: it is released with the process, however that ends. The JSON file beside it
+    describes the process to others.
     """
 
     def __init__(self, home: Home, role: str) -> None:
@@ -260,7 +261,7 @@ class Role:
 
     def __enter__(self) -> Self:
         fd = os.open(self.home.run / f"{self.role}.lock", os.O_RDWR | os.O_CREAT, 0o600)
-        for _ in range(20):  # who only looks (see `running`) holds the lock for an instant
+        for _ in range(20):  # `running` holds the lock for an instant
             if _try_lock(fd):
                 break
             time.sleep(0.01)
@@ -287,7 +288,7 @@ class Role:
         return self.home.run / f"{self.role}.json"
 
     def publish(self, **facts: Any) -> RunInfo:
-        """Write the role's JSON file, whole or not at all."""
+        """Write the role's JSON file atomically."""
         info = RunInfo(role=self.role, pid=os.getpid(), started_at=time.time(), **facts)
         temporary = self._path.with_suffix(f".{os.getpid()}.tmp")
         temporary.write_bytes(msgspec.json.encode(info))
@@ -297,7 +298,7 @@ class Role:
 
 
 def running(home: Home, role: str) -> RunInfo | None:
-    """Who holds `role` in `home` now; None when nobody does (a stale file is not believed)."""
+    """Return the process that holds `role` in `home`; None for none (a stale file is ignored)."""
     try:
         fd = os.open(home.run / f"{role}.lock", os.O_RDWR)
     except OSError:

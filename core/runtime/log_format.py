@@ -1,7 +1,7 @@
-"""What a process writes to its log: one format, without secrets, safe to show.
+"""Log format of all processes: without secrets, safe to show in a terminal.
 
-Format: `2026-01-31 12:00:00,123 LEVEL name: message`; further lines (a traceback) follow as they
-are.
+Format: `2026-01-31 12:00:00,123 LEVEL name: message`; further lines (a traceback) follow
+unchanged.
 """
 
 import logging
@@ -13,22 +13,22 @@ from ajet_swarm.common.text import plain, redact
 FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 _CHATTY = ("asyncio", "httpcore", "httpx", "uvicorn.access", "uvicorn.error")
-"""Loggers of libraries that tell at INFO what is of no use to an operator."""
+"""Loggers of libraries whose INFO messages are of no use to an operator."""
 
 
 class _Formatter(logging.Formatter):
-    """Redacts keys and makes control characters visible, in tracebacks too."""
+    """Formatter that redacts keys and makes control characters visible, also in tracebacks."""
 
     def format(self, record: logging.LogRecord) -> str:
         return plain(redact(super().format(record)))
 
 
 def setup(level: int | str = "INFO", stream: TextIO | None = None) -> None:
-    """Send the log of this process to `stream`; called once, first thing in a process's main.
+    """Send the log of this process to `stream`; called once, first in a process's main.
 
     Args:
-        level: Least level that is written, of our own loggers.
-        stream: Standard error when left out.
+        level: Minimum level of our own loggers.
+        stream: Output; standard error if omitted.
     """
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(_Formatter(FORMAT))

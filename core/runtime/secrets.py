@@ -1,4 +1,4 @@
-"""Keys that stand in a file of their own, and command lines without the keys they were given."""
+"""API keys in files and environment variables, and command lines with their keys redacted."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from core.settings import ProxySettings, Settings
 from core.settings.effective import HIDDEN
 
 SECRET_FLAGS = ("--api-key",)
-"""Flags whose value is nobody else's business."""
+"""Flags whose value is a secret."""
 _PLACEHOLDER = re.compile(
     r"""
     (sk|api|key|token)?[-_]?(x{3,}|\*{3,}|\.{3,})[-_x*.\w]*   # sk-xxx, ***, sk-...
@@ -27,41 +27,41 @@ _PLACEHOLDER = re.compile(
 
 
 def is_placeholder(key: str) -> bool:
-    """Whether a key only stands where one should be: `sk-xxx`, `your-key`, `<key>`."""
+    """Return whether `key` is a placeholder: `sk-xxx`, `your-key`, `<key>`."""
     return _PLACEHOLDER.fullmatch(key) is not None
 
 
 def env_key(name: str, what: str, environ: Mapping[str, str] | None = None) -> str:
-    """The key in an environment variable.
+    """Return the key in an environment variable.
 
     Args:
-        name: Of the variable.
-        what: Whose key, for people.
-        environ: Variables; those of the process when left out.
+        name: Name of the variable.
+        what: Name of the key in errors.
+        environ: Variables; those of the process if omitted.
 
     Raises:
-        UsageError: the name is none, or the variable holds no key; never says what it holds.
+        UsageError: The name is invalid, or the variable has no usable key; never shows its value.
     """
     plain = name.isascii() and name.replace("_", "a").isalnum() and not name[0].isdigit()
     if not plain or len(name) > 64:
         todo = "Put the key in a variable and give its name, never the key itself"
         raise UsageError(f"{what} is not given by the name of a variable", "", todo)
-    found = (os.environ if environ is None else environ).get(name, "").strip()
+    key = (os.environ if environ is None else environ).get(name, "").strip()
     todo = f"Set {name} to a real key"
-    if not found:
+    if not key:
         raise UsageError(f"{what} is missing: the variable is not set", name, todo)
-    if is_placeholder(found):
+    if is_placeholder(key):
         raise UsageError(f"{what} is a placeholder", name, todo)
-    if not found.isascii() or not found.isprintable() or " " in found:
+    if not key.isascii() or not key.isprintable() or " " in key:
         raise UsageError(f"{what} holds spaces or odd letters", name, todo)
-    return found
+    return key
 
 
 def read_key(file: str, what: str) -> str:
-    """The key a file holds, without the space around it.
+    """Return the key in a file, without surrounding space.
 
     Raises:
-        UsageError: it cannot be read, is empty, or holds what cannot be in a key.
+        UsageError: It is unreadable, empty, or has characters that are invalid in a key.
     """
     try:
         key = Path(file).expanduser().read_text(encoding="utf-8").strip()
@@ -76,43 +76,43 @@ def read_key(file: str, what: str) -> str:
 
 
 def proxy_key(proxy: ProxySettings) -> str:
-    """The key that `/v1` asks for; empty for none.
+    """Return the key that `/v1` requires; empty for none.
 
     Raises:
-        UsageError: it stands in a file that cannot be used.
+        UsageError: Its file is unusable.
     """
     return read_key(proxy.api_key_file, "the key of /v1") if proxy.api_key_file else proxy.api_key
 
 
 def with_proxy_key(settings: Settings) -> Settings:
-    """`settings` with the key of `/v1` itself in place of its file.
+    """Return `settings` with the key of `/v1` read from its file.
 
     Raises:
-        UsageError: as of `proxy_key`.
+        UsageError: As for `proxy_key`.
     """
     proxy = msgspec.structs.replace(settings.proxy, api_key=proxy_key(settings.proxy))
     return msgspec.structs.replace(settings, proxy=proxy)
 
 
 def without_secrets(argv: Sequence[str]) -> list[str]:
-    """`argv` with `HIDDEN` in place of each key."""
-    found: list[str] = []
+    """Return `argv` with `HIDDEN` in place of each key."""
+    redacted: list[str] = []
     hide = False
     for word in argv:
         flag, sign, _ = word.partition("=")
         if hide:
-            found.append(HIDDEN)
+            redacted.append(HIDDEN)
         else:
-            found.append(f"{flag}={HIDDEN}" if sign and flag in SECRET_FLAGS else word)
+            redacted.append(f"{flag}={HIDDEN}" if sign and flag in SECRET_FLAGS else word)
         hide = not hide and word in SECRET_FLAGS
-    return found
+    return redacted
 
 
 def redacted_argv(argv: Sequence[str]) -> str:
-    """`argv` as a run file has it: JSON, without keys."""
+    """Return `argv` as JSON with keys redacted, for a run file."""
     return json.dumps(without_secrets(argv))
 
 
 def has_redacted(argv: Sequence[str]) -> bool:
-    """Whether keys were taken out of `argv`: it cannot start the same process again."""
+    """Return whether `argv` has redacted keys, so that it cannot start the process again."""
     return any(word == HIDDEN or word.endswith(f"={HIDDEN}") for word in argv)

@@ -1,4 +1,4 @@
-"""Listening sockets: where to bind, and what to say when that is not possible."""
+"""Listening sockets: binding, and errors that name the cause."""
 
 import asyncio
 import contextlib
@@ -11,19 +11,19 @@ from ajet_swarm.common.errors import UsageError
 
 
 class BindError(UsageError):
-    """A process cannot listen where it was told to."""
+    """A process cannot listen on its address."""
 
 
 TAKEN = "the port is taken"
-"""What the error of a taken port begins with."""
+"""Beginning of the error for a taken port."""
 
 
 class PortInUse(BindError):
-    """Somebody listens on the port already."""
+    """Another process listens on the port."""
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach `host`."""
+    """Return whether only this machine can reach `host`."""
     if host == "localhost":
         return True
     try:
@@ -35,24 +35,24 @@ def is_loopback(host: str) -> bool:
 def bind(
     host: str, port: int, next_free: bool = False, tries: int = 50, setting: str = "--port"
 ) -> socket.socket:
-    """A bound TCP socket, not yet listening.
+    """Return a bound TCP socket that listens.
 
     Args:
         host: Address or name to bind.
         port: 0 takes any free one.
-        next_free: When `port` is taken, try the ones above it.
-        tries: How many ports to try then.
-        setting: What sets the port, for the error.
+        next_free: Whether to try the next higher ports if `port` is taken.
+        tries: Number of ports to try.
+        setting: Name of the setting of the port, for the error.
 
     Raises:
-        PortInUse: the port is taken; its holder is named where it can be known.
-        BindError: the host is not one of this machine's.
+        PortInUse: The port is taken; names its holder if known.
+        BindError: The host is not an address of this machine.
     """
     try:
-        found = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        addresses = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError) as error:
         raise BindError(f"not an address: {error}", host, "Give a host of this machine") from error
-    family, address = found[0][0], str(found[0][4][0])
+    family, address = addresses[0][0], str(addresses[0][4][0])
     for offset in range(tries if next_free and port else 1):
         try:
             return _bound(family, address, port + offset)
@@ -90,7 +90,7 @@ def _bound(family: int, address: str, port: int) -> socket.socket:
 
 
 def public_url(host: str, port: int, scheme: str = "http") -> str:
-    """How a client on this machine names what listens on `host:port`."""
+    """Return the URL of `host:port` for clients on this machine."""
     reachable = {"0.0.0.0": "127.0.0.1", "::": "[::1]", "": "127.0.0.1"}.get(host, host)
     if ":" in reachable and not reachable.startswith("["):
         reachable = f"[{reachable}]"
@@ -98,7 +98,7 @@ def public_url(host: str, port: int, scheme: str = "http") -> str:
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """uvloop's loop where it exists; None is asyncio's own."""
+    """Return uvloop's factory if it is installed; None for asyncio's own loop."""
     try:
         import uvloop
     except ImportError:
@@ -107,7 +107,7 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 def port_holder(port: int) -> str:
-    """Name and pid of the process that listens on `port`; empty when it cannot be known."""
+    """Return name and pid of the process that listens on `port`; empty if unknown."""
     import psutil
 
     try:
@@ -123,13 +123,19 @@ def port_holder(port: int) -> str:
 
 
 def raise_file_limit(wanted: int = 65_536) -> None:
-    """Let this process open more files: each connection is one, and some systems allow 256."""
+    """Raise this process's limit of open files: each connection is one, and some systems allow 256.
+
+    Args:
+        wanted: The limit to set, if the system allows it.
+    """
     try:
         import resource
-    except ImportError:  # not on Windows, which has no such limit
+    except ImportError:  # Windows has no such limit
         return
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
     if soft != resource.RLIM_INFINITY and soft < most:
-        with contextlib.suppress(OSError, ValueError):  # macOS refuses what it calls too much
+        with contextlib.suppress(
+            OSError, ValueError
+        ):  # macOS refuses values that it considers too high
             resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))

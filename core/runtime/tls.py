@@ -1,4 +1,4 @@
-"""Certificates: whether a server's can be used, and which ones a client of ours believes."""
+"""TLS certificates: validation of a server's files, and verification by our clients."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -6,19 +6,19 @@ from urllib.parse import urlsplit
 
 from ajet_swarm.common.errors import UsageError
 
-if TYPE_CHECKING:  # most commands need neither
+if TYPE_CHECKING:  # most commands do not need it
     import ssl
 
 
 def tls_requested(cert: str, key: str) -> bool:
-    """Whether TLS is asked for, and can be had.
+    """Return whether TLS is requested, after checking its files.
 
     Args:
         cert: File with the certificate chain; empty without TLS.
         key: File with its private key.
 
     Raises:
-        UsageError: one of them is missing, or they cannot be used together.
+        UsageError: One of them is missing, or they do not belong together.
     """
     if not (cert or key):
         return False
@@ -43,17 +43,17 @@ def tls_requested(cert: str, key: str) -> bool:
 
 
 def verification_for(url: str, cert: str) -> "ssl.SSLContext | bool":
-    """What an HTTP client should check a server by.
+    """Return the `verify` argument of an HTTP client for a server.
 
-    On this machine the certificate in the file is enough, whatever name it was made for; elsewhere
-    it counts beside those of the system (and of `SSL_CERT_FILE`), and the name must fit.
+    On this machine the certificate in the file suffices, whatever its name; elsewhere it is trusted
+    in addition to those of the system (and of `SSL_CERT_FILE`), and the name must match.
 
     Args:
-        url: Where the server is.
-        cert: File with a certificate to believe; may be empty.
+        url: Address of the server.
+        cert: File with a trusted certificate; may be empty.
 
     Raises:
-        UsageError: it cannot be read.
+        UsageError: The file cannot be read.
     """
     parts = urlsplit(url)
     if parts.scheme != "https":
@@ -77,10 +77,10 @@ def verification_for(url: str, cert: str) -> "ssl.SSLContext | bool":
 
 
 def _no_password() -> str:
-    """Asked for when the key has one: nobody is there to type it."""
+    """Password callback of an encrypted key: there is no one to type it."""
     raise ValueError("the key has a password")
 
 
 def absolute_path(path: str) -> str:
-    """A path of a setting, as other processes can use it."""
+    """Return the path of a setting as an absolute one, usable by other processes."""
     return str(Path(path).expanduser().absolute()) if path else ""

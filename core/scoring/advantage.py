@@ -1,4 +1,4 @@
-"""The arithmetic of groups that engine, proxy and screens share: rewards to advantages."""
+"""Advantages of a group's rewards; shared by engine, proxy and screens."""
 
 import math
 from collections.abc import Sequence
@@ -6,30 +6,30 @@ from collections.abc import Sequence
 from ajet_swarm.common.errors import AjetError
 
 REWARD_LIMIT = 1e9
-"""Largest magnitude of a reward. Its square still fits the 32-bit floats of a trainer, so that the
-deviation of a group cannot overflow on either side of the wire."""
+"""Largest magnitude of a reward. Its square still fits the 32-bit floats of a trainer, so the
+deviation of a group cannot overflow there."""
 
 EQUAL = 1e-9
-"""Rewards whose range is not wider than this share of their size count as equal: the 32-bit
-floats of a trainer cannot tell them apart."""
+"""Rewards whose range is at most this share of their size count as equal: the 32-bit floats of a
+trainer cannot distinguish them."""
 
 
 class RewardError(AjetError):
-    """A number that cannot be a reward."""
+    """A number is no valid reward."""
 
 
 def usable(value: float) -> bool:
-    """Whether `value` is finite and within `REWARD_LIMIT`."""
-    return -REWARD_LIMIT <= value <= REWARD_LIMIT  # which no NaN is
+    """Return whether `value` is finite and within `REWARD_LIMIT`."""
+    return -REWARD_LIMIT <= value <= REWARD_LIMIT  # false for NaN
 
 
 def spread(rewards: Sequence[float]) -> float:
-    """Highest minus lowest reward of a group; 0.0 for fewer than two."""
+    """Return the highest minus the lowest reward; 0.0 for fewer than two."""
     return max(rewards) - min(rewards) if len(rewards) > 1 else 0.0
 
 
 def is_dead(rewards: Sequence[float]) -> bool:
-    """Whether a group teaches nothing: fewer than two rewards, or all equal."""
+    """Return whether a group trains nothing: fewer than two rewards, or all equal."""
     if len(rewards) < 2:
         return True
     low, high = min(rewards), max(rewards)
@@ -37,14 +37,14 @@ def is_dead(rewards: Sequence[float]) -> bool:
 
 
 def advantages(rewards: Sequence[float], damping: float) -> list[float]:
-    """(reward - mean) / (population std + damping) for each reward; zeros in a dead group.
+    """Return (reward - mean) / (population std + damping) for each reward; zeros in a dead group.
 
     Args:
         rewards: Rewards of one group.
-        damping: What the engine adds to the deviation; 0 when it reports none.
+        damping: Term that the engine adds to the standard deviation; 0 if it reports none.
 
     Raises:
-        RewardError: a reward is not a usable number.
+        RewardError: A reward is not a usable number.
     """
     for index, reward in enumerate(rewards):
         if not -REWARD_LIMIT <= reward <= REWARD_LIMIT:  # as `usable`, without a call for each

@@ -1,4 +1,4 @@
-"""Whether two judgements of a group agree, and how sure a share of so few is."""
+"""Agreement of two judgements of a group, and the confidence interval of a share."""
 
 import math
 from collections.abc import Mapping
@@ -6,16 +6,16 @@ from collections.abc import Mapping
 from core.scoring.advantage import EQUAL
 
 Z95 = 1.959964
-"""Standard deviations on each side that hold 95 % of a normal distribution."""
+"""Standard deviations on each side that cover 95 % of a normal distribution."""
 
 
 def wilson(hits: int, n: int, z: float = Z95) -> tuple[float, float]:
-    """The Wilson score interval of a share (E. B. Wilson 1927), 0 to 1 for no trial at all.
+    """Return the Wilson score interval of a share (E. B. Wilson 1927); 0 to 1 without trials.
 
     Args:
-        hits: How often it was so.
-        n: Of how many.
-        z: Deviations on each side; 95 % by default.
+        hits: Number of successes.
+        n: Number of trials.
+        z: Standard deviations on each side; 95 % by default.
     """
     if n <= 0:
         return 0.0, 1.0
@@ -27,7 +27,7 @@ def wilson(hits: int, n: int, z: float = Z95) -> tuple[float, float]:
 
 
 def top(rewards: Mapping[int, float]) -> frozenset[int]:
-    """The candidates with the highest reward: one, or several that are equal."""
+    """Return the candidates with the highest reward: one, or several equal ones."""
     if not rewards:
         return frozenset()
     best = max(rewards.values())
@@ -36,19 +36,20 @@ def top(rewards: Mapping[int, float]) -> frozenset[int]:
 
 
 def only_top(rewards: Mapping[int, float]) -> int | None:
-    """The candidate that stands out; None when none does."""
-    found = top(rewards)
-    return next(iter(found)) if len(found) == 1 else None
+    """Return the single candidate with the highest reward; None if several share it."""
+    best = top(rewards)
+    return next(iter(best)) if len(best) == 1 else None
 
 
 def agree(one: Mapping[int, float], other: Mapping[int, float]) -> bool:
-    """Whether two judgements put the same answers on top.
+    """Return whether two judgements put the same answers first.
 
-    Where all are equal in both, they must be equally good: "no preference" is not "all bad".
+    If all answers are equal in both, the rewards must be equal too: "no preference" is not "all
+    bad".
     """
-    found = top(one)
-    if found != top(other):
+    best = top(one)
+    if best != top(other):
         return False
-    if len(found) < len(one) or not one:
+    if len(best) < len(one) or not one:
         return True
     return math.isclose(max(one.values()), max(other.values()), abs_tol=EQUAL)

@@ -45,4 +45,4 @@ class JournalCommands:
         await asyncio.wait([self._task], timeout=PATIENCE)
         if not self._task.done():
             return "it is being pruned: `ajet-console journal stats` shows how far it is"
-        return self._task.result().words
+        return self._task.result().summary

@@ -7,7 +7,7 @@ are one for each candidate that has an answer, by index.
 from dataclasses import dataclass
 from typing import TypedDict, Unpack, get_args
 
-from core.commands.rating import OVERRIDE_HINT
+from core.commands.groups import OVERRIDE_HINT
 from core.events import GroupEdited, GroupRated, RatingRepeated, RatingUndone
 from core.scoring.agreement import agree
 from core.scoring.rating import Kind, RatingInput, rating_rewards
