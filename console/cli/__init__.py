@@ -8,10 +8,9 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
-from importlib import import_module
 
 from ajet_swarm.common.errors import AjetError
-from console.cli.flags import TOP_FLAGS, refuse_writing
+from console.cli.options import TOP_FLAGS, refuse_writing
 from console.cli.parser import build_parser, top_name
 
 
@@ -25,9 +24,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         The exit code.
     """
     try:
-        given = parse(argv)
-        module, _, name = given.target.partition(":")
-        code: int = getattr(import_module(module), name)(given)
+        args = parse(argv)
+        code: int = args.handler(args)
         sys.stdout.flush()
     except AjetError as error:
         return _failed(error)
@@ -46,21 +44,21 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _failed(error: Exception) -> int:
-    """Say on standard error what went wrong; returns the exit code."""
+    """Write an error to standard error and return the exit code."""
     if isinstance(error, AjetError):
         sys.stderr.write(f"ajet-console: {error}\n")
         return error.exit_code
     if os.environ.get("AJET_CONSOLE_DEBUG") == "1":
         logging.getLogger("ajet-console").error("internal error", exc_info=error)
     else:
-        told = " ".join(f"{type(error).__name__}: {error}".split())
+        what = " ".join(f"{type(error).__name__}: {error}".split())
         hint = "AJET_CONSOLE_DEBUG=1 shows where"
-        sys.stderr.write(f"ajet-console: internal error, {told}. {hint}\n")
+        sys.stderr.write(f"ajet-console: internal error, {what}. {hint}\n")
     return 1
 
 
 def _first(several: "ExceptionGroup[Exception]") -> Exception:
-    """The error of concurrent work: the first of ours, else the first of all."""
+    """Return the error of concurrent work to report: the first AjetError, else the first."""
     ours = several.subgroup(AjetError)
     error: Exception = ours if ours is not None else several
     while isinstance(error, ExceptionGroup):
@@ -69,16 +67,16 @@ def _first(several: "ExceptionGroup[Exception]") -> Exception:
 
 
 def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    """The command line, read; what is wrong with it ends the process with exit code 2."""
-    parser = build_parser()
-    given = parser.parse_args(argv)
-    if given.command is not None:
+    """Parse the command line; wrong use ends the process with exit code 2."""
+    parser = build_parser(lazy=True)
+    args = parser.parse_args(argv)
+    if args.command is not None:
         for flag in (one for one in TOP_FLAGS if one != "--read-only"):
-            value = getattr(given, top_name(flag))
-            if flag == "--theme" and given.command == "replay":  # it has screens, too
-                given.theme = given.theme or value
+            value = getattr(args, top_name(flag))
+            if flag == "--theme" and args.command == "replay":  # it has screens, too
+                args.theme = args.theme or value
                 continue
             if value is not None and value is not False:
-                parser.error(f"give {flag} after `{given.command}`: before it, it is the console's")
-    refuse_writing(given)
-    return given
+                parser.error(f"give {flag} after `{args.command}`: before it, it is the console's")
+    refuse_writing(args)
+    return args

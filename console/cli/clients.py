@@ -2,9 +2,8 @@
 
 import argparse
 import contextlib
-from collections.abc import Callable
-from typing import Any
 
+from console.cli.options import add_proxy_access
 from console.clients.catalog import CLIENTS, find
 from console.clients.snippets import ANY_KEY, DEFAULT_CONTEXT, DEFAULT_MODEL, OWN_KEY, Client, fill
 
@@ -18,25 +17,9 @@ SESSIONS = (
 )
 
 
-def add_clients(
-    commands: Any,
-    command: Callable[..., argparse.ArgumentParser],
-    reach: Callable[[argparse.ArgumentParser], None],
-) -> None:
-    """Add the command to the parser.
-
-    Args:
-        commands: Where commands go.
-        command: Makes one.
-        reach: Adds the flags that name a proxy.
-    """
-    parser = command(
-        commands,
-        "clients",
-        "console.cli.clients:clients",
-        "Print what to set so that a client asks the fake vLLM",
-        "clients codex",
-    )
+def add(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments."""
+    parser.set_defaults(handler=clients)
     parser.add_argument(
         "name", nargs="?", default="", metavar="NAME", help="which client; all when left out"
     )
@@ -44,7 +27,7 @@ def add_clients(
         "--list", dest="names", action="store_true", help="only the names of the clients"
     )
     parser.add_argument("--show-key", action="store_true", help="print the proxy's key too")
-    reach(parser)
+    add_proxy_access(parser)
 
 
 def clients(given: argparse.Namespace) -> int:

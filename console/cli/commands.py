@@ -1,108 +1,68 @@
-"""Commands about groups, the rating mode and a running mock user: all go to the proxy."""
+"""Commands of the registry that go to the proxy as they are, and what all of them share."""
 
 import argparse
 import asyncio
-import sys
+from collections.abc import Callable
 from typing import Any
 
-import msgspec
-
-from ajet_swarm.common.errors import AjetError, UsageError
-from console.cli.common import cert_of, confirm, count, look_home, need_proxy, order, say, token_of
-from console.session.rater_name import kept_name
+from ajet_swarm.common.errors import AjetError
+from console.cli.common import cert_of, look_home, need_proxy, order, say, say_json, token_of
+from console.cli.options import add_json, add_note, add_proxy_access
 from core.commands import COMMANDS, validate
-from core.jsonio import encode_full
+from core.commands.spec import Arg
 from core.runtime.home import Home
-from core.settings import load
-from core.state import Candidate, Group, State
+from core.state import Group, State
+
+EXIT = "Exit code: 0 all done, 1 something was refused, 2 wrong use."
 
 
-def plain_order(given: argparse.Namespace) -> int:
-    """A command whose arguments are those of the registry."""
-    names = [arg.name for arg in COMMANDS[given.order_name].args]
-    args = {name: getattr(given, name, None) for name in names}
-    return send(given, look_home(given), given.order_name, args)
+def add(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of a command of the registry as the registry describes them."""
+    add_common(parser, send_plain)
+    for arg in COMMANDS[parser.get_default("order_name")].args:
+        _add_argument(parser, arg)
 
 
-def rate(given: argparse.Namespace) -> int:
-    """Rate a group, or take a rating back."""
-    home = look_home(given)
-    name, args = rating_of(given)
-    args["rater"] = given.rater or load(home.config).console.rater or kept_name(home) or None
-    if name == "group.rate":
-        args |= {"note": given.note, "tags": given.tag, "override": given.override or None}
-    return send(given, home, name, args)
+def add_common(
+    parser: argparse.ArgumentParser,
+    run: Callable[[argparse.Namespace], int],
+    *,
+    proxy: bool = True,
+) -> None:
+    """Add what all commands of the registry have: `--json` and, unless told otherwise, the proxy.
 
-
-def rating_of(given: argparse.Namespace) -> tuple[str, dict[str, Any]]:
-    """Command and arguments meant; people count candidates from 1, the wire from 0.
-
-    Raises:
-        UsageError: no rating, more than one, or a candidate that cannot be.
+    Args:
+        parser: Of the command.
+        run: Carries the command out and returns the exit code.
+        proxy: The command goes to a proxy that can be named.
     """
-    args: dict[str, Any] = {"group_id": given.group_id}
-    flags = [name for name in ("tie", "bad", "skip", "undo") if getattr(given, name)]
-    if given.order and (flags or given.scores):
-        raise UsageError("say one rating, not two", f"rate {given.group_id}")
-    if flags == ["undo"]:
-        return "group.unrate", args
-    if flags:
-        return "group.rate", {**args, "rating": flags[0]}
-    if given.scores:
-        return "group.rate", {**args, "rating": "scores", "scores": given.scores}
-    if not given.order:
-        raise UsageError(
-            "there is no rating in it",
-            f"rate {given.group_id}",
-            "Give its number, all numbers best first, --scores, --tie, --bad, --skip or --undo",
-        )
-    if min(given.order) < 1 or len(set(given.order)) < len(given.order):
-        raise UsageError(
-            "candidates are counted from 1, each at most once",
-            f"rate {given.group_id} {' '.join(map(str, given.order))}",
-        )
-    kind = "best" if len(given.order) == 1 else "ranking"
-    return "group.rate", {**args, "rating": kind, "order": [number - 1 for number in given.order]}
+    parser.set_defaults(handler=run)
+    add_note(parser, EXIT)
+    add_json(parser, "what was done, as JSON")
+    if proxy:
+        add_proxy_access(parser)
 
 
-def accept_all(given: argparse.Namespace) -> int:
-    """Seal all groups that wait; on a terminal after saying how many and asking."""
-    home = look_home(given)
-    if not given.yes and sys.stdin.isatty():
-        state = asyncio.run(_snapshot(given, home))
-        groups = [one for one in state.waiting() if given.server in (None, one.server)]
-        rated = sum(one.rating is not None for one in groups)
-        act = (
-            f"Send the rewards of {count(len(groups), 'group')} that wait for a rating "
-            f"({rated} rated, the others automatic)"
-        )
-        if not confirm(act, "", given.yes):
-            say("left as it is")
-            return 1
-    return send(given, home, "rating.accept_all", {"server": given.server})
+def _add_argument(parser: argparse.ArgumentParser, arg: Arg) -> None:
+    """Add one argument: by its place when it is required, else as an option."""
+    if arg.kind == "texts":
+        parser.add_argument(arg.name, nargs="*", metavar="PART=W", help=arg.help)
+    elif not arg.required:
+        kind = int if arg.kind == "int" else str
+        parser.add_argument(f"--{arg.name}", type=kind, metavar="X", help=arg.help)
+    elif arg.kind == "float":
+        parser.add_argument(arg.name, type=float, metavar="X", help=arg.help)
+    elif choices := ("on", "off") if arg.kind == "flag" else arg.choices:
+        parser.add_argument(arg.name, choices=choices, help=arg.help)
+    else:
+        parser.add_argument(arg.name, metavar=arg.name.upper(), help=arg.help)
 
 
-def abort_all(given: argparse.Namespace) -> int:
-    """Abort all groups that wait without a rating, after saying how many."""
-    home = look_home(given)
-    if not given.yes:
-        state = asyncio.run(_snapshot(given, home))
-        groups = [
-            one
-            for one in state.waiting()
-            if one.rating is None and given.server in (None, one.server)
-        ]
-        held = sum(one.phase in ("claimed", "answered") for one in _candidates(groups))
-        loss = f"{count(len(groups), 'group')} with {count(held, 'episode')}"
-        if not confirm("Abort all groups that wait for a rating", loss, given.yes):
-            say("left as it is")
-            return 1
-    args = {"server": given.server, "reason": given.reason}
-    return send(given, home, "rating.abort_all", args)
-
-
-def _candidates(groups: list[Group]) -> list[Candidate]:
-    return [one for group in groups for one in group.candidates]
+def send_plain(args: argparse.Namespace) -> int:
+    """Send a command whose arguments are those of the registry."""
+    names = [arg.name for arg in COMMANDS[args.order_name].args]
+    values = {name: getattr(args, name, None) for name in names}
+    return send(args, look_home(args), args.order_name, values)
 
 
 def find_group(state: State, group_id: str) -> Group | None:
@@ -121,7 +81,7 @@ def find_group(state: State, group_id: str) -> Group | None:
     return found[0] if found else None
 
 
-async def _snapshot(given: argparse.Namespace, home: Home) -> State:
+async def snapshot(given: argparse.Namespace, home: Home) -> State:
     from proxy.control.client import ControlClient
 
     async with ControlClient(
@@ -141,8 +101,3 @@ def send(given: argparse.Namespace, home: Home, name: str, args: dict[str, Any])
     else:
         say(told)
     return 0
-
-
-def say_json(data: Any) -> None:
-    """Data for a script, on standard output."""
-    say(msgspec.json.format(encode_full(data), indent=2).decode())

@@ -6,9 +6,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from ajet_swarm.common.errors import AjetError, UsageError
 from ajet_swarm.common.urls import web_address
 from core.commands import validate
+from core.jsonio import encode_full
 from core.runtime.home import Home, running
 from core.runtime.tls import absolute_path
 from core.settings import Settings, load, parse_servers
@@ -147,3 +150,8 @@ def confirm(act: str, loss: str, yes: bool) -> bool:
 def count(number: int, noun: str) -> str:
     """`1 episode`, `2 episodes`."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def say_json(data: Any) -> None:
+    """Data for a script, on standard output."""
+    say(msgspec.json.format(encode_full(data), indent=2).decode())

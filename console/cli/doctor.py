@@ -5,18 +5,40 @@ import asyncio
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
 
 from ajet_swarm.common.errors import AjetError, UsageError
 from ajet_swarm.common.text import plain
-from console.cli.commands import say_json
-from console.cli.common import say, settings_of
+from console.cli.common import say, say_json, settings_of
 from console.cli.effective import of_proxy
+from console.cli.options import add_note, add_proxy_access
 from console.doctor import examine
 from console.doctor.finding import Finding, Patient
 from core.runtime.home import Home, default_root
 from core.settings import Settings
 
 _COLOURS = {"ok": "32", "warn": "33", "fail": "31"}
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments."""
+    parser.set_defaults(handler=doctor)
+    add_note(
+        parser,
+        "Exit code: 0 nothing fails (warnings are none), 1 something fails, 2 wrong use. "
+        "Nothing is changed.",
+    )
+    parser.add_argument("--json", action="store_true", help="the same as JSON")
+    parser.add_argument(
+        "--swarm-url",
+        action="append",
+        metavar="[NAME=]URL",
+        help="check this swarm server; else those of the settings",
+    )
+    parser.add_argument("--hooks", type=Path, metavar="DIR", help="check this reward function")
+    parser.add_argument("--host", metavar="ADDRESS", help="where the fake vLLM would listen")
+    parser.add_argument("--port", type=int, metavar="N", help="on which port")
+    add_proxy_access(parser)
 
 
 def doctor(given: argparse.Namespace) -> int:

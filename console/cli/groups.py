@@ -10,9 +10,21 @@ from typing import TYPE_CHECKING, Any
 
 from ajet_swarm.common.errors import AjetError, UsageError
 from ajet_swarm.common.text import did_you_mean, one_line
-from console.cli.commands import find_group, say_json
-from console.cli.common import cert_of, confirm, count, look_home, need_proxy, say, token_of
+from console.cli.commands import add_common, find_group
+from console.cli.common import (
+    cert_of,
+    confirm,
+    count,
+    look_home,
+    need_proxy,
+    say,
+    say_json,
+    token_of,
+)
+from console.cli.options import add_yes
+from console.cli.votes import group_help
 from core.commands import validate
+from core.commands.groups import ABORT_REASONS
 from core.runtime.home import Home
 from core.state import Group, State
 
@@ -30,6 +42,32 @@ class Done:
     group_id: str
     ok: bool
     message: str
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of a command that is sent for several groups."""
+    command = parser.get_default("order_name")
+    add_common(parser, each)
+    parser.add_argument("groups", nargs="*", metavar="GROUP", help=group_help(command))
+    parser.add_argument(
+        "--where",
+        metavar="FILTER",
+        help="all groups on screen that it fits and the order makes sense for, in the words "
+        "of the console's filter line",
+    )
+    if command == "group.unrate":
+        parser.add_argument("--rater", metavar="NAME", help="who rates")
+    elif command == "group.abort":
+        parser.add_argument("--reason", metavar="TEXT", help=f"such as: {', '.join(ABORT_REASONS)}")
+        add_yes(parser)
+    elif command == "group.mark":
+        how = parser.add_mutually_exclusive_group()
+        how.add_argument("--clear", action="store_true", help="clear it; set when left out")
+        how.add_argument("--toggle", action="store_true", help="set it where it is not, and back")
+    elif command == "group.note":
+        text = parser.add_mutually_exclusive_group(required=True)
+        text.add_argument("--text", metavar="TEXT", help="the note")
+        text.add_argument("--clear", action="store_true", help="remove the note")
 
 
 def each(given: argparse.Namespace) -> int:

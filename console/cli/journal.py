@@ -10,8 +10,17 @@ from pathlib import Path
 import msgspec
 
 from ajet_swarm.common.errors import AjetError, UsageError
-from console.cli.commands import say_json
-from console.cli.common import cert_of, confirm, look_home, order, say, settings_of, token_of
+from console.cli.common import (
+    cert_of,
+    confirm,
+    look_home,
+    order,
+    say,
+    say_json,
+    settings_of,
+    token_of,
+)
+from console.cli.options import add_yes
 from core.journal.damage import find_damage
 from core.journal.file import SIBLINGS
 from core.journal.prune import KEEP_GROUPS, Pruner, Retention
@@ -25,6 +34,51 @@ from core.journal.stats import (
 )
 from core.journal.writer import Journal
 from core.runtime.home import Home, Role, running
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Add the verbs and their arguments."""
+    parser.set_defaults(handler=journal, verb="stats", json=False)
+    verbs = parser.add_subparsers(metavar="VERB", parser_class=type(parser))
+    for verb, about in (
+        ("stats", "events, groups and bytes, and where the history starts; the same as no verb"),
+        (
+            "prune",
+            "delete the oldest groups, after saying what goes; open ones stay, rated ones go last",
+        ),
+        ("check", "read every page, event and text; exit code 1 when one is damaged"),
+    ):
+        one = verbs.add_parser(verb, help=about, description=about[0].upper() + about[1:])
+        one.set_defaults(verb=verb)
+        one.add_argument(
+            "--home", type=Path, metavar="DIR", default=argparse.SUPPRESS, help="the home"
+        )
+        if verb == "stats":
+            one.add_argument("--json", action="store_true", help="print JSON")
+        if verb == "prune":
+            _add_prune(one)
+
+
+def _add_prune(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--days",
+        type=float,
+        metavar="N",
+        help="delete groups that are older; else journal.keep_days",
+    )
+    parser.add_argument(
+        "--bytes",
+        type=int,
+        metavar="N",
+        help="delete the oldest until so many are in use; else journal.keep_bytes",
+    )
+    parser.add_argument("--rated", action="store_true", help="rated groups that are older, too")
+    parser.add_argument(
+        "--rewrite",
+        action="store_true",
+        help="then rewrite the file without free pages; needs room for a copy and no proxy",
+    )
+    add_yes(parser)
 
 
 def journal(given: argparse.Namespace) -> int:

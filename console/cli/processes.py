@@ -9,9 +9,71 @@ from ajet_swarm.common.errors import UsageError
 from ajet_swarm.common.urls import web_address
 from console.cli.common import look_home, open_home, settings_of
 from console.cli.model import have_model
+from console.cli.options import PROXY_FLAGS
 from core.runtime.home import Home, missing_home
 from core.runtime.tls import absolute_path
 from core.settings import Settings
+
+
+def add_engine(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `engine`."""
+    parser.set_defaults(handler=engine)
+    parser.add_argument("--host", metavar="ADDRESS", help="address to listen on")
+    parser.add_argument("--port", type=int, metavar="N", help="port; 0 takes any free one")
+    parser.add_argument(
+        "--model",
+        choices=("tiny", "smollm2"),
+        help="what is trained: the shipped policy, or SmolLM2-135M, which is fetched first "
+        "(93 MB, after a yes)",
+    )
+    parser.add_argument(
+        "--yes",
+        action="store_true",
+        help="fetch the model without asking; needed without a terminal",
+    )
+    parser.add_argument("--reset", action="store_true", help="go back to the base weights")
+    parser.add_argument(
+        "--from",
+        dest="start_from",
+        metavar="NAME",
+        help="continue from this checkpoint; see `ajet-console checkpoints`",
+    )
+    parser.add_argument(
+        "--faithful",
+        action="store_true",
+        help="behave as the real AgentJet server, its faults included: for testing clients",
+    )
+    parser.add_argument(
+        "--strict-context",
+        action="store_true",
+        help="refuse a prompt over the window instead of dropping its middle",
+    )
+    parser.add_argument(
+        "--allow-unauthenticated",
+        action="store_true",
+        help="listen where others can reach it, although the swarm protocol has no key",
+    )
+
+
+def add_proxy(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `proxy`."""
+    parser.set_defaults(handler=proxy)
+    for flag, options in PROXY_FLAGS.items():
+        parser.add_argument(flag, **options)
+    parser.add_argument(
+        "--api-key",
+        metavar="KEY",
+        help="the key itself; others on this machine can read it here, prefer --api-key-file",
+    )
+    parser.add_argument(
+        "--cors-origin",
+        action="append",
+        metavar="URL",
+        help="web page that may use /v1 from a browser; repeat it for several, `*` for any",
+    )
+    parser.add_argument(
+        "--next-port", action="store_true", help="take the next free port when it is taken"
+    )
 
 
 def console(given: argparse.Namespace) -> int:

@@ -1,11 +1,13 @@
-"""Every command of the registry as a verb of the command line: names, flags and their help."""
+"""The commands of the command line, by the groups of `--help`, and the module of each.
 
-import argparse
-from collections.abc import Callable, Mapping
-from typing import Any
+A module has `add(parser)`, which adds arguments and sets `handler`. It is imported when its command
+is parsed. Commands of `core.commands` that need nothing special have their arguments from there.
+"""
 
-from core.commands import COMMANDS, MODES
-from core.commands.groups import ABORT_REASONS
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from core.commands import COMMANDS
 
 _NAMED: Mapping[str, str] = {
     "mock.start": "mock",
@@ -20,17 +22,11 @@ _NAMED: Mapping[str, str] = {
     "engine.try": "try",
     "engine.try_stop": "try-stop",
 }
-"""Those that are not called by the rule."""
-
-_REASONS = ", ".join(ABORT_REASONS)
-_EXIT = "Exit code: 0 all done, 1 something was refused, 2 wrong use."
-
-Maker = Callable[..., argparse.ArgumentParser]
-Adder = Callable[[argparse.ArgumentParser], None]
+"""Commands of the registry whose name does not follow the rule."""
 
 
 def words_of(command: str) -> str:
-    """What a command of the registry is called on the command line.
+    """Return what a command of the registry is called on the command line.
 
     `group.VERB` is VERB, any other is AREA-VERB, and a few have a name of their own.
     """
@@ -39,195 +35,179 @@ def words_of(command: str) -> str:
     return _NAMED.get(command, plain.replace("_", "-"))
 
 
-class Verbs:
-    """Adds the verbs about groups, ratings, the mock user and the proxy.
+@dataclass(frozen=True, slots=True)
+class Verb:
+    """One command of the command line."""
 
-    Args:
-        commands: Where commands go.
-        command: Makes one.
-        reach: Adds the flags that name a proxy.
-        yes: Adds `--yes`.
-    """
-
-    def __init__(self, commands: Any, command: Maker, reach: Adder, yes: Adder) -> None:
-        self._commands = commands
-        self._command = command
-        self._reach = reach
-        self._yes = yes
-
-    def add(self) -> None:
-        """All of them."""
-        self._votes()
-        self._groups()
-        self._ways_out()
-        self._rewards()
-        self._seat()
-
-    # --- one group --------------------------------------------------------------------------------
-
-    def _votes(self) -> None:
-        rate = self._order("group.rate", "g3f2 3", "console.cli.commands:rate")
-        rate.description = (
-            f"{COMMANDS['group.rate'].help}.\n\nCandidates are counted from 1. `rate GROUP 3`: the "
-            "third is best. `rate GROUP 3 1 2 4`: a ranking, best first."
-        )
-        kind = _ballot(rate)
-        kind.add_argument("--undo", action="store_true", help=COMMANDS["group.unrate"].help)
-        rate.add_argument("--note", metavar="TEXT", help="why")
-        rate.add_argument(
-            "--override",
-            action="store_true",
-            help="replace another rater's vote, or ignore a lease",
-        )
-        rate.add_argument(
-            "--tag", action="append", metavar="REASON", help="a reason; repeat it for several"
-        )
-        repeat = self._order("group.repeat", "g3f2 3", "console.cli.ballots:repeat")
-        about = COMMANDS["group.repeat"].help
-        repeat.description = f"{about}.\n\nSaid as with `rate`: the best, or all, best first."
-        _ballot(repeat)
-        lease = self._order("group.lease", "g3f2 --seconds 60", "console.cli.ballots:lease")
-        lease.add_argument("group_id", metavar="GROUP", help=_group_help("group.lease"))
-        lease.add_argument(
-            "--holder", metavar="NAME", help="name of the console; else this user and host"
-        )
-        lease.add_argument("--rater", metavar="NAME", help="who looks")
-        lease.add_argument("--seconds", type=float, metavar="S", help="how long; 0 gives it back")
-        edit = self._order("group.edit", "g3f2 1 --file better.txt", "console.cli.ballots:edit")
-        edit.add_argument("group_id", metavar="GROUP", help=_group_help("group.edit"))
-        edit.add_argument("candidate", type=int, metavar="N", help="candidate it corrects, from 1")
-        text = edit.add_mutually_exclusive_group(required=True)
-        text.add_argument("--text", metavar="TEXT", help="the whole better text")
-        text.add_argument("--file", metavar="FILE", help="holds that text; - is standard input")
-        text.add_argument("--clear", action="store_true", help="remove the correction")
-        edit.add_argument("--rater", metavar="NAME", help="who wrote it")
-
-    # --- several groups ---------------------------------------------------------------------------
-
-    def _groups(self) -> None:
-        self._bulk("group.unrate", "g3f2").add_argument("--rater", metavar="NAME", help="who rates")
-        self._bulk("group.accept", "--where 'state:awaiting reward>0.8'")
-        abort = self._bulk("group.abort", "--where 'state:awaiting reward<0.2' --yes")
-        abort.add_argument("--reason", metavar="TEXT", help=f"such as: {_REASONS}")
-        self._yes(abort)
-        self._bulk("group.rescore", "--where state:awaiting")
-        self._bulk("group.refill", "--where state:awaiting")
-        self._bulk("group.rerun", "g3f2 g41c")
-        mark = self._bulk("group.mark", "--where 'dead:yes text~paris'")
-        how = mark.add_mutually_exclusive_group()
-        how.add_argument("--clear", action="store_true", help="clear it; set when left out")
-        how.add_argument("--toggle", action="store_true", help="set it where it is not, and back")
-        note = self._bulk("group.note", "g3f2 --text 'asks for two things'")
-        text = note.add_mutually_exclusive_group(required=True)
-        text.add_argument("--text", metavar="TEXT", help="the note")
-        text.add_argument("--clear", action="store_true", help="remove the note")
-
-    def _bulk(self, command: str, example: str) -> argparse.ArgumentParser:
-        parser = self._order(command, example, "console.cli.groups:each")
-        parser.add_argument("groups", nargs="*", metavar="GROUP", help=_group_help(command))
-        parser.add_argument(
-            "--where",
-            metavar="FILTER",
-            help="all groups on screen that it fits and the order makes sense for, in the words "
-            "of the console's filter line",
-        )
-        return parser
-
-    # --- all that wait ----------------------------------------------------------------------------
-
-    def _ways_out(self) -> None:
-        mode = self._order("rating.mode", "hold")
-        mode.add_argument("mode", choices=MODES, help=COMMANDS["rating.mode"].help)
-        for command in ("rating.accept_all", "rating.abort_all"):
-            parser = self._order(command, "--server gpu")
-            parser.add_argument("--server", metavar="NAME", help=COMMANDS[command].args[0].help)
-            target = "console.cli.commands:accept_all"
-            if COMMANDS[command].danger:
-                parser.add_argument("--reason", metavar="TEXT", help=f"such as: {_REASONS}")
-                target = "console.cli.commands:abort_all"
-                self._yes(parser)
-            else:
-                parser.add_argument("--yes", action="store_true", help="do not ask on a terminal")
-            parser.set_defaults(target=target)
-
-    # --- the rewards ------------------------------------------------------------------------------
-
-    def _rewards(self) -> None:
-        for command, example in (
-            ("rewards.weight", "length 0.5"),
-            ("rewards.gate", "format on"),
-            ("rewards.enable", "relevance off"),
-        ):
-            parser = self._order(command, example)
-            parser.description = f"{COMMANDS[command].help}."
-            part, value = COMMANDS[command].args
-            parser.add_argument("part", metavar="PART", help=part.help)
-            if value.kind == "float":
-                parser.add_argument(value.name, type=float, metavar="X", help=value.help)
-            else:
-                parser.add_argument(value.name, choices=("on", "off"), help=value.help)
-
-        for command, example in (
-            ("rewards.whatif", "length=0.1 diversity=0.6 --last 200"),
-            ("rewards.whatif_stop", ""),
-            ("rewards.apply", "length=0.1 diversity=0.6"),
-        ):
-            parser = self._order(command, example)
-            parser.description = f"{COMMANDS[command].help}."
-            for arg in COMMANDS[command].args:
-                if arg.name == "weights":
-                    parser.add_argument("weights", nargs="*", metavar="PART=W", help=arg.help)
-                else:
-                    kind = int if arg.kind == "int" else str
-                    parser.add_argument(f"--{arg.name}", type=kind, metavar="X", help=arg.help)
-
-    # --- the rest ---------------------------------------------------------------------------------
-
-    def _seat(self) -> None:
-        for verb in ("pause", "resume", "stop"):
-            self._order(f"mock.{verb}", "")
-        self._order("proxy.drain", "")
-        dismiss = self._order("alert.dismiss", "engine.lost.gpu", "console.cli.seat:dismiss")
-        dismiss.description = f"{COMMANDS['alert.dismiss'].help}.\n\nWithout a key: lists them."
-        dismiss.add_argument("keys", nargs="*", metavar="KEY", help="key of the alert")
-        dismiss.add_argument("--all", action="store_true", help="all of them")
-        for command in ("proxy.restart", "engine.restart_process"):
-            parser = self._order(command, "--yes", "console.cli.seat:restart", reach=False)
-            self._yes(parser)
-
-    def _order(
-        self,
-        command: str,
-        example: str,
-        target: str = "console.cli.commands:plain_order",
-        *,
-        reach: bool = True,
-    ) -> argparse.ArgumentParser:
-        name = words_of(command)
-        about = COMMANDS[command].help
-        parser = self._command(self._commands, name, target, about, f"{name} {example}".strip())
-        parser.epilog = f"{parser.epilog}\n{_EXIT}"
-        parser.set_defaults(order_name=command)
-        parser.add_argument("--json", action="store_true", help="what was done, as JSON")
-        if reach:
-            self._reach(parser)
-        return parser
+    name: str
+    target: str
+    """`module:function`; the function adds the arguments to the command's parser."""
+    about: str
+    """One sentence without a full stop, for the list of commands and above its own help."""
+    example: str = ""
+    """Arguments of the example."""
+    command: str = ""
+    """The command of `core.commands` it sends; empty for none."""
 
 
-def _group_help(command: str) -> str:
-    return next(arg.help for arg in COMMANDS[command].args if arg.name == "group_id")
+def _of(command: str, example: str = "", target: str = "console.cli.commands:add") -> Verb:
+    """Return the verb that sends a command of the registry."""
+    return Verb(words_of(command), target, COMMANDS[command].help, example, command)
 
 
-def _ballot(parser: argparse.ArgumentParser) -> Any:
-    """The arguments of a vote; returns the group of those that exclude each other."""
-    parser.add_argument("group_id", metavar="GROUP", help=_group_help("group.rate"))
-    parser.add_argument(
-        "order", nargs="*", type=int, default=[], metavar="N", help="best, or all, best first"
-    )
-    kind = parser.add_mutually_exclusive_group()
-    kind.add_argument("--scores", nargs="+", type=float, metavar="X", help="one score a candidate")
-    kind.add_argument("--tie", action="store_true", help="all are equal: teaches nothing")
-    kind.add_argument("--bad", action="store_true", help="all are bad: teaches nothing")
-    kind.add_argument("--skip", action="store_true", help="send no reward: the group is aborted")
-    parser.add_argument("--rater", metavar="NAME", help="who rates")
-    return kind
+GROUPS: Mapping[str, Sequence[Verb]] = {
+    "processes": (
+        Verb(
+            "engine",
+            "console.cli.processes:add_engine",
+            "Run the embedded engine: a swarm server that trains a small policy on this machine's "
+            "CPU",
+            "--port 10086",
+        ),
+        Verb(
+            "proxy",
+            "console.cli.processes:add_proxy",
+            "Run the fake vLLM without a console",
+            "--swarm-url http://gpu-box:10086 --port 8000",
+        ),
+        Verb(
+            "mock",
+            "console.cli.mock:add",
+            "Replay a dataset through the application, as a user would",
+            "questions.jsonl --concurrency 3 --passes 2 --seed 7",
+        ),
+        _of("mock.pause"),
+        _of("mock.resume"),
+        _of("mock.stop"),
+        _of("proxy.drain"),
+        _of("proxy.restart", "--yes", "console.cli.restart:add"),
+        _of("engine.restart_process", "--yes", "console.cli.restart:add"),
+    ),
+    "what happens": (
+        Verb(
+            "status",
+            "console.cli.status:add",
+            "Show proxy, engines, mock user and what waits for a rating",
+            "--json",
+        ),
+        Verb(
+            "watch",
+            "console.cli.watch:add",
+            "Follow what happens, one line an event",
+            "--json --filter dead:yes",
+        ),
+        Verb(
+            "replay",
+            "console.cli.replay:add",
+            "Show a journal on the console's screens, with no engine and no proxy; nothing is "
+            "written",
+            "journal.db --speed 10",
+        ),
+        Verb(
+            "journal",
+            "console.cli.journal:add",
+            "Show how large the journal is, delete its oldest groups, or check it",
+            "prune --days 30",
+        ),
+        Verb(
+            "doctor",
+            "console.cli.doctor:add",
+            "Check Python, terminal, ports, home, servers, keys and hooks, and say what to do",
+            "--swarm-url http://gpu-box:10086",
+        ),
+        _of("alert.dismiss", "engine.lost.gpu", "console.cli.alerts:add"),
+    ),
+    "groups and ratings": (
+        _of("group.rate", "g3f2 3", "console.cli.votes:add_rate"),
+        _of("group.repeat", "g3f2 3", "console.cli.votes:add_repeat"),
+        _of("group.lease", "g3f2 --seconds 60", "console.cli.votes:add_lease"),
+        _of("group.edit", "g3f2 1 --file better.txt", "console.cli.votes:add_edit"),
+        _of("group.unrate", "g3f2", "console.cli.groups:add"),
+        _of("group.accept", "--where 'state:awaiting reward>0.8'", "console.cli.groups:add"),
+        _of("group.abort", "--where 'state:awaiting reward<0.2' --yes", "console.cli.groups:add"),
+        _of("group.rescore", "--where state:awaiting", "console.cli.groups:add"),
+        _of("group.refill", "--where state:awaiting", "console.cli.groups:add"),
+        _of("group.rerun", "g3f2 g41c", "console.cli.groups:add"),
+        _of("group.mark", "--where 'dead:yes text~paris'", "console.cli.groups:add"),
+        _of("group.note", "g3f2 --text 'asks for two things'", "console.cli.groups:add"),
+        _of("rating.mode", "hold"),
+        _of("rating.accept_all", "--server gpu", "console.cli.waiting:add"),
+        _of("rating.abort_all", "--server gpu", "console.cli.waiting:add"),
+    ),
+    "swarm servers": (
+        _of("engine.start", "--preset hand", "console.cli.engine.control:add_start"),
+        _of("engine.stop", "--all --yes", "console.cli.engine.control:add_stop"),
+        _of("engine.job", "--set lr=1e-4 --set batch=8", "console.cli.engine.jobs:add_job"),
+        _of("engine.apply", "--all --set lr=1e-4 --yes", "console.cli.engine.jobs:add_apply"),
+        _of("engine.cancel", "--server gpu", "console.cli.engine.control:add_plain"),
+        _of("engine.resume", "--all", "console.cli.engine.control:add_plain"),
+        _of("engine.reset", "--server gpu --yes", "console.cli.engine.control:add_reset"),
+        _of(
+            "engine.abort_episode",
+            "3f5bc3c9 --yes",
+            "console.cli.engine.control:add_abort_episode",
+        ),
+        Verb(
+            "checkpoints",
+            "console.cli.engine.checkpoints:add",
+            "List, save, restore, prune, export or import what the embedded engine keeps",
+            "save before-lunch",
+        ),
+        Verb(
+            "tokens",
+            "console.cli.engine.checkpoints:add_tokens",
+            "Show each token of an episode: id, text, loss mask, log-prob when sampled and now",
+            "3f5bc3c9-0f1e-4a52-9d6e-2c8f4d1f9a10",
+        ),
+        _of("engine.try", "'Why is the sky blue?'", "console.cli.engine.probe:add"),
+        _of("engine.try_stop", "", "console.cli.engine.probe:add_stop"),
+    ),
+    "rewards": (
+        Verb(
+            "rewards",
+            "console.cli.rewards.report:add",
+            "Show what scores the answers: its parts over the last groups, its last fault",
+            "--last 500",
+        ),
+        Verb(
+            "reward-test",
+            "console.cli.rewards.test:add",
+            "Re-score stored groups and show what would change; nothing is sent",
+            "--last 200 --rewards new.yaml",
+        ),
+        _of("rewards.weight", "length 0.5"),
+        _of("rewards.gate", "format on"),
+        _of("rewards.enable", "relevance off"),
+        _of("rewards.whatif", "length=0.1 diversity=0.6 --last 200"),
+        _of("rewards.whatif_stop"),
+        _of("rewards.apply", "length=0.1 diversity=0.6"),
+    ),
+    "applications and scripts": (
+        Verb(
+            "clients",
+            "console.cli.clients:add",
+            "Print what to set so that a client asks the fake vLLM",
+            "codex",
+        ),
+        Verb(
+            "init",
+            "console.cli.folders.scaffold:add",
+            "Write a folder with which an agent or an application of yours is trained",
+            "blackbox my_agent --dataset sums.jsonl --repeats 4",
+        ),
+        Verb(
+            "compat",
+            "console.cli.folders.compat:add",
+            "Write a package `ajet`, so that a script for AgentJet runs with unchanged imports",
+            "./shim && PYTHONPATH=./shim python train.py",
+        ),
+        Verb(
+            "debug-episode",
+            "console.cli.folders.debug_episode:add",
+            "Run one episode of a folder with its full trace: every call, tokens, reward, "
+            "traceback",
+            "my_agent --item 3 --watch",
+        ),
+    ),
+}
+"""Title in `--help` -> its commands."""

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from ajet_swarm.common.errors import UsageError
 from ajet_swarm.common.text import known_names, one_line
-from console.cli.commands import say_json
-from console.cli.common import say
+from console.cli.common import say, say_json
+from console.cli.options import THEMES, add_note
 from core.runtime.home import Home, default_root
 from core.settings import load
 
@@ -17,6 +17,32 @@ if TYPE_CHECKING:
     from core.journal.read_only import JournalFile
 
 _JOURNAL = "journal.db"
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments."""
+    parser.set_defaults(handler=replay)
+    add_note(
+        parser,
+        "Keys: , pause  . step  < > slower, faster  Ctrl+B from the beginning  Ctrl+E to the end.",
+    )
+    parser.add_argument(
+        "journal",
+        nargs="?",
+        metavar="JOURNAL",
+        help="a journal file, a home, or a run of this home's journal; this home's when left out",
+    )
+    parser.add_argument("--run", metavar="RUN", help="only up to this run's end; `last` is one")
+    parser.add_argument(
+        "--speed",
+        type=float,
+        metavar="X",
+        help="play it X times as fast as recorded; without it the end is shown at once",
+    )
+    parser.add_argument("--screen", metavar="NAME", help="the screen to begin with")
+    parser.add_argument("--theme", choices=THEMES, help="colours")
+    parser.add_argument("--list", action="store_true", help="list the runs in it")
+    parser.add_argument("--json", action="store_true", help="the list as JSON")
 
 
 def replay(given: argparse.Namespace) -> int:

@@ -8,8 +8,8 @@ from typing import Any
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.text import ended_words, one_line
 from console.backend.swarm_report import ServerReport, addresses, report
-from console.cli.commands import say_json
-from console.cli.common import cert_of, look_home, proxy_url, say, settings_of, token_of
+from console.cli.common import cert_of, look_home, proxy_url, say, say_json, settings_of, token_of
+from console.cli.options import add_json, add_proxy_access, add_swarm_url
 from console.text.causes import cause_words
 from console.text.contact import is_starting
 from core.runtime.home import Home, missing_home, running
@@ -18,6 +18,14 @@ from core.state import Mock, State
 
 SHORT = 5
 """Groups that stayed short of candidates, the newest ones, that are listed with their causes."""
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments."""
+    parser.set_defaults(handler=status)
+    add_json(parser)
+    add_swarm_url(parser)
+    add_proxy_access(parser)
 
 
 def status(given: argparse.Namespace) -> int:

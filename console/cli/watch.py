@@ -21,6 +21,7 @@ import msgspec
 from ajet_swarm.common.errors import AjetError, UsageError
 from ajet_swarm.common.text import did_you_mean, one_line
 from console.cli.common import cert_of, look_home, need_proxy, token_of
+from console.cli.options import add_note, add_proxy_access
 from console.text.contact import lost_text
 from console.views.events import told
 from core.events import (
@@ -39,6 +40,46 @@ from core.state import Group, State
 
 FIRST_DELAY = 0.25
 LAST_DELAY = 5.0
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments."""
+    parser.set_defaults(handler=watch)
+    add_note(
+        parser,
+        "         ajet-console watch --until engine_changed:ROLLING --timeout 60",
+        "Exit code: 0 seen or nobody reads on, 1 no proxy or --timeout has passed, 2 wrong use, "
+        "130 interrupted.",
+    )
+    parser.add_argument(
+        "--json",
+        action="store_true",
+        help="JSON lines: the state in short first, then each event as the journal has it",
+    )
+    parser.add_argument(
+        "--full", action="store_true", help="with --json: the whole state first, all groups in it"
+    )
+    parser.add_argument(
+        "--filter",
+        metavar="FILTER",
+        help="only groups that fit, in the words of the console's filter line",
+    )
+    parser.add_argument(
+        "--kind", action="append", metavar="EVENT", help="only events of this kind; repeatable"
+    )
+    parser.add_argument(
+        "--until",
+        metavar="EVENT[:WORD]",
+        help="end after the first event of this kind (of which a field is WORD)",
+    )
+    parser.add_argument("--timeout", type=float, metavar="S", help="give up after so many seconds")
+    parser.add_argument(
+        "--after",
+        type=int,
+        metavar="SEQ",
+        help="continue after this event, without a snapshot first",
+    )
+    add_proxy_access(parser)
 
 
 def watch(given: argparse.Namespace) -> int:

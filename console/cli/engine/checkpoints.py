@@ -11,6 +11,7 @@ from ajet_swarm.common.urls import web_address
 from console.backend.swarm_report import addresses, choose, no_engine
 from console.cli.common import confirm, look_home, say, settings_of
 from console.cli.effective import of_proxy
+from console.cli.options import add_home, add_server, add_swarm_url, add_yes
 from core.runtime.home import Home, running
 from core.runtime.sockets import is_loopback
 
@@ -22,6 +23,57 @@ LONGEST_NAME = 64
 
 class EngineRefused(AjetError):
     """The engine said no; the words are its own."""
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Add the verbs of `checkpoints` and their arguments."""
+    parser.set_defaults(handler=checkpoints, verb="list")
+    _add_common(parser)
+    verbs = parser.add_subparsers(metavar="VERB", parser_class=type(parser))
+    for verb, about in (
+        ("list", "all of them, newest first; the same as no verb"),
+        ("save", "save the policy under a name, now"),
+        ("restore", "go back to one, or to `base`; the engine must be OFFLINE"),
+        ("prune", "delete all but the newest named ones"),
+        ("export", "write one as a safetensors file"),
+        ("import", "import a safetensors file and continue from it; the engine must be OFFLINE"),
+    ):
+        one = verbs.add_parser(verb, help=about, description=about[0].upper() + about[1:])
+        one.set_defaults(verb=verb)
+        add_home(one)
+        _add_common(one, default=argparse.SUPPRESS)
+        if verb in ("save", "restore", "export", "import"):
+            one.add_argument("name", metavar="NAME")
+        if verb in ("export", "import"):
+            one.add_argument("file", type=Path, metavar="FILE")
+        if verb == "export":
+            one.add_argument("--half", action="store_true", help="float16: half the size")
+        if verb == "prune":
+            one.add_argument("keep", type=int, metavar="KEEP", help="how many are kept")
+
+
+def add_tokens(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `tokens`."""
+    parser.set_defaults(handler=tokens)
+    parser.add_argument("episode", metavar="EPISODE", help="uuid of the episode")
+    parser.add_argument("--all", action="store_true", help="the prompt's tokens too")
+    add_server(parser)
+    add_swarm_url(parser)
+
+
+def _add_common(parser: argparse.ArgumentParser, **default: Any) -> None:
+    """Add the options of `checkpoints` and of its verbs: they are accepted before and after a verb.
+
+    Args:
+        parser: Of the command, or of a verb.
+        default: For a verb `default=argparse.SUPPRESS`, else it undoes what stands before it.
+    """
+    parser.add_argument(
+        "--all", action="store_true", help="every swarm server, one after the other", **default
+    )
+    add_yes(parser, **default)
+    add_server(parser, **default)
+    add_swarm_url(parser, **default)
 
 
 def checkpoints(given: argparse.Namespace) -> int:

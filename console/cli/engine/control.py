@@ -1,67 +1,63 @@
-"""`engine-start`, `engine-stop` and their like, for one server, a named one or all of them.
-
-Through the proxy when one runs, else on the servers themselves.
-"""
+"""`engine-start`, `engine-stop` and the other commands that need no job."""
 
 import argparse
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
 
-from ajet_swarm.common.errors import AjetError, UsageError
+from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.text import did_you_mean, one_line
-from console.backend.swarm_report import addresses, choose, report
-from console.cli.commands import say_json
 from console.cli.common import (
     cert_of,
     confirm,
-    count,
     look_home,
     need_proxy,
-    order,
-    proxy_url,
-    say,
-    settings_of,
     token_of,
 )
+from console.cli.engine.job_source import add_job_source
+from console.cli.engine.target import Aim, Target, add_targets, agreed, aimed, each, send
+from console.cli.options import add_swarm_url, add_yes
 from core.commands import COMMANDS
 from core.control_payloads import DETAILS_CAP
-from core.runtime.home import Home
-from core.state import State
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
-    """One server an order is for."""
-
-    name: str
-    """Empty: the first one, which is the proxy's to know."""
-    url: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Aim:
-    """Where an order goes.
-
-    Attributes:
-        proxy: Address of the proxy; empty when the servers are asked themselves.
-        state: What that proxy knows; None without one, or when it was not asked.
-    """
-
-    home: Home
-    proxy: str
-    targets: Sequence[Target]
-    state: State | None = None
+def add_start(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `engine-start`."""
+    add_targets(parser, start)
+    add_swarm_url(parser)
+    add_yes(parser)
+    add_job_source(parser)
 
 
-Doing = Callable[[Target], Awaitable[str]]
+def add_stop(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `engine-stop`."""
+    add_targets(parser, stop)
+    add_swarm_url(parser)
+    add_yes(parser)
+
+
+def add_plain(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `engine-cancel` and `engine-resume`."""
+    add_targets(parser, plain)
+
+
+def add_reset(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `engine-reset`."""
+    add_targets(parser, asked)
+    add_yes(parser)
+
+
+def add_abort_episode(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `engine-abort-episode`."""
+    add_targets(parser, asked, every=False)
+    about = COMMANDS["engine.abort_episode"].args[0].help
+    parser.add_argument("episode", metavar="EPISODE", help=about)
+    parser.add_argument("--reason", metavar="TEXT", help="why")
+    add_yes(parser)
 
 
 def start(given: argparse.Namespace) -> int:
     """Send the job and start the engine."""
     from console.cli.engine.direct import start_directly
-    from console.cli.engine.jobs import given_job, job_args
+    from console.cli.engine.job_source import given_job, job_args
     from console.cli.engine.start import agreed_to_start
 
     aim = aimed(given)
@@ -141,150 +137,3 @@ async def _ordered(given: argparse.Namespace, aim: Aim, target: Target) -> str:
     known = {arg.name for arg in COMMANDS[given.order_name].args} - {"server"}
     args = {name: getattr(given, name, None) for name in known}
     return await send(given, aim, given.order_name, {**args, "server": target.name or None})
-
-
-# --- to whom -------------------------------------------------------------------------------------
-
-
-def aimed(given: argparse.Namespace, *, look: bool = False, proxy: str | None = None) -> Aim:
-    """Which servers are meant, and how they are reached.
-
-    Args:
-        look: Read the proxy's state, too: what an order costs is told from it.
-        proxy: Address of the proxy when it is known already.
-
-    Raises:
-        UsageError: there is no server of that name.
-    """
-    home = look_home(given)
-    if proxy is None:
-        direct = getattr(given, "swarm_url", None) and not given.url
-        proxy = "" if direct else proxy_url(given, home)
-    every = getattr(given, "all", False)
-    if proxy and not (every or look):
-        return Aim(home, proxy, [Target(given.server or "")])
-    if proxy:
-        state = asyncio.run(snapshot(given, home, proxy))
-        known = {one.name: one.url for one in state.servers.values()}
-    else:
-        state = None
-        known = addresses(settings_of(home, given.swarm_url), home)
-    if not known:
-        raise AjetError("the proxy knows no swarm server", proxy)
-    if every:
-        return Aim(home, proxy, [Target(*one) for one in known.items()], state)
-    return Aim(home, proxy, [Target(*choose(known, given))], state)
-
-
-async def snapshot(given: argparse.Namespace, home: Home, proxy: str) -> State:
-    """What the proxy knows."""
-    from proxy.control.client import ControlClient
-
-    async with ControlClient(proxy, token_of(given, home), cert=cert_of(home)) as client:
-        return await client.snapshot()
-
-
-async def send(given: argparse.Namespace, aim: Aim, name: str, args: dict[str, Any]) -> str:
-    """Give an order to the proxy; returns what it says."""
-    home = aim.home
-    return await order(aim.proxy, token_of(given, home), name, args, cert_of(home))
-
-
-# --- doing it ------------------------------------------------------------------------------------
-
-
-def each(given: argparse.Namespace, aim: Aim, doing: Doing) -> int:
-    """Do it for every server at once and say how each went.
-
-    Returns:
-        The exit code.
-    """
-    every = getattr(given, "all", False)
-    if not every and not given.json:
-        say(asyncio.run(_one(doing, aim.targets[0])))
-        return 0
-    results = asyncio.run(_every(doing, aim.targets))
-    if given.json:
-        say_json([{"server": name, "ok": ok, "message": text} for name, ok, text in results])
-    else:
-        for name, ok, text in results:
-            mark = "done  " if ok else "FAILED"
-            say(f"{one_line(name, 40):<12} {mark}  {one_line(text, 1000)}")
-    return 0 if all(ok for _, ok, _ in results) else 1
-
-
-async def _one(doing: Doing, target: Target) -> str:
-    return await doing(target)
-
-
-async def _every(doing: Doing, targets: Sequence[Target]) -> list[tuple[str, bool, str]]:
-    async def guarded(target: Target) -> tuple[str, bool, str]:
-        try:
-            return target.name, True, await doing(target)
-        except UsageError:
-            raise  # the same for all of them
-        except AjetError as error:
-            return target.name, False, str(error)
-
-    async with asyncio.TaskGroup() as tasks:
-        running = [tasks.create_task(guarded(target)) for target in targets]
-    return [task.result() for task in running]
-
-
-# --- what it costs -------------------------------------------------------------------------------
-
-
-def agreed(given: argparse.Namespace, aim: Aim, act: str) -> bool:
-    """Ask once for all servers, naming what each would lose."""
-    if given.yes:
-        return True
-    told = asyncio.run(_losses(aim))
-    if len(told) == 1:
-        where, lost = told[0]
-        act = f"{act} of {where}"
-    else:
-        act = f"{act} of {len(told)} servers"
-        lost = "; ".join(f"{where}: {one}" for where, one in told)
-    if confirm(act, lost, given.yes):
-        return True
-    say("left as it is")
-    return False
-
-
-async def _losses(aim: Aim) -> list[tuple[str, str]]:
-    own = aim.state.client_uuid if aim.state is not None else ""
-    async with asyncio.TaskGroup() as tasks:
-        asking = [
-            tasks.create_task(_server_loss(one.name, one.url, own, aim.state))
-            for one in aim.targets
-        ]
-    return [task.result() for task in asking]
-
-
-async def _server_loss(
-    name: str, url: str, own: str, state: State | None = None
-) -> tuple[str, str]:
-    seen = await report(name, url)
-    losses: list[str] = []
-    if seen.claimed is not None:
-        others = {who: n for who, n in seen.claimed_by.items() if who != own}
-        mine = seen.claimed - sum(others.values())
-        if mine:
-            losses.append(f"{count(mine, 'episode')} of yours")
-        if others:
-            kind = "other client" if own else "client"
-            losses.append(f"{count(sum(others.values()), 'episode')} of {count(len(others), kind)}")
-    elif state is not None and (pool := state.servers[name].pool) is not None:
-        losses.append(f"{count(pool.running, 'running episode')} as last seen")
-    if state is not None:
-        unrated = [
-            group for group in state.waiting() if group.server == name and group.rating is None
-        ]
-        if unrated:
-            losses.append(f"{count(len(unrated), 'unrated group')} of yours")
-    if seen.pool and seen.pool["episodes"]:
-        losses.append(f"{count(seen.pool['episodes'], 'finished episode')} of this batch")
-    lost = ", ".join(losses) or (
-        "nothing that is claimed" if not seen.error else "what it does not report"
-    )
-    return f"{name} ({url}, {seen.state})", lost

@@ -3,26 +3,49 @@
 import argparse
 import asyncio
 import contextlib
-import os
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ajet_swarm.common.errors import AjetError, UsageError
 from ajet_swarm.common.text import one_line
-from console.cli.commands import say_json
-from console.cli.common import cert_of, say, settings_of, token_of
-from console.cli.engine.control import Aim, Target, agreed, aimed, each, send
+from console.cli.common import cert_of, say, say_json, settings_of, token_of
+from console.cli.engine.job_source import (
+    add_job_source,
+    base_job,
+    given_job,
+    job_args,
+    remote_model,
+    sheet_of,
+)
+from console.cli.engine.target import Aim, Target, add_targets, agreed, aimed, each, send
+from console.cli.options import add_swarm_url, add_yes
 from core.events import WorkChanged
 
 if TYPE_CHECKING:
-    from core.control_payloads import JobInfo
     from core.state import State
     from proxy.control.client import ControlClient
 
-CAP = 1_000_000
 LEFT_LIMIT = 30.0
 """Seconds an interrupted work may take to come to a safe place; a stop takes 19."""
+
+
+def add_job(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `engine-job`."""
+    add_targets(parser, job)
+    add_swarm_url(parser)
+    add_job_source(parser)
+    show = parser.add_mutually_exclusive_group()
+    show.add_argument("--check", action="store_true", help="check it, save nothing")
+    show.add_argument("--diff", action="store_true", help="against the job the server runs")
+    show.add_argument("--running", action="store_true", help="the job the server runs")
+
+
+def add_apply(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `engine-apply`."""
+    add_targets(parser, apply)
+    add_swarm_url(parser)
+    add_yes(parser)
+    add_job_source(parser)
 
 
 def job(given: argparse.Namespace) -> int:
@@ -129,98 +152,6 @@ async def _tell_steps(client: "ControlClient", target: Target, state: "State") -
 # --- which job -----------------------------------------------------------------------------------
 
 
-async def job_args(args: argparse.Namespace, aim: Aim, target: Target) -> dict[str, str | None]:
-    """Arguments of the order that starts a server of the proxy: which job, and its model.
-
-    Raises:
-        JobError: the job that the command names is none; names file and line.
-    """
-    order: dict[str, str | None] = {"server": target.name or None, "model": _remote_model() or None}
-    if args.file is not None or args.set:
-        return {**order, "job": await given_job(args, aim, target)}
-    return {**order, "preset": args.preset}
-
-
-def _remote_model() -> str:
-    return os.environ.get("REMOTE_MODEL_PATH", "")
-
-
-async def given_job(
-    given: argparse.Namespace, aim: Aim, target: Target, *, needed: bool = False
-) -> str:
-    """The job that the flags mean for one server.
-
-    Args:
-        needed: Without a flag it is the one the server would be started with.
-
-    Raises:
-        JobError: it is none; names file and line.
-    """
-    from console.models.job_form import check_job, parse_set, values, with_values
-
-    if given.file is not None:
-        text, where = _read(given.file), str(given.file)
-    else:
-        text, where = await _base(given, aim, target, needed)
-    if not aim.proxy:  # which does it itself
-        text = _unmasked(aim, target, text)
-    check_job(text, where)
-    fields = parse_set(given.set)
-    if (model := _remote_model()) and not values(text)["model"]:
-        fields = {"model": model, **fields}
-    return with_values(text, fields) if fields else text
-
-
-def _unmasked(aim: Aim, target: Target, text: str) -> str:
-    from proxy.control.job_store import JobStore
-
-    return JobStore.beside(aim.home.journal).restored(target.name, text)
-
-
-async def _base(
-    given: argparse.Namespace, aim: Aim, target: Target, needed: bool
-) -> tuple[str, str]:
-    if aim.proxy:
-        sheet = await sheet_of(given, aim, target)
-        if given.preset:
-            return (sheet.hand if given.preset == "hand" else sheet.default), given.preset
-        if sheet.last:
-            note = "default; a start keeps the job the server has, which another client sent"
-            return (sheet.saved, sheet.path) if sheet.saved else (sheet.default, note)
-        return (sheet.saved, sheet.path) if sheet.saved else (sheet.default, "default")
-    from console.cli.engine.direct import answers_as_embedded, preset_job
-    from proxy.control.job_store import JobStore
-
-    store = JobStore.beside(aim.home.journal)
-    saved = None if given.preset else store.load(target.name)
-    if saved is not None:
-        return saved[0], str(store.path(target.name))
-    settings = settings_of(aim.home, given.swarm_url)
-    preset = given.preset or "default"
-    own = settings.servers().get(target.name) == "embedded"
-    embedded = own or await answers_as_embedded(target.name, target.url)
-    return preset_job(preset, embedded, settings.engine.model), preset
-
-
-async def sheet_of(given: argparse.Namespace, aim: Aim, target: Target) -> "JobInfo":
-    """What the proxy knows about the jobs of a server."""
-    from proxy.control.client import ControlClient
-
-    token = token_of(given, aim.home)
-    async with ControlClient(aim.proxy, token, cert=cert_of(aim.home)) as client:
-        name = target.name or next(iter((await client.snapshot()).servers), "")
-        return await client.job(name)
-
-
-def _read(file: Path) -> str:
-    if str(file) == "-":
-        return sys.stdin.read(CAP)
-    try:
-        return file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"the file cannot be read: {error}", str(file)) from error
-
-
 async def _checked_for(args: argparse.Namespace, aim: Aim, target: Target, text: str) -> str:
     """What a check says of a job, with what an AgentJet server will get beside it.
 
@@ -236,7 +167,7 @@ async def _checked_for(args: argparse.Namespace, aim: Aim, target: Target, text:
     else:
         own = settings_of(aim.home, args.swarm_url).servers().get(target.name) == "embedded"
         embedded = own or await answers_as_embedded(target.name, target.url)
-        model = _remote_model()
+        model = remote_model()
     said = _checked(target, text)
     if embedded:
         return said
@@ -262,7 +193,7 @@ def _show(given: argparse.Namespace, aim: Aim) -> int:
 
     several = len(aim.targets) > 1
     for target in aim.targets:
-        text, where = asyncio.run(_base(given, aim, target, True))
+        text, where = asyncio.run(base_job(given, aim, target, True))
         text = masked(text)
         if given.json:
             say_json({"server": target.name, "from": where, "job": text})

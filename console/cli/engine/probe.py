@@ -8,11 +8,12 @@ import time
 
 from ajet_swarm.common.errors import AjetError, UsageError
 from ajet_swarm.common.text import one_line, plain
-from console.cli.commands import say_json, send
-from console.cli.common import cert_of, look_home, need_proxy, say, token_of
+from console.cli.commands import send
+from console.cli.common import cert_of, look_home, need_proxy, say, say_json, token_of
+from console.cli.options import add_json, add_proxy_access, add_server
 from console.text.format import clock, duration
 from console.views.probes import compared, progress
-from core.commands import validate
+from core.commands import COMMANDS, validate
 from core.state import Probe, State
 from proxy.control.client import ControlClient
 
@@ -22,6 +23,34 @@ TELLS_EVERY = 30.0
 """Seconds between that and the next."""
 GIVEN_BACK = 20.0
 """Seconds until the proxy says so of a try that was given back."""
+
+
+LAST = 3
+"""Earlier answers that are shown beside the new one."""
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `try`."""
+    parser.set_defaults(handler=try_prompt)
+    parser.add_argument("prompt", metavar="PROMPT", help="what to ask; - reads standard input")
+    add_server(parser)
+    parser.add_argument(
+        "--last", type=int, default=LAST, metavar="N", help=f"earlier answers shown; {LAST}"
+    )
+    parser.add_argument(
+        "--timeout", type=float, default=600.0, metavar="S", help="give it back after S seconds"
+    )
+    add_json(parser, "for scripts")
+    add_proxy_access(parser)
+
+
+def add_stop(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `try-stop`."""
+    parser.set_defaults(handler=stop)
+    about = COMMANDS["engine.try_stop"].args[0].help
+    parser.add_argument("try_id", nargs="?", metavar="TRY", help=about)
+    add_json(parser, "for scripts")
+    add_proxy_access(parser)
 
 
 def stop(given: argparse.Namespace) -> int:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ajet_swarm.common.text import one_line
 from console.cli.common import confirm, say
-from console.cli.engine.control import Aim, Target, snapshot
+from console.cli.engine.target import Aim, Target, snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ async def _first_starts(args: argparse.Namespace, aim: Aim, keeps: bool) -> Sequ
 async def _first_start(
     args: argparse.Namespace, aim: Aim, target: Target, keeps: bool
 ) -> FirstStart | None:
-    from console.cli.engine.jobs import given_job, sheet_of
+    from console.cli.engine.job_source import given_job, sheet_of
     from console.models.job_form import for_server, masked
 
     if not aim.proxy:

@@ -10,9 +10,24 @@ from pathlib import Path
 from ajet_swarm.common.errors import AjetError, UsageError
 from ajet_swarm.compat_paths import MODULES
 from console.cli.common import say
+from console.cli.options import add_note
 
 MARK = "# Written by `ajet-console compat`: AgentJet itself is not installed here."
 """A line of every file that is written; a file without it is somebody else's."""
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments."""
+    parser.set_defaults(handler=compat)
+    add_note(
+        parser,
+        "It needs the Python that ajet-console is installed in. An `ajet` that something else "
+        "wrote is left as it is, and nothing is written where AgentJet is installed.",
+    )
+    parser.add_argument(
+        "folder", metavar="DIR", help="the package goes into DIR/ajet; made when missing"
+    )
+    parser.add_argument("--json", action="store_true", help="what was written, as JSON")
 
 
 def compat(given: argparse.Namespace) -> int:
@@ -26,7 +41,7 @@ def compat(given: argparse.Namespace) -> int:
     write(folder)
     command = [f"PYTHONPATH={shlex.quote(str(folder))}", shlex.quote(sys.executable), "script.py"]
     if given.json:
-        from console.cli.commands import say_json
+        from console.cli.common import say_json
 
         modules = {name: list(names) for name, names in sorted(MODULES.items())}
         say_json(

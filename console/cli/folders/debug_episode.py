@@ -18,6 +18,7 @@ from console.backend.swarm_report import addresses
 from console.cli.common import open_home, say, settings_of
 from console.cli.effective import effective
 from console.cli.folders.watch import MOST, Watch
+from console.cli.options import add_note
 from core.runtime.home import Home, running
 from core.settings import Settings
 
@@ -27,6 +28,28 @@ GRACE = 12.0
 """Seconds a run gets to give its episode back."""
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _SERVER = re.compile(r'^SERVER = os\.environ\.get\("AJET_SWARM_URL"\) or "([^"]*)"', re.MULTILINE)
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments."""
+    parser.set_defaults(handler=debug)
+    add_note(
+        parser,
+        "Nothing is trained on it. Without a server it starts the embedded engine and leaves it "
+        "running.",
+        "Exit code: 0 it has a reward, 1 it has none, 2 wrong use.",
+    )
+    parser.add_argument(
+        "folder", nargs="?", type=Path, default=Path(), metavar="DIR", help="else the current one"
+    )
+    parser.add_argument("--item", default="0", metavar="N", help="place in the dataset, or id; 0")
+    parser.add_argument("--swarm-url", metavar="URL", help="swarm server (else AJET_SWARM_URL)")
+    parser.add_argument("--train", action="store_true", help="a train episode, which counts")
+    parser.add_argument("--watch", action="store_true", help="again after each change of a file")
+    parser.add_argument("--json", action="store_true", help="the trace as JSON")
+    parser.add_argument(
+        "--timeout", type=float, default=600.0, metavar="S", help="end it after so many seconds"
+    )
 
 
 def debug(given: argparse.Namespace) -> int:

@@ -12,6 +12,7 @@ from ajet_swarm.common.errors import AjetError, UsageError
 from ajet_swarm.common.text import one_line
 from ajet_swarm.common.urls import server_root, web_address
 from console.cli.common import say
+from console.cli.options import add_note
 
 TEMPLATES = Path(__file__).parents[2] / "templates"
 SUFFIX = ".tmpl"
@@ -32,6 +33,33 @@ class Choices:
     repeats: int
     batch: int
     dataset: str
+
+
+KINDS = {
+    "blackbox": "Write a folder that trains a program of yours on a dataset",
+    "passive": "Write a folder that trains an application while it is used",
+}
+"""Kind of folder -> what it is."""
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments."""
+    parser.set_defaults(handler=init)
+    add_note(
+        parser,
+        "         ajet-console init passive my_app --server http://gpu-box:10086",
+        "What is not given is asked for in a terminal, and else has its default. A file that is "
+        "there already is kept, unless --force is given.",
+    )
+    parser.add_argument("kind", choices=tuple(KINDS), help="; ".join(KINDS.values()))
+    parser.add_argument("folder", metavar="DIR", type=Path, help="where to; made when missing")
+    parser.add_argument("--server", metavar="URL", help="swarm server (else AJET_SWARM_URL)")
+    parser.add_argument("--model", help="model it trains (else REMOTE_MODEL_PATH)")
+    parser.add_argument("--repeats", type=int, metavar="N", help="episodes of a task; 4")
+    parser.add_argument("--batch", type=int, metavar="N", help="tasks of a policy update; 8")
+    parser.add_argument("--dataset", metavar="FILE", help="JSONL, Parquet or Hugging Face folder")
+    parser.add_argument("--yes", action="store_true", help="ask nothing, take the defaults")
+    parser.add_argument("--force", action="store_true", help="replace files that are there")
 
 
 def init(given: argparse.Namespace) -> int:

@@ -12,8 +12,10 @@ import pytest
 import console.cli
 from ajet_swarm.common.errors import AjetError, UsageError
 from console.cli import main, parse
-from console.cli.commands import find_group, rating_of
+from console.cli.commands import find_group
 from console.cli.common import confirm
+from console.cli.parser import run_console
+from console.cli.votes import rating_of
 from core.commands import validate
 from core.runtime.home import Home, Role
 from core.state import Group, State
@@ -178,7 +180,7 @@ def test_the_home_is_taken_before_and_after_the_command(tmp_path: Path) -> None:
 
 def test_without_a_command_it_is_the_console() -> None:
     given = parse(["--swarm-url", "a=http://x:1", "--swarm-url", "b=http://y:1", "--no-engine"])
-    assert given.target == "console.cli.processes:console"
+    assert given.handler is run_console
     assert given.console_swarm_url == ["a=http://x:1", "b=http://y:1"]
     assert given.console_port is None
     assert not given.console_read_only

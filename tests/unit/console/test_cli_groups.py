@@ -46,7 +46,7 @@ def proxy(monkeypatch: pytest.MonkeyPatch) -> Proxy:
     Home.open()
     monkeypatch.setattr("proxy.control.client.ControlClient", lambda *_, **__: made)
     monkeypatch.setattr("console.cli.groups.need_proxy", lambda *_: "http://proxy")
-    monkeypatch.setattr("console.cli.seat.need_proxy", lambda *_: "http://proxy")
+    monkeypatch.setattr("console.cli.alerts.need_proxy", lambda *_: "http://proxy")
     monkeypatch.setattr("console.cli.commands.need_proxy", lambda *_: "http://proxy")
     made.state = state_of(
         *group_events(1, until="AWAITING_RATING", rewards=(0.1, 0.15)),

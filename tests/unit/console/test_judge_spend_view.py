@@ -8,7 +8,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from console.cli.rewards import command
+from console.cli.rewards import report as command
 from console.models.alerts import way_of
 from console.models.reward_figures import figures
 from console.text.lines import line_width

@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from console.cli import main
-from console.cli.flags import READING
+from console.cli.options import READING
 from console.cli.parser import build_parser
 from console.models.available_commands import offers
 from console.session.app_state import WATCHER_MAY, Session

@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from console.cli.rewards import command
+from console.cli.rewards import report as command
 from console.models.reward_figures import (
     Digests,
     by_step,

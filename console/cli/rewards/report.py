@@ -5,8 +5,8 @@ import asyncio
 import time
 from typing import Any
 
-from console.cli.commands import say_json
-from console.cli.common import cert_of, open_home, proxy_url, say, token_of
+from console.cli.common import cert_of, open_home, proxy_url, say, say_json, token_of
+from console.cli.options import add_json, add_proxy_access
 from console.models.reward_figures import Digests, RewardFigures, figures
 from console.text.lines import Line
 from console.views.agreement import part_lines
@@ -19,6 +19,16 @@ from core.state import PartAgreement, State
 
 _WIDTH = 118
 """Cells of a line for people."""
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments."""
+    parser.set_defaults(handler=rewards)
+    add_json(parser)
+    parser.add_argument(
+        "--last", type=int, default=100, metavar="N", help="how many groups it is about; 100"
+    )
+    add_proxy_access(parser)
 
 
 def rewards(given: argparse.Namespace) -> int:

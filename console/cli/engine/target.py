@@ -1,0 +1,216 @@
+"""The swarm servers a command goes to: which ones, how they are reached, what it costs each."""
+
+import argparse
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ajet_swarm.common.errors import AjetError, UsageError
+from ajet_swarm.common.text import one_line
+from console.backend.swarm_report import addresses, choose, report
+from console.cli.common import (
+    cert_of,
+    confirm,
+    count,
+    look_home,
+    order,
+    proxy_url,
+    say,
+    say_json,
+    settings_of,
+    token_of,
+)
+from console.cli.options import add_json, add_note, add_proxy_access, add_server
+from core.runtime.home import Home
+from core.state import State
+
+RESULT = "One result line a server. Exit code: 0 all done, 1 one or more failed, 2 wrong use."
+
+
+def add_targets(
+    parser: argparse.ArgumentParser,
+    run: Callable[[argparse.Namespace], int],
+    *,
+    every: bool = True,
+) -> None:
+    """Add what all commands about engines have: `--json`, the servers and the proxy.
+
+    Args:
+        parser: Of the command.
+        run: Carries the command out and returns the exit code.
+        every: It can be sent to all servers.
+    """
+    parser.set_defaults(handler=run)
+    add_note(parser, RESULT)
+    add_json(parser, "the results as JSON")
+    which = parser.add_mutually_exclusive_group()
+    add_server(which)
+    if every:
+        which.add_argument("--all", action="store_true", help="every swarm server")
+    add_proxy_access(parser)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One server an order is for."""
+
+    name: str
+    """Empty: the first one, which is the proxy's to know."""
+    url: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Aim:
+    """Where an order goes.
+
+    Attributes:
+        proxy: Address of the proxy; empty when the servers are asked themselves.
+        state: What that proxy knows; None without one, or when it was not asked.
+    """
+
+    home: Home
+    proxy: str
+    targets: Sequence[Target]
+    state: State | None = None
+
+
+Doing = Callable[[Target], Awaitable[str]]
+
+
+def aimed(given: argparse.Namespace, *, look: bool = False, proxy: str | None = None) -> Aim:
+    """Which servers are meant, and how they are reached.
+
+    Args:
+        look: Read the proxy's state, too: what an order costs is told from it.
+        proxy: Address of the proxy when it is known already.
+
+    Raises:
+        UsageError: there is no server of that name.
+    """
+    home = look_home(given)
+    if proxy is None:
+        direct = getattr(given, "swarm_url", None) and not given.url
+        proxy = "" if direct else proxy_url(given, home)
+    every = getattr(given, "all", False)
+    if proxy and not (every or look):
+        return Aim(home, proxy, [Target(given.server or "")])
+    if proxy:
+        state = asyncio.run(snapshot(given, home, proxy))
+        known = {one.name: one.url for one in state.servers.values()}
+    else:
+        state = None
+        known = addresses(settings_of(home, given.swarm_url), home)
+    if not known:
+        raise AjetError("the proxy knows no swarm server", proxy)
+    if every:
+        return Aim(home, proxy, [Target(*one) for one in known.items()], state)
+    return Aim(home, proxy, [Target(*choose(known, given))], state)
+
+
+async def snapshot(given: argparse.Namespace, home: Home, proxy: str) -> State:
+    """What the proxy knows."""
+    from proxy.control.client import ControlClient
+
+    async with ControlClient(proxy, token_of(given, home), cert=cert_of(home)) as client:
+        return await client.snapshot()
+
+
+async def send(given: argparse.Namespace, aim: Aim, name: str, args: dict[str, Any]) -> str:
+    """Give an order to the proxy; returns what it says."""
+    home = aim.home
+    return await order(aim.proxy, token_of(given, home), name, args, cert_of(home))
+
+
+def each(given: argparse.Namespace, aim: Aim, doing: Doing) -> int:
+    """Do it for every server at once and say how each went.
+
+    Returns:
+        The exit code.
+    """
+    every = getattr(given, "all", False)
+    if not every and not given.json:
+        say(asyncio.run(_one(doing, aim.targets[0])))
+        return 0
+    results = asyncio.run(_every(doing, aim.targets))
+    if given.json:
+        say_json([{"server": name, "ok": ok, "message": text} for name, ok, text in results])
+    else:
+        for name, ok, text in results:
+            mark = "done  " if ok else "FAILED"
+            say(f"{one_line(name, 40):<12} {mark}  {one_line(text, 1000)}")
+    return 0 if all(ok for _, ok, _ in results) else 1
+
+
+async def _one(doing: Doing, target: Target) -> str:
+    return await doing(target)
+
+
+async def _every(doing: Doing, targets: Sequence[Target]) -> list[tuple[str, bool, str]]:
+    async def guarded(target: Target) -> tuple[str, bool, str]:
+        try:
+            return target.name, True, await doing(target)
+        except UsageError:
+            raise  # the same for all of them
+        except AjetError as error:
+            return target.name, False, str(error)
+
+    async with asyncio.TaskGroup() as tasks:
+        running = [tasks.create_task(guarded(target)) for target in targets]
+    return [task.result() for task in running]
+
+
+def agreed(given: argparse.Namespace, aim: Aim, act: str) -> bool:
+    """Ask once for all servers, naming what each would lose."""
+    if given.yes:
+        return True
+    told = asyncio.run(_losses(aim))
+    if len(told) == 1:
+        where, lost = told[0]
+        act = f"{act} of {where}"
+    else:
+        act = f"{act} of {len(told)} servers"
+        lost = "; ".join(f"{where}: {one}" for where, one in told)
+    if confirm(act, lost, given.yes):
+        return True
+    say("left as it is")
+    return False
+
+
+async def _losses(aim: Aim) -> list[tuple[str, str]]:
+    own = aim.state.client_uuid if aim.state is not None else ""
+    async with asyncio.TaskGroup() as tasks:
+        asking = [
+            tasks.create_task(_server_loss(one.name, one.url, own, aim.state))
+            for one in aim.targets
+        ]
+    return [task.result() for task in asking]
+
+
+async def _server_loss(
+    name: str, url: str, own: str, state: State | None = None
+) -> tuple[str, str]:
+    seen = await report(name, url)
+    losses: list[str] = []
+    if seen.claimed is not None:
+        others = {who: n for who, n in seen.claimed_by.items() if who != own}
+        mine = seen.claimed - sum(others.values())
+        if mine:
+            losses.append(f"{count(mine, 'episode')} of yours")
+        if others:
+            kind = "other client" if own else "client"
+            losses.append(f"{count(sum(others.values()), 'episode')} of {count(len(others), kind)}")
+    elif state is not None and (pool := state.servers[name].pool) is not None:
+        losses.append(f"{count(pool.running, 'running episode')} as last seen")
+    if state is not None:
+        unrated = [
+            group for group in state.waiting() if group.server == name and group.rating is None
+        ]
+        if unrated:
+            losses.append(f"{count(len(unrated), 'unrated group')} of yours")
+    if seen.pool and seen.pool["episodes"]:
+        losses.append(f"{count(seen.pool['episodes'], 'finished episode')} of this batch")
+    lost = ", ".join(losses) or (
+        "nothing that is claimed" if not seen.error else "what it does not report"
+    )
+    return f"{name} ({url}, {seen.state})", lost

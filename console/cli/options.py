@@ -1,0 +1,129 @@
+"""Options that several commands share, each added to a parser by a function of its own."""
+
+import argparse
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ajet_swarm.common.errors import UsageError
+
+PROXY_FLAGS: Mapping[str, Mapping[str, Any]] = {
+    "--swarm-url": {
+        "action": "append",
+        "metavar": "[NAME=]URL",
+        "help": "swarm server, or `embedded`; repeat it for several (else AJET_SWARM_URL)",
+    },
+    "--upstream": {
+        "metavar": "URL",
+        "help": "observe mode: fan out to this OpenAI-compatible server instead, train nothing",
+    },
+    "--upstream-model": {"metavar": "NAME", "help": "model to ask for; else the first it lists"},
+    "--upstream-key-file": {"metavar": "FILE", "help": "file with the key it requires"},
+    "--host": {"metavar": "ADDRESS", "help": "address the fake vLLM listens on"},
+    "--port": {
+        "type": int,
+        "metavar": "N",
+        "help": "port of the fake vLLM; 0 takes any free one",
+    },
+    "--api-key-file": {"metavar": "FILE", "help": "file with the key that /v1 requires"},
+    "--hooks": {"metavar": "DIR", "help": "folder with your reward function"},
+    "--rewards": {"metavar": "FILE", "help": "gates and weighted parts; else rewards.yaml"},
+    "--watch-only": {
+        "action": "store_true",
+        "help": "view only: claim nothing, start nothing, serve no /v1",
+    },
+    "--tls-cert": {"metavar": "FILE", "help": "serve over TLS with this certificate (PEM)"},
+    "--tls-key": {"metavar": "FILE", "help": "the certificate's private key (PEM)"},
+}
+"""Option of the fake vLLM -> keyword arguments of `add_argument`; of the console and of `proxy`."""
+
+THEMES = ("dark", "light", "ansi")
+"""Values of `--theme`."""
+
+TOP_FLAGS = (
+    *PROXY_FLAGS,
+    "--attach",
+    "--token-file",
+    "--theme",
+    "--no-engine",
+    "--read-only",
+    "--keys",
+)
+"""The console's own options: before a command they are a mistake."""
+
+READING = frozenset({"status", "watch", "replay", "doctor", "clients", "tokens"})
+"""Commands that change nothing; all others are refused with --read-only."""
+READING_VERBS = frozenset({"list", "export"})
+"""The same among those of `checkpoints`."""
+
+
+def refuse_writing(args: argparse.Namespace) -> None:
+    """Refuse a command that could change something, when `--read-only` is given.
+
+    Raises:
+        UsageError: it could.
+    """
+    if not (args.console_read_only or getattr(args, "read_only", False)):
+        return
+    reads = args.command in READING
+    if args.command == "checkpoints":
+        reads = args.verb in READING_VERBS
+    if args.command is not None and not reads:
+        raise UsageError(
+            f"`{args.command}` is refused with --read-only: it could change something",
+            todo=f"With it: {', '.join(sorted(READING))}, checkpoints list",
+        )
+
+
+def add_note(parser: argparse.ArgumentParser, *lines: str) -> None:
+    """Add lines below the example in the help of a command."""
+    parser.epilog = "\n".join([parser.epilog or "", *lines])
+
+
+def add_home(parser: argparse.ArgumentParser, default: object = argparse.SUPPRESS) -> None:
+    """Add `--home`; of a command it overrides the one before it."""
+    parser.add_argument(
+        "--home",
+        type=Path,
+        metavar="DIR",
+        default=default,
+        help="folder of settings, journal, logs and checkpoints (else AJET_CONSOLE_HOME)",
+    )
+
+
+def add_proxy_access(parser: argparse.ArgumentParser) -> None:
+    """Add `--url` and `--token-file`: which proxy is asked."""
+    parser.add_argument("--url", metavar="URL", help="proxy to talk to; else the home's own")
+    parser.add_argument(
+        "--token-file", type=Path, metavar="FILE", help="its control token; else the home's own"
+    )
+
+
+def add_swarm_url(parser: argparse.ArgumentParser, **default: Any) -> None:
+    """Add `--swarm-url`: a swarm server that is asked without a proxy."""
+    parser.add_argument(
+        "--swarm-url",
+        action="append",
+        metavar="[NAME=]URL",
+        help="ask this swarm server itself, without a proxy",
+        **default,
+    )
+
+
+def add_server(parser: argparse._ActionsContainer, **default: Any) -> None:
+    """Add `--server`: one of several swarm servers."""
+    parser.add_argument(
+        "--server", metavar="NAME", help="which swarm server; else the first", **default
+    )
+
+
+def add_yes(parser: argparse.ArgumentParser, **default: Any) -> None:
+    """Add `--yes`, the answer to the question before something is lost."""
+    parser.add_argument(
+        "--yes", action="store_true", help="do not ask; needed without a terminal", **default
+    )
+
+
+def add_json(parser: argparse.ArgumentParser, about: str = "the same as JSON") -> None:
+    """Add `--json`."""
+    parser.add_argument("--json", action="store_true", help=about)
