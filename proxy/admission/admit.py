@@ -1,6 +1,6 @@
-"""What a request is before it becomes a group: sent again, a helper call, one of a session's many.
+"""Classifies a request before it becomes a group: a retry, a helper call, one of many of a session.
 
-Nothing here claims anything or waits for anything.
+Nothing here claims an episode or waits.
 """
 
 import asyncio
@@ -28,32 +28,32 @@ from proxy.http.errors import ApiError
 
 TRAIN_HEADER = "x-ajet-train"
 JUDGE_HEADER = "x-ajet-judge"
-"""What a judge of ours asks the fake vLLM itself is neither trained on nor judged."""
+"""A request that one of our judges sends to the fake vLLM is neither trained on nor judged."""
 OWN = frozenset({"temperature", "seed"})
-"""What a run decides for itself in training: with a seed all candidates would be the same."""
+"""Fields that the run decides itself in training: with one seed all candidates would be equal."""
 ALERTS = 20
-"""Sessions the operator is told of at once."""
+"""Maximum number of sessions with an alert at a time."""
 
 
 class AdmittedRequest(msgspec.Struct, frozen=True):
     """A request that may become a group."""
 
     request: ChatRequest
-    """With its session, and as a helper call if it is one."""
+    """With its session, and marked as a helper call if it is one."""
     turn: int
-    """Which request of its session it is, from 1; 0 for helper calls and without a session."""
+    """Its number within its session, from 1; 0 for helper calls and without a session."""
     lane: Lane
-    """Whom it takes turns with: key, address, session."""
+    """Fairness key: API key, address, session."""
     newcomer: bool
-    """The first request of its session, on an idle connection."""
+    """It is the first request of its session, on an idle connection."""
 
 
 class Admission:
-    """The memory of what came before; one for all servers. Lives on the context's loop.
+    """Remembers earlier requests; one for all servers. It belongs to the event loop of the context.
 
     Args:
-        settings: Caps, windows and the rules' switch.
-        bus: Is told of what the operator should see.
+        settings: Limits, windows and the switch of the helper rules.
+        bus: Where events for the operator are published.
         observes: Observe mode, in which a request keeps its temperature and its seed.
     """
 
@@ -64,23 +64,23 @@ class Admission:
         self._bus = bus
         self._clock = clock
         self._joinable: dict[str, GroupRun] = {}
-        """Runs by their request's key."""
+        """Runs by the key of their request."""
         self._kept: set[str] = set()
-        """Runs whose answer was given to `replay`."""
+        """Runs whose answer is in `replay`."""
         self.replay = ReplayCache(settings.replay_window, clock, mode=settings.replay)
         self.conversations = Conversations()
         self.sessions = RequestLimits(settings.session_cap, settings.session_calls, clock)
         self.keys = RequestLimits(settings.key_cap, settings.key_calls, clock)
-        """The same of API keys, by the name that `key_of` gives them."""
+        """The same limits for API keys, by the name that `key_of` gives them."""
         self._gates: dict[str, FairGate] = {}
         self._over: dict[str, float] = {}
-        """Alerts of sessions and keys over their cap: when they were refused last."""
+        """Alerts of sessions and keys over their limit: when they were refused last."""
         self._timers: dict[str, asyncio.TimerHandle] = {}
 
     # --- the same request again -----------------------------------------------------------------
 
     def again(self, request: ChatRequest) -> AnswerWaiter | None:
-        """A waiter of the group that this request asked for before; None when it is a new one."""
+        """Return a waiter for the group of an identical earlier request; None for a new request."""
         run = self._joinable.get(request.key)
         waits = run is not None and run.final_answer is None and run.stop is None
         if run is not None and waits and self._joins(request):
@@ -102,11 +102,11 @@ class Admission:
         return is_retry(headers) or (self._settings.join and joins(headers))
 
     def refused(self, request: ChatRequest) -> None:
-        """The request was answered with an error: its retry is no retry of what came before."""
+        """Forget the cached answer: the request got an error, so its retry is a new one."""
         self.replay.forget(request.key)
 
     def happened(self, run: GroupRun, event: GroupEvent) -> None:
-        """What matters here: the run has its answer."""
+        """Handle an event of a run: it may have its answer."""
         if isinstance(event, AnswerReturned):
             self._keep(run)
             if run.final_answer is not None and run.final_answer.answer is not None:
@@ -121,9 +121,9 @@ class Admission:
     # --- a new one ------------------------------------------------------------------------------
 
     def lane(self, request: ChatRequest) -> Lane:
-        """Key, address and marked session of a request.
+        """Return key, address and marked session of a request.
 
-        Where a key is required all requests have the same one, whatever else they carry.
+        Where a key is required all requests share one, whatever else they carry.
         """
         key = "" if self._settings.api_key else key_of(request.headers)
         session = session_of(request.headers, request.body) or request.session
@@ -189,7 +189,7 @@ class Admission:
         return self.conversations.match(request.messages, sender, trace).session
 
     def opened(self, run: GroupRun) -> None:
-        """The request became this run."""
+        """Record that the request became this run."""
         self._joinable[run.request.key] = run
         settings, name = self._settings, run.facts.server.name
         gate = self._gates.get(name)
@@ -198,7 +198,7 @@ class Admission:
         run.gate = gate.turn()
 
     def over(self, run: GroupRun) -> None:
-        """The run is over."""
+        """Record that the run is over."""
         self._keep(run)
         self._kept.discard(run.group_id)
         if self._joinable.get(run.request.key) is run:
@@ -244,7 +244,7 @@ class Admission:
         clear_alert(self._bus, alert)
 
     def close(self) -> None:
-        """No more timers."""
+        """Cancel all timers."""
         for timer in self._timers.values():
             timer.cancel()
 

@@ -1,7 +1,7 @@
-"""All groups that live: admission, joining, leaving, drain.
+"""The registry of open groups: admission, joining, leaving, drain.
 
-One request makes one group. The same bytes from the same sender, sent again while the first is not
-answered, join its group; sent again because the answer did not get through, they get it once more.
+One request makes one group. The same bytes from the same sender, sent again while the first request
+is unanswered, join its group; sent again because the answer did not arrive, they get it once more.
 """
 
 import asyncio
@@ -52,25 +52,26 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeouts:
-    """Times, in seconds, that are nobody's setting."""
+    """Times in seconds that are not settings."""
 
     leave_grace: float = 0.4
     """A retry that comes this soon after its client has left still finds its group."""
     down_grace: float = 10.0
-    """A server may be down this long before requests that wait for it are refused."""
+    """How long a server may be down before requests that wait for it are refused."""
     console_grace: float = 10.0
-    """A console that was detached is expected back for so long."""
+    """How long a detached console is expected to return."""
     recover: float = 1.0
-    """What recovery may hold up the start; it goes on in the background, and claims wait for it."""
+    """How long recovery may delay the start; it then continues in the background, and claims wait
+    for it."""
     last_ends: float = 5.0
-    """What sealed groups get to send their rewards after a drain was over."""
+    """How long sealed groups may send their rewards after a drain."""
 
 
 class Groups:
-    """The registry. Lives on the context's loop.
+    """The registry. It belongs to the event loop of the context.
 
     Args:
-        context: The proxy's shared parts; their watchers run.
+        context: The shared parts of the proxy; the watchers run.
         limits: For tests.
     """
 
@@ -113,12 +114,12 @@ class Groups:
 
     @property
     def open_count(self) -> int:
-        """Groups that live."""
+        """Number of open groups."""
         return len(self.runs)
 
     @property
     def waiting(self) -> int:
-        """Requests that wait for their episodes."""
+        """Number of requests that wait for their episodes."""
         return sum(map(_waits, self.runs.values()))
 
     @property
@@ -129,7 +130,7 @@ class Groups:
         )
 
     def models(self) -> list[str]:
-        """The names that are served, the default first."""
+        """Return the served names, the default first."""
         upstreams = {
             name: server.watcher.pool.training_model_path if server.watcher.pool else None
             for name, server in self.context.servers.items()
@@ -137,15 +138,15 @@ class Groups:
         return model_names(self.context.settings, upstreams)
 
     def context_of(self, model: str) -> int | None:
-        """The window in tokens of the server behind a model name; None when it is not known."""
+        """Return the window in tokens of the server behind a model name; None if unknown."""
         server = self.context.server_of(model)
         return window(server, self.server_facts[server.name].context_length)
 
     async def recover(self) -> None:
-        """End or abort what a killed proxy left; before anything is claimed.
+        """End or abort what a killed proxy left, before anything is claimed.
 
-        Bounded: what cannot be done in time, as with a server that does not answer, goes on in the
-        background until it is done.
+        Bounded: what takes too long, as with a server that does not answer, continues in the
+        background.
         """
         await self._recovery.run(self.limits.recover)
 
@@ -173,8 +174,8 @@ class Groups:
         """Admit a request, or join the one that it repeats; never waits.
 
         Raises:
-            ApiError: overload, drain, an engine that is off or not there, a session over its cap,
-                an unknown model. Nothing was claimed.
+            ApiError: Overload, drain, an engine that is off or unreachable, a session over its
+                limit, an unknown model. Nothing was claimed.
         """
         try:
             return self._admission.again(request) or self._admit(request)
@@ -184,7 +185,7 @@ class Groups:
             raise
 
     def _refused(self, request: ChatRequest, refusal: ApiError) -> None:
-        """Leave a trace: the operator must see that users are turned away."""
+        """Publish the refusal: the operator must see that users are turned away."""
         server = self.context.server_of(request.model)
         seen = server.watcher.current
         server.watcher.in_demand()
@@ -321,7 +322,7 @@ class Groups:
             self.stop(run, StopReason("no episodes in time", "ABORTED", run.overloaded(2)))
 
     def stop(self, run: GroupRun, stop: StopReason) -> bool:
-        """End a run before its time; False when it is too late for that."""
+        """End a run early; False if it is too late for that."""
         if run.sealed or run.closing or run.stop is not None or run.task is None:
             return False
         run.stop = stop
@@ -380,13 +381,13 @@ class Groups:
     # --- the end -------------------------------------------------------------------------------
 
     async def drain(self, seconds: float) -> bool:
-        """Take no new requests and let those in flight end.
+        """Accept no new requests and let those in flight end.
 
         Windows of mode off close at once; groups that wait for the operator may use the time, then
-        their fallback holds.
+        their fallback applies.
 
         Returns:
-            False when something had to be cut short.
+            False if something had to be cut short.
         """
         self.draining = True
         self._wake_all()
@@ -398,7 +399,8 @@ class Groups:
         return done
 
     async def close(self) -> None:
-        """Stop what still runs; everything held is given back, sealed rewards get a moment more."""
+        """Stop what still runs; held episodes are returned, sealed rewards get a little more
+        time."""
         self.draining = self._closing = True
         self._admission.close()
         self._wake_all()
@@ -434,7 +436,7 @@ def find_id(group_id: str, ids: Iterable[str]) -> str:
 
 
 def _waits(run: GroupRun) -> bool:
-    """Whether it waits for its episodes, and goes on to."""
+    """Return whether a run waits for its episodes and was not stopped."""
     return run.phase in ("QUEUED", "CLAIMING") and run.stop is None
 
 
@@ -459,9 +461,9 @@ def _crowding(runs: Iterable[GroupRun], lane: Lane, idle: bool) -> GroupRun:
 
 
 def _give_way(run: GroupRun) -> None:
-    """End a run that waits, so that another one may.
+    """End a waiting run in favour of another one.
 
-    Its task may not have begun: cancelled before that, it would never clean up.
+    Its task may not have started: cancelled before that, it would never clean up.
     """
     assert run.task is not None
     run.stop = StopReason("gave way to another sender", "ABORTED", run.overloaded(2))

@@ -1,7 +1,7 @@
-"""Answers a request of any dialect: reads it, waits for its group, writes what comes of it.
+"""Handles a `/v1` request of any dialect: parse it, wait for its group, write the answer.
 
-Streams open at once and are kept alive by events of the dialect's own kind. Whoever leaves is
-noticed in every phase, and frees what was held for it.
+A stream opens at once and is kept alive by events of its own dialect. A client that disconnects is
+noticed in every phase, and what was held for it is released.
 """
 
 import logging
@@ -50,22 +50,22 @@ log = logging.getLogger(__name__)
 
 OnLeave = Callable[[Callable[[], None]], Callable[[], None]]
 FOREVER = 1e6
-"""Seconds; the waiter's own budget comes first."""
+"""Seconds; the deadline of the waiter comes first."""
 SOON = 0.05
-"""Seconds for which a stream waits to begin: clients take a refusal for what it is by its status
-alone. An error within a stream many of them take for a broken connection, and try again."""
+"""Seconds that a stream waits before it opens: an error by then has its own HTTP status, while many
+clients take an error within a stream for a broken connection and retry."""
 
 
 class RequestHandler:
-    """Where requests are answered; one for all dialects.
+    """Handles the requests of all dialects.
 
     Args:
-        context: The proxy's shared parts.
-        groups: Where requests go.
+        context: The shared parts of the proxy.
+        groups: The registry that admits requests.
 
     Attributes:
-        meter: Counts them.
-        gauge: Learns from them how long a prompt is in tokens.
+        meter: Counts requests and answers.
+        gauge: Learns from answered requests how long a prompt is in tokens.
     """
 
     def __init__(self, context: ProxyContext, groups: Groups) -> None:
@@ -80,7 +80,7 @@ class RequestHandler:
         self._waiting: set[AnswerWaiter | MultiPromptWaiter] = set()
 
     def endpoint(self, dialect: Dialect) -> App:
-        """The bare application that answers this dialect's requests."""
+        """Return the ASGI application for the requests of one dialect."""
 
         async def answer(scope: Scope, receive: Receive, send: Send) -> None:
             self.meter.open += 1
@@ -92,7 +92,7 @@ class RequestHandler:
         return answer
 
     def expire_now(self) -> None:
-        """The proxy stops. Who waits gets an end now: the provisional best, else an error."""
+        """End every wait because the proxy stops: with the provisional best, else with an error."""
         for waiter in self._waiting:
             waiter.expire_now()
 
@@ -125,7 +125,7 @@ class RequestHandler:
                 waiter.leave()
 
     async def _read(self, exchange: "_Exchange", receive: Receive) -> ChatRequest:
-        """The request; its bytes are not kept while it waits for its answer."""
+        """Read and parse the request; its bytes are not kept while it waits for its answer."""
         data = await read_body(exchange.headers, receive, self.largest, exchange.body_bytes)
         return await parse_body(data, partial(exchange.read, data))
 
@@ -143,7 +143,7 @@ class RequestHandler:
     def _watch(
         self, exchange: "_Exchange", receive: Receive, waiter: AnswerWaiter | MultiPromptWaiter
     ) -> Callable[[], object]:
-        """Notice when the client leaves; returns what ends that."""
+        """Watch for the client to disconnect; return the function that ends the watch."""
 
         def left() -> None:
             exchange.gone = True
@@ -200,7 +200,8 @@ class RequestHandler:
         self._told(exchange, request, winners, waiter)
 
     async def _refuse(self, exchange: "_Exchange", refusal: ApiError) -> None:
-        """The error in the dialect's own form, before the answer or as the end of its stream."""
+        """Send the error in the form of the dialect, before the answer or as the end of its
+        stream."""
         log.log(
             logging.INFO if refusal.status < 500 else logging.WARNING,
             "request %s from %s: %s %d: %s",
@@ -235,7 +236,7 @@ class RequestHandler:
 
 
 class _Exchange:
-    """One request and how far its answer is."""
+    """One request and the progress of its answer."""
 
     __slots__ = (
         "at_once",
@@ -269,21 +270,21 @@ class _Exchange:
         self.idle = IDLE in scope
         self.path: str = scope["path"]
         self.name = ""
-        """The client's own id of the request; ours once it was read."""
+        """The request id of the client; ours once the request is parsed."""
         self.more: Extra = ()
         if self.headers.get("x-request-id"):
             self.name = self.headers["x-request-id"] = request_id(self.headers)
             self.more = ((b"x-request-id", self.name.encode()),)
         self.started = False
         self.writer: Writer | None = None
-        """Of a stream that has begun."""
+        """Writer of a stream that has begun."""
         self.gone = False
-        """The client has left, or has all of its answer."""
+        """The client has disconnected, or has its whole answer."""
         self.marks: Sequence[PromptPrefix] = ()
-        """Of a prompt whose length in tokens is told."""
+        """Prefixes of a prompt whose length in tokens is reported."""
 
     def read(self, data: bytes) -> ChatRequest:
-        """The request; raises `ApiError`."""
+        """Parse the request; raises `ApiError`."""
         request = self.dialect.read(data, self.headers, self.client)
         self.name = request.request_id
         if (shown := without_images(request.messages)) is not None:
@@ -296,7 +297,8 @@ class _Exchange:
 async def _news(
     waiter: AnswerWaiter | MultiPromptWaiter, seconds: float
 ) -> FinalAnswer | Delta | None:
-    """What comes next, or None after `seconds`; raises `ClientLeft` when nobody waits for it."""
+    """Return the next delta or answer, or None after `seconds`; raise `ClientLeft` if the client is
+    gone."""
     news = await waiter.next(seconds)
     if waiter.left:
         raise ClientLeft
@@ -304,7 +306,7 @@ async def _news(
 
 
 def _winners(reply: FinalAnswer) -> list[PublicAnswer]:
-    """What the reply has to tell; raises its refusal."""
+    """Return the answers to write; raise the error instead if there are none."""
     if not reply.answers:
         raise reply.error or overloaded(2)
     return [public_answer(answer.parsed) for answer in reply.answers]

@@ -67,24 +67,24 @@ class InfoRoutes:
     # --- what is served ------------------------------------------------------------------------
 
     async def health(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """200 while a request would be queued and answered, without a word."""
+        """Answer 200 without a body while a request would be queued and answered."""
         await send_bytes(send, 200 if self._groups.serving else 503, b"", b"")
 
     async def version(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Of this program."""
+        """Return the version of this program."""
         await send_json(send, 200, _encode({"version": version()}))
 
     async def load(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Requests that are being answered."""
+        """Return the number of requests in progress."""
         await send_json(send, 200, _encode({"server_load": self._meter.open}))
 
     async def models(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """All names that are served."""
+        """Return all served model names."""
         cards = [self._card(name) for name in self._groups.models()]
         await send_json(send, 200, model_list(cards))
 
     async def model(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One of them."""
+        """Return one model."""
         name, names = scope["path"].removeprefix("/v1/models/"), self._groups.models()
         if name not in names:
             refusal = no_model(name, names)
@@ -96,7 +96,7 @@ class InfoRoutes:
         return model_card(name, self._started, self._groups.context_of(name))
 
     async def metrics(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """For a Prometheus server."""
+        """Return the metrics for a Prometheus server."""
         groups, context = self._groups, self._context
         engines = {name: server.watcher.current for name, server in context.servers.items()}
         text = self._meter.text(context.bus.state, groups.models()[0], groups.waiting, engines)
@@ -105,7 +105,7 @@ class InfoRoutes:
     # --- responses: nothing is stored ----------------------------------------------------------
 
     async def response(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """A stored response, of which there are none: 404, as vLLM with its store off."""
+        """Answer 404 for a stored response, as vLLM does with its store off."""
         name = scope["path"].split("/")[3]
         refusal = ApiError(
             404,
@@ -119,7 +119,7 @@ class InfoRoutes:
     # --- tokens --------------------------------------------------------------------------------
 
     async def count(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Tokens of a Messages prompt: those the upstream counts, else an estimate."""
+        """Count the tokens of a Messages prompt: by the upstream if it can, else by an estimate."""
         headers = headers_of(scope)
         try:
             data = await read_body(headers, receive, self._largest, scope.get(BODY_BYTES))

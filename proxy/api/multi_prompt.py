@@ -1,4 +1,4 @@
-"""One listener of several groups: a request with several prompts, each of which is a group."""
+"""One waiter for several groups: a request with several prompts, each of which is a group."""
 
 import asyncio
 from collections.abc import Sequence
@@ -12,20 +12,19 @@ from proxy.groups.waiter import AnswerWaiter, FinalAnswer
 _MISSING = answer_of(
     200, b"", {"choices": [{"message": {"content": None}, "finish_reason": "abort"}]}
 )
-"""Stands where a group has fewer answers than it was asked for, so that the others keep their
-places: a choice that ends without a word, as a stream tells it."""
+"""Fills the place of a missing answer of a group, so that the others keep their positions."""
 
 
 class MultiPromptWaiter:
-    """The waiters of all prompts as one; made to be read as a `AnswerWaiter` is.
+    """The waiters of all prompts as one, with the interface of an `AnswerWaiter`.
 
     Args:
         waiters: One for each prompt, in their order.
-        each: Choices asked for with each.
+        each: Number of choices for each.
     """
 
     has_streamed = False
-    """Nothing is told before all of it is there."""
+    """Nothing is sent before all answers are there."""
 
     def __init__(self, waiters: Sequence[AnswerWaiter], each: int) -> None:
         self.waiters = tuple(waiters)
@@ -36,21 +35,21 @@ class MultiPromptWaiter:
 
     @property
     def age(self) -> float:
-        """Seconds since they came."""
+        """Seconds since the request came."""
         return self.waiters[0].age
 
     @property
     def left(self) -> bool:
-        """The user is gone."""
+        """Whether the user has disconnected."""
         return self._left
 
     def expire_now(self) -> None:
-        """An end is wanted now."""
+        """End every wait because the proxy stops."""
         for waiter in self.waiters:
             waiter.expire_now()
 
     async def next(self, seconds: float) -> FinalAnswer | None:
-        """All answers as one reply; the first refusal instead; None as of a `AnswerWaiter`."""
+        """Return all answers as one, or the first error; None as `AnswerWaiter.next` does."""
         loop = asyncio.get_running_loop()
         until = loop.time() + seconds
         for waiter in self.waiters[len(self._replies) :]:
@@ -68,18 +67,18 @@ class MultiPromptWaiter:
         return answers + [_MISSING] * (self._each - len(answers))
 
     def count_keepalive(self) -> None:
-        """The user was sent that there is no news."""
+        """Count a keepalive that was sent to the user."""
         self.keepalives += 1
         self.waiters[len(self._replies)].count_keepalive()
 
     def leave(self) -> None:
-        """The user is gone, or was told off."""
+        """End the wait: the user has disconnected or got an error."""
         self._left = True
         for waiter in self.waiters:
             waiter.leave()
 
     def confirm_delivery(self) -> None:
-        """The last byte of the answer was written and the user was still there."""
+        """Record that the last byte was written while the user was connected."""
         for waiter in self.waiters:
             waiter.confirm_delivery()
 

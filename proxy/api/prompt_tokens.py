@@ -1,8 +1,8 @@
-"""How many tokens a prompt has, where the upstream has no tokenizer to ask.
+"""Estimates the number of tokens of a prompt when the upstream has no tokenizer.
 
-An estimate, learned from answered requests: their prompts' bytes and the tokens the upstream said
-they were. Of a prompt that was just answered the number is exact, and of one that goes on from it
-the part that is known is.
+The estimate is learned from answered requests: the bytes of their prompts and the tokens that the
+upstream reported. For a prompt that was just answered the number is exact, and for one that
+continues it the known part is.
 """
 
 import hashlib
@@ -16,16 +16,17 @@ import msgspec
 from proxy.dialects.request import ChatRequest
 
 BYTES_PER_TOKEN = 3.5
-"""Before anything is learned. On the low side: a prompt taken for longer than it is does less harm
-than one that is suddenly too long."""
+"""Initial ratio. On the low side: overestimating a prompt does less harm than one that is suddenly
+too long."""
 PLAUSIBLE = (0.5, 16.0)
-"""Bytes a token has. Beyond it the upstream counted something else, as a prompt cut to fit."""
+"""Plausible bytes per token. Outside, the upstream counted something else, such as a truncated
+prompt."""
 IMAGE_TOKENS = 1000
-"""What an image counts for; nothing is learned from prompts that have any."""
+"""Tokens counted for an image; prompts with images are not learned from."""
 REMEMBERED = 4096
-"""Prompts whose exact length is kept."""
+"""Number of prompts whose exact length is kept."""
 PAIRS = 128
-"""Answered prompts the ratio is taken from: the newest."""
+"""Number of the newest answered prompts from which the ratio is taken."""
 NEAR = 4.0
 """Prompts up to so many times longer or shorter tell the ratio first: a template's fixed part
 weighs more in a short one."""
@@ -36,7 +37,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class PromptPrefix(NamedTuple):
-    """A prompt up to and with one of its messages."""
+    """A prompt up to and including one of its messages."""
 
     key: bytes
     size: int
@@ -44,7 +45,7 @@ class PromptPrefix(NamedTuple):
 
 
 class TokenEstimator:
-    """What one server's tokenizer was seen to do; made for the event loop's thread."""
+    """What was learned about the tokenizer of one server; for the thread of the event loop."""
 
     def __init__(self) -> None:
         self._pairs: deque[tuple[int, float]] = deque(maxlen=PAIRS)
@@ -72,7 +73,7 @@ class TokenEstimator:
             self._pairs.append((whole.size, ratio))
 
     def estimate(self, request: ChatRequest, marks: Sequence[PromptPrefix] = ()) -> int:
-        """Tokens of the request's prompt, at least 1; exact when it was just answered."""
+        """Return the tokens of the prompt, at least 1; exact if it was just answered."""
         marks = marks or prefixes_of(request)
         whole = marks[-1]
         known, base = 0, PromptPrefix(b"", 0, 0)
@@ -84,7 +85,7 @@ class TokenEstimator:
         return max(1, known + round(rest) + IMAGE_TOKENS * (whole.images - base.images))
 
     def knows(self, request: ChatRequest, marks: Sequence[PromptPrefix] = ()) -> bool:
-        """Whether `estimate` is exact."""
+        """Return whether `estimate` is exact."""
         return (marks or prefixes_of(request))[-1].key in self._exact
 
     def _ratio(self, size: int) -> float:
@@ -94,7 +95,7 @@ class TokenEstimator:
 
 
 def prefixes_of(request: ChatRequest) -> list[PromptPrefix]:
-    """The prompt after its tools, and after each of its messages; goes over all of it."""
+    """Return the prompt after its tools, and after each of its messages; reads all of it."""
     tools = _encode([request.body.get("tools"), request.body.get("chat_template_kwargs")])
     digest = hashlib.blake2b(tools, digest_size=16)
     size, images = len(tools), 0

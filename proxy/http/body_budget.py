@@ -1,4 +1,4 @@
-"""One bound on the bytes of request bodies in memory, for all connections together. No I/O."""
+"""One limit on the bytes of request bodies in memory, for all connections together. No I/O."""
 
 from proxy.http.errors import ApiError
 
@@ -12,13 +12,13 @@ _RETRY_AFTER = 5
 
 
 class BodyBudget:
-    """The bound. It belongs to one event loop.
+    """The limit. It belongs to one event loop.
 
     Args:
-        most: Bytes of all bodies together.
+        most: Maximum number of bytes of all bodies together.
 
     Attributes:
-        used: Bytes that are in memory now.
+        used: Bytes in memory now.
     """
 
     def __init__(self, most: int) -> None:
@@ -26,16 +26,16 @@ class BodyBudget:
         self.used = 0
 
     def body(self) -> "BodyReservation":
-        """The bytes of one more request, none yet."""
+        """Return an empty reservation for one more request."""
         return BodyReservation(self)
 
     def has_room(self, size: int) -> bool:
-        """Whether `size` more bytes fit."""
+        """Return whether `size` more bytes fit."""
         return self.used + size <= self._most
 
 
 class BodyReservation:
-    """What one request's body takes of the room, until it is released."""
+    """What the body of one request takes of the budget, until it is released."""
 
     __slots__ = ("_room", "_size")
 
@@ -44,11 +44,11 @@ class BodyReservation:
         self._size = 0
 
     def has_room(self, size: int) -> bool:
-        """Whether a body of `size` bytes would fit now; reserves nothing."""
+        """Return whether a body of `size` bytes would fit now; reserve nothing."""
         return self._room.has_room(size - self._size)
 
     def add(self, size: int) -> bool:
-        """Count `size` more bytes; False, and nothing is counted, when they do not fit."""
+        """Count `size` more bytes; return False, and count nothing, if they do not fit."""
         if not self._room.has_room(size):
             return False
         self._room.used += size
@@ -56,13 +56,13 @@ class BodyReservation:
         return True
 
     def release(self) -> None:
-        """The body is no longer in memory."""
+        """Release the bytes: the body is no longer in memory."""
         self._room.used -= self._size
         self._size = 0
 
 
 def budget_exceeded() -> ApiError:
-    """The answer to a body for which there is no room."""
+    """Return the error for a body that does not fit."""
     refusal = ApiError(503, _RETRY_AFTER, _FULL)
     refusal.closes = True
     return refusal

@@ -1,7 +1,7 @@
-"""What the fake vLLM says no with: the shapes and words of the real one.
+"""Error responses of the fake vLLM, in the shapes and words of the real one.
 
-Source: captures of a real server; see the user's guide on conformance. No text here ever carries a
-traceback, a path or an upstream's address.
+Source: captures of a real server; see the user guide on conformance. No text here contains a
+traceback, a path or the address of an upstream.
 """
 
 from http import HTTPStatus
@@ -50,7 +50,7 @@ def reason_phrase(status: int) -> str:
 
 
 class NotNow(AjetError):
-    """A command that cannot be carried out as things are."""
+    """A command that cannot be carried out in the present state."""
 
 
 class ApiError(AjetError):
@@ -60,10 +60,10 @@ class ApiError(AjetError):
         status: HTTP status.
         retry_after: Seconds for the `Retry-After` header; None sends none.
         message: For the client.
-        kind: vLLM's `type`.
-        param: The field that is wrong, or None.
-        details: What a dialect whose errors have details tells there; None for none.
-        closes: The connection is closed after the answer: the request's body was not read.
+        kind: The `type` of vLLM.
+        param: The invalid field, or None.
+        details: Details for a dialect whose errors have some; None for none.
+        closes: The connection is closed after the answer: the body of the request was not read.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class ApiError(AjetError):
         super().__init__(message)
 
     def body(self) -> bytes:
-        """The JSON of the whole answer, or of an error event in a stream."""
+        """Return the JSON of the whole answer, or of an error event in a stream."""
         said = {
             "message": self.message,
             "type": self.kind,
@@ -97,14 +97,14 @@ class ApiError(AjetError):
 
 
 class ProxyStopping(ApiError):
-    """The proxy is told to stop: no overload, a new one may be there in a moment."""
+    """The proxy is stopping: no overload, a new one may be there in a moment."""
 
     def __init__(self) -> None:
         super().__init__(503, 5, "The server is shutting down. Please try again later.")
 
 
 class EngineOffline(ApiError):
-    """The engine is off and stays off until somebody starts it: to try again at once is in vain."""
+    """The engine is off until somebody starts it: an immediate retry is pointless."""
 
     def __init__(self, engine: str) -> None:
         """Args:
@@ -118,17 +118,17 @@ class EngineOffline(ApiError):
 
 
 def overloaded(retry_after: int, message: str = BUSY) -> ApiError:
-    """Overload, a pause or a stop: come back later."""
+    """Return the 503 for an overload, a pause or a stop."""
     return ApiError(503, retry_after, message)
 
 
 def bad_request(message: str, param: str | None) -> ApiError:
-    """A value vLLM itself refuses."""
+    """Return the 400 for a value that vLLM itself refuses."""
     return ApiError(400, None, message, param=param)
 
 
 def invalid(kind: str, param: str, message: str, given: Any, extra: str = "") -> ApiError:
-    """A body that the framework in front of vLLM refuses."""
+    """Return the 400 for a body that the framework of vLLM refuses."""
     text = (
         f"1 validation error:\n  {{'type': '{kind}', 'loc': '{param}', 'msg': '{message}', "
         f"'input': {_shown(given)}{extra}}}"

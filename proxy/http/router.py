@@ -1,7 +1,7 @@
-"""What stands in front of all routes: sessions in the path, the key, foreign pages, who is asked.
+"""The router in front of all routes: sessions in the path, the API key, CORS, the table of paths.
 
-Bare ASGI: a request is looked up in a table and handed on; nothing is wrapped, so nothing hides
-that a client has left.
+Bare ASGI: a request is looked up in a table and passed on; nothing is wrapped, so nothing hides
+that a client has disconnected.
 """
 
 import hmac
@@ -40,7 +40,7 @@ FAILED = ApiError(500, None, "Internal server error").body()
 LONGEST_SESSION = 200
 
 KEYED = ("/v1", "/v2", "/inference", "/cohere", "/sessions", "/tokenize", "/detokenize")
-"""Beginnings of paths that need the key, those of a vLLM that are not served here among them."""
+"""Prefixes of paths that need the key, including those of a vLLM that are not served here."""
 
 Methods = Mapping[str, App]
 """Method -> what answers it."""
@@ -50,10 +50,10 @@ class Router:
     """The whole application.
 
     Args:
-        table: Paths -> methods -> what answers; a path in `{}` is a pattern, see `_pattern`.
-        inner: Gets what begins with one of `owned`.
-        settings: Key, largest body, allowed pages.
-        owned: Beginnings of paths that are `inner`'s, with checks of its own.
+        table: Paths -> methods -> handler; a path with `{}` is a pattern, see `_pattern`.
+        inner: Handles what begins with one of `owned`.
+        settings: Key, largest body, allowed origins.
+        owned: Prefixes of the paths of `inner`, which has its own checks.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class Router:
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request; what fails in a way nobody foresaw is a 500 in JSON."""
+        """Answer one request; an unexpected error is a 500 in JSON."""
         if scope["type"] != "http":
             await self._inner(scope, receive, send)
             return
@@ -142,7 +142,7 @@ class Router:
         return None
 
     def _passes(self, scope: Scope) -> bool:
-        """Whether one of the request's headers has the key; all are compared in constant time."""
+        """Return whether one of the headers has the key; all are compared in constant time."""
         if scope["method"] == "OPTIONS":
             return True
         passed = False
@@ -159,7 +159,7 @@ class Router:
 
 
 def origins_of(told: str | Iterable[str]) -> list[str]:
-    """The origins of a setting: a list, or one text with commas."""
+    """Return the origins of a setting: a list, or one text with commas."""
     names = told.split(",") if isinstance(told, str) else told
     return [name.strip().rstrip("/") for name in names if name.strip()]
 
@@ -182,7 +182,7 @@ def _enter_session(scope: Scope) -> str:
 
 
 def _pattern(path: str) -> re.Pattern[str]:
-    """`{}` stands for one part of a path, `{*}` for all that follows."""
+    """Compile a path: `{}` stands for one segment, `{*}` for all that follows."""
     parts = re.split(r"(\{\*?\})", path)
     kinds = {"{}": "([^/]+)", "{*}": "(.+)"}
     return re.compile("".join(kinds.get(part) or re.escape(part) for part in parts))

@@ -1,4 +1,4 @@
-"""Sees when somebody else aborts an episode of ours: AgentJet lets any client do that."""
+"""Notices when another client aborts an episode of ours: AgentJet allows that to any client."""
 
 from collections.abc import Mapping
 
@@ -8,11 +8,11 @@ from proxy.alerts import replace_alert
 from proxy.context import ProxyContext, ServerHandle
 
 SWEEP = 10.0
-"""Seconds between two sweeps in which a server takes back what was idle too long."""
+"""Seconds between two sweeps in which a server reclaims idle episodes."""
 
 
 class AbortWatch:
-    """Compares what our open groups hold with what the server says is claimed."""
+    """Compares the episodes of our open groups with those that the server reports as claimed."""
 
     def __init__(self, context: ProxyContext, server: ServerHandle) -> None:
         self.context = context
@@ -22,10 +22,10 @@ class AbortWatch:
         self._missing: set[str] = set()
 
     def pool(self, pool: PoolInfo) -> None:
-        """Look at a reading of the pool.
+        """Compare with a reading of the pool.
 
-        An episode counts as taken when two readings in a row lack it while its group holds it: an
-        end that is under way is in one of them at most.
+        An episode counts as taken if two consecutive readings lack it while its group holds it: an
+        end in progress affects one of them at most.
         """
         if pool.stale:
             return

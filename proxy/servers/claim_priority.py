@@ -1,17 +1,17 @@
-"""Ends give way to claims: a user waits for the one, nobody for the other."""
+"""Ends yield to claims: a user waits for a claim, nobody for an end."""
 
 import asyncio
 
 MANY = 8
-"""Groups that claim at once from which on ends give way to them."""
+"""Number of groups that claim at once from which on ends yield to them."""
 LONGEST = 0.03
-"""Seconds they do so at most."""
+"""Maximum delay of an end, in seconds."""
 
 
 class ClaimPriority:
-    """Who claims now, and who waits until fewer do; of one server.
+    """Counts the current claims of one server, and delays ends until there are fewer.
 
-    Users whose answers take equally long come back in waves. What a wave's ends cost would come
+    Users whose answers take equally long return in waves. The cost of the ends of a wave would come
     before its last claims; after them there is time.
     """
 
@@ -24,7 +24,7 @@ class ClaimPriority:
 
     @property
     def crowded(self) -> bool:
-        """Many claim now."""
+        """Whether many groups claim now."""
         return self._claiming >= MANY
 
     def begin(self) -> None:
@@ -32,13 +32,13 @@ class ClaimPriority:
         self._claiming += 1
 
     def end(self) -> None:
-        """It has its episodes, or does not get them."""
+        """A group has its episodes, or failed to get them."""
         self._claiming -= 1
         if self._waiting and self._claiming < MANY:
             self._go()
 
     async def turn(self) -> None:
-        """Wait until fewer claim, `LONGEST` at most."""
+        """Wait until fewer groups claim, `LONGEST` seconds at most."""
         if self._claiming < MANY:
             return
         loop = asyncio.get_running_loop()

@@ -1,4 +1,4 @@
-"""What the embedded engine tells beyond an AgentJet server: its checkpoints, tokens and job."""
+"""Routes that the embedded engine has beyond an AgentJet server: checkpoints, tokens and job."""
 
 from collections.abc import Mapping
 from typing import Any, TypeVar
@@ -22,9 +22,9 @@ INFO = "/ajetc/info"
 TOKENS = "/ajetc/tokens/{episode_uuid}"
 
 LISTED = 30
-"""Checkpoints an event carries; the command line lists them all."""
+"""Maximum number of checkpoints in an event; the command line lists them all."""
 LIMIT = 60.0
-"""Seconds an engine may take to write or read a checkpoint."""
+"""Maximum number of seconds for an engine to write or read a checkpoint."""
 _JSON = {"content-type": "application/json"}
 
 
@@ -33,7 +33,7 @@ class NotOffered(AjetError):
 
 
 class CheckpointResult(msgspec.Struct, frozen=True):
-    """What the engine answers to an order about its checkpoints."""
+    """Response of the engine to a command about its checkpoints."""
 
     step: int = 0
     deleted: tuple[str, ...] = ()
@@ -44,10 +44,10 @@ class _EngineInfo(msgspec.Struct, frozen=True):
 
 
 async def offers(server: ServerHandle, path: str) -> bool:
-    """Whether the server has the route, by its `/openapi.json`.
+    """Return whether the server has the route, according to its `/openapi.json`.
 
     Raises:
-        SwarmError: it does not answer.
+        SwarmError: It does not answer.
     """
     return path in await server.client.features()
 
@@ -55,11 +55,11 @@ async def offers(server: ServerHandle, path: str) -> bool:
 async def ask(
     server: ServerHandle, kind: type[T], path: str, body: Mapping[str, Any] | None = None, **at: str
 ) -> T:
-    """Ask one of the routes above: POST with a body, else GET.
+    """Call one of the routes above: POST with a body, else GET.
 
     Raises:
-        NotOffered: the server has no such route.
-        SwarmError: it refused, with its reason, or did not answer.
+        NotOffered: The server has no such route.
+        SwarmError: It refused, with its reason, or did not answer.
     """
     if not await offers(server, path):
         what = "token log" if path == TOKENS else "checkpoints"
@@ -82,17 +82,17 @@ async def ask(
 
 
 async def has_job(server: ServerHandle) -> bool:
-    """Whether the engine has a job that it can be started with."""
+    """Return whether the engine has a job with which it can be started."""
     return (await ask(server, _EngineInfo, INFO)).job is not None
 
 
 async def refresh_checkpoints(
     context: ProxyContext, server: ServerHandle
 ) -> tuple[Checkpoint, ...]:
-    """Read the list of checkpoints, and publish it when it differs from what is known.
+    """Read the list of checkpoints, and publish it if it has changed.
 
     Returns:
-        All of them, newest first; none of a server that keeps none.
+        All of them, newest first; none for a server that keeps none.
     """
     known = context.bus.state.servers.get(server.name)
     if not await offers(server, CHECKPOINTS):
@@ -107,14 +107,14 @@ async def refresh_checkpoints(
 
 
 async def tokens(context: ProxyContext, episode_uuid: str, name: str) -> EpisodeTokens:
-    """The token log of an episode.
+    """Return the token log of an episode.
 
     Args:
-        episode_uuid: Of the episode.
-        name: Of its server.
+        episode_uuid: The episode.
+        name: Its server.
 
     Raises:
-        AjetError: the server is not known, gives no token log, or does not have the episode.
+        AjetError: The server is unknown, has no token log, or does not have the episode.
     """
     server = context.servers.get(name)
     if server is None:

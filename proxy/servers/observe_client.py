@@ -1,8 +1,9 @@
-"""Observe mode: any OpenAI-compatible server in the place of a swarm server, and nothing trained.
+"""Observe mode: any OpenAI-compatible server in place of a swarm server; nothing is trained.
 
-The upstream has no episodes, so they are made up here: a claim is granted as long as not too many
-calls are in flight, an end is recorded (the journal has the reward) and sent nowhere, an abort lets
-go. Everything above, from the watcher to the life cycle of a group, is the same as in training.
+The upstream has no episodes, so they are made up here: a claim is granted while the number of calls
+in flight allows it, an end is recorded (the journal has the reward) and sent nowhere, an abort only
+releases the call. Everything above, from the watcher to the life cycle of a group, is the same as
+in training.
 """
 
 import asyncio
@@ -56,22 +57,22 @@ from proxy.servers.bare_prompts import PROMPT, BareTransport
 from proxy.servers.observe_engine import NoEngine
 
 STATE = "OBSERVING"
-"""What such a server is shown as."""
+"""The state shown for such a server."""
 NOTHING = "observe: nothing is trained"
 """Said wherever a server's state is told."""
 LOOK = 5.0
-"""Seconds between two looks at an upstream that was well at the last."""
+"""Seconds between two checks of an upstream that was well at the last one."""
 TRIES = 3
-"""Calls of one candidate that the upstream may put off before it has failed."""
+"""Number of calls of one candidate that the upstream may put off before the candidate fails."""
 PATIENCE = 30.0
-"""Seconds a candidate waits at most when it was put off."""
+"""Maximum number of seconds that a candidate waits after its call was put off."""
 PROBE = {"prompt": "a"}
-"""What an upstream that describes no routes is asked, to see whether it counts tokens."""
+"""Request that finds out whether an upstream which describes no routes counts tokens."""
 CANDIDATES = 4
 
 
 class _Status(EngineStatus, frozen=True):
-    """It can always be asked, so to everybody who waits it rolls."""
+    """Always ROLLING for callers: it can be called at any time."""
 
     @property
     def state(self) -> EngineState:
@@ -79,7 +80,7 @@ class _Status(EngineStatus, frozen=True):
 
 
 class CallPause:
-    """Time until which an upstream that put off a call gets no other one."""
+    """The time until which an upstream that put off a call gets no other one."""
 
     def __init__(self) -> None:
         self._until = 0.0
@@ -162,11 +163,11 @@ class ObserveClient(NoEngine):
     # --- what it is doing -----------------------------------------------------------------------
 
     async def status(self, *, timeout: float = QUICK) -> EngineStatus:
-        """Well, or an error; really asked only now and then.
+        """Return that the upstream is well; it is really checked only from time to time.
 
         Raises:
-            TransportError: no answer.
-            SwarmError: it says that it is not well.
+            TransportError: No answer.
+            SwarmError: It reports that it is not well.
         """
         now = asyncio.get_running_loop().time()
         if now >= self._next_look:
@@ -213,11 +214,11 @@ class ObserveClient(NoEngine):
         )
 
     def credentials(self) -> dict[str, str]:
-        """The headers that let us in."""
+        """Return the headers that authenticate the proxy."""
         return {"Authorization": f"Bearer {self.key or NO_KEY}"}
 
     async def pool(self, *, timeout: float = QUICK) -> PoolInfo | None:
-        """How many candidates a group has, and the model's name."""
+        """Return the number of candidates of a group, and the name of the model."""
         return PoolInfo(
             engine_status=EngineState.ROLLING.wire,
             task_expected_num_repeat=self.repeats,
@@ -259,7 +260,7 @@ class ObserveClient(NoEngine):
         timeout: float = GENERAL,
         throttle_policy: Mapping[str, Any] | None = None,
     ) -> Claimed | ClaimRefused:
-        """An episode of our own making, unless it could not be asked now."""
+        """Return a made-up episode, unless the upstream cannot be called now."""
         if self._doubted:
             return ClaimRefused(RefusedKind.UNREACHABLE, "the upstream was not reached")
         if len(self._busy) >= max(self.settings.calls, self.repeats):
@@ -285,7 +286,7 @@ class ObserveClient(NoEngine):
         *,
         timeout: float = GENERAL,
     ) -> EndOutcome:
-        """The reward is in the journal, and goes nowhere else."""
+        """Drop the episode: the reward is in the journal, and goes nowhere else."""
         self._let_go(episode_uuid)
         return EndOutcome(EndKind.RECORDED)
 
@@ -297,16 +298,16 @@ class ObserveClient(NoEngine):
         *,
         timeout: float = GENERAL,
     ) -> bool:
-        """There is nobody to tell."""
+        """Drop the episode: nothing is sent."""
         self._let_go(episode_uuid)
         return True
 
     async def can_continue(self, episode_uuid: str) -> bool | None:
-        """Nobody takes an episode back."""
+        """Return whether the episode is held: no one reclaims it."""
         return episode_uuid in self._held
 
     async def buffer(self, *, timeout: float = QUICK) -> list[EpisodeRecord]:
-        """What is held; after a restart nothing is."""
+        """Return the held episodes; none after a restart."""
         return [
             EpisodeRecord(
                 episode_uuid=name,
@@ -374,7 +375,7 @@ class ObserveClient(NoEngine):
         raise AssertionError("the last try returns or raises")
 
     def _note(self, error: ChatError) -> None:
-        """What a failure says of the upstream itself."""
+        """Record what a failure means for the upstream itself."""
         if error.kind is ChatErrorKind.UNREACHABLE:
             self._doubted, self._next_look = True, 0.0
         elif error.kind is ChatErrorKind.UNAUTHORIZED:

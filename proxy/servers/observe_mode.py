@@ -1,4 +1,4 @@
-"""The upstream of observe mode among the proxy's servers, and what the operator is told of it."""
+"""The upstream of observe mode as one of the servers of the proxy, and its alerts."""
 
 from collections.abc import Callable, Collection
 
@@ -39,7 +39,7 @@ def handle_of(
 
 
 def update_alerts(bus: Bus, server: ServerHandle) -> None:
-    """Tell the operator that nothing is trained, and what is wrong with the upstream."""
+    """Show that nothing is trained, and what is wrong with the upstream."""
     client = server.client
     assert isinstance(client, ObserveClient)
     name = f"upstream:{server.name}"

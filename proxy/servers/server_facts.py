@@ -1,4 +1,4 @@
-"""What the life cycle has to know of one swarm server beyond its state."""
+"""What the life cycle of a group needs to know about one swarm server besides its state."""
 
 import asyncio
 import contextlib
@@ -20,20 +20,20 @@ from proxy.servers.claim_priority import ClaimPriority
 log = logging.getLogger(__name__)
 
 DEFAULT_REPEATS = 4
-"""Candidates when the server does not say how many a task needs."""
+"""Number of candidates if the server does not report how many a task needs."""
 ASK_FOR = 2.0
-"""Seconds in which a server that begins to roll is asked how many candidates it needs."""
+"""Seconds in which a server that begins to roll is asked for the number of candidates."""
 CROWD_AFTER = 0.25
-"""Seconds a request waits for its turn before others make room for it."""
+"""Seconds that a request waits for its turn before others make room for it."""
 CLEAN_UP = 10.0
-"""Seconds claims wait for what a killed proxy left to be cleaned up, once the engine rolls."""
+"""Seconds that claims wait for the clean-up after a killed proxy, once the engine rolls."""
 INFO = "/ajetc/info"
-"""Route of servers that tell more about themselves than AgentJet's."""
+"""Route of servers that report more about themselves than AgentJet does."""
 
 ANSWERS = 64
-"""Answers whose times are kept."""
+"""Number of answers whose durations are kept."""
 ENOUGH_ANSWERS = 8
-"""Fewer tell nothing of what is usual."""
+"""Minimum number of answers for a usual duration."""
 
 ROLLING = frozenset({EngineState.ROLLING})
 ROLLING_POST = frozenset({EngineState.ROLLING_POST})
@@ -46,7 +46,7 @@ class EpisodeOwner(Protocol):
 
 
 class _ServerInfo(msgspec.Struct, frozen=True):
-    """The part of `INFO` that is used."""
+    """The used part of the response of `INFO`."""
 
     damping: float = 0.0
     context: int | None = None
@@ -55,15 +55,16 @@ class _ServerInfo(msgspec.Struct, frozen=True):
 
 
 def is_down(seen: ServerStatus) -> bool:
-    """Nothing asked now will be answered: the engine is off, or the server not there for good.
+    """Return whether requests would get no answer: the engine is off, or the server unreachable for
+    good.
 
-    One that froze, or went away a moment ago, is expected back: requests queue for it.
+    A server that froze, or disappeared a moment ago, is expected to return: requests queue for it.
     """
     return seen.down or seen.state is EngineState.OFFLINE
 
 
 def refused_cause(name: str, seen: ServerStatus) -> str:
-    """The cause of the alert about users who are refused, as a server is now."""
+    """Return the cause of the alert about refused users, for the present state of a server."""
     return f"users are answered 503: {name} is {seen.display_state.value}"
 
 
@@ -118,7 +119,8 @@ class ServerFacts:
 
     @property
     def usual_seconds(self) -> float:
-        """Seconds in which nine of ten of the newest answers came; 0 while there are too few."""
+        """Seconds within which nine of ten of the newest answers came; 0 while there are too
+        few."""
         if len(self.answer_seconds) < ENOUGH_ANSWERS:
             return 0.0
         return sorted(self.answer_seconds)[len(self.answer_seconds) * 9 // 10]
@@ -136,7 +138,7 @@ class ServerFacts:
 
     @contextlib.contextmanager
     def queueing(self) -> Iterator[None]:
-        """A request waits for its turn while the context is open; most turns come at once."""
+        """Context in which a request waits for its turn; most turns come at once."""
         waits = False
 
         def crowd() -> None:
@@ -154,7 +156,8 @@ class ServerFacts:
 
     @contextlib.contextmanager
     def window(self, wake: asyncio.Event) -> Iterator[None]:
-        """A group is open to the operator; `wake` is set when the server gets crowded."""
+        """Context in which a group is open to the operator; `wake` is set when the server gets
+        crowded."""
         self._windows.add(wake)
         try:
             yield
@@ -169,12 +172,12 @@ class ServerFacts:
 
     @property
     def recovering(self) -> bool:
-        """Whether claims are to wait for a clean-up."""
+        """Whether claims have to wait for a clean-up."""
         return self._recovered is not None
 
     @contextlib.contextmanager
     def recovery(self) -> Iterator[None]:
-        """Groups of a killed proxy are cleaned up while the context is open."""
+        """Context in which groups of a killed proxy are cleaned up."""
         self._recovered = done = asyncio.Event()
         try:
             yield
@@ -183,10 +186,11 @@ class ServerFacts:
             done.set()
 
     async def recovered(self, seconds: float) -> None:
-        """Wait for the clean-up, `CLEAN_UP` seconds at most: the server may not tell what it holds.
+        """Wait for the clean-up, `CLEAN_UP` seconds at most: the server may not report what it
+        holds.
 
         Raises:
-            TimeoutError: it takes longer than `seconds`.
+            TimeoutError: It takes longer than `seconds`.
         """
         if self._recovered is None:
             return
@@ -199,10 +203,10 @@ class ServerFacts:
     # --- who holds which episode ---------------------------------------------------------------
 
     def hold(self, uuid: str, holder: EpisodeOwner) -> None:
-        """An episode was claimed. Whoever held it before is marked: the server took it back.
+        """Record a claimed episode. A previous owner is marked: the server has reclaimed it.
 
-        A record keeps its uuid when it goes back to the pool, so the next claim of ours may get it;
-        an end of the first holder would then end the second one's episode.
+        A record keeps its uuid when it returns to the pool, so our next claim may get it; an end by
+        the first owner would then end the episode of the second one.
         """
         before = self._holders.get(uuid)
         if before is not None and before is not holder:
@@ -210,26 +214,26 @@ class ServerFacts:
         self._holders[uuid] = holder
 
     def drop(self, uuid: str, holder: EpisodeOwner) -> None:
-        """The holder has ended the episode or given it back."""
+        """Record that the owner has ended or returned the episode."""
         if self._holders.get(uuid) is holder:
             del self._holders[uuid]
 
     def holds(self, uuid: str) -> bool:
-        """Whether a group that lives holds the episode."""
+        """Return whether an open group holds the episode."""
         return uuid in self._holders
 
     # --- repeats -------------------------------------------------------------------------------
 
     @property
     def known_repeats(self) -> int:
-        """Candidates a task needs by the last reading; 0 when there is none that holds."""
+        """Number of candidates a task needs by the last reading; 0 if none is valid."""
         pool = self.server.watcher.pool
         if pool is not self._read:  # asked for several times a request, read a few times a minute
             self._read, self._repeats = pool, 0 if pool is None or pool.stale else pool.repeat
         return self._repeats
 
     async def repeats(self) -> int:
-        """Candidates a task needs in the stay that has just begun; asks when that is not known.
+        """Return the number of candidates a task needs in the present step; ask if it is unknown.
 
         Bounded: after `ASK_FOR` seconds it is the last known number, else `DEFAULT_REPEATS`.
         """
@@ -259,7 +263,7 @@ class ServerFacts:
     # --- more facts ----------------------------------------------------------------------------
 
     def engine_changed(self, seen: ServerStatus) -> None:
-        """The watcher saw something else than before."""
+        """Handle a change of the server."""
         if not seen.reachable or seen.state is self._was:
             return
         restarted = self._was in (None, EngineState.OFFLINE, EngineState.BOOTING)
@@ -293,7 +297,7 @@ class ServerFacts:
     # --- things to do once no group is open ----------------------------------------------------
 
     async def agree(self) -> None:
-        """Agree to the weight sync, where the batch ends by agreement; once a step."""
+        """Agree to the weight sync, once a step, if the batch ends by agreement."""
         watcher = self.server.watcher
         pool, seen = watcher.pool, watcher.current
         wanted = pool is not None and pool.agree_to_sync and seen.is_in(ROLLING)
@@ -307,7 +311,7 @@ class ServerFacts:
             log.info("%s took no agreement to sync: %s", self.server.name, error)
 
     def sweep_soon(self) -> None:
-        """Once the server answers again, give back what it holds for us and nobody here knows."""
+        """Return, once the server answers again, what it holds for us and no group here owns."""
         self._doubt = True
         if not self._sweeping:
             self._sweeping = True

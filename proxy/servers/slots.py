@@ -1,4 +1,4 @@
-"""Reads who holds a server's episodes: small facts for the journal, everything on demand."""
+"""Reads who holds the episodes of a server: a summary for the journal, all details on demand."""
 
 import asyncio
 import logging
@@ -24,14 +24,14 @@ log = logging.getLogger(__name__)
 LOOK_EVERY = 2.0
 """Seconds between two readings of who holds the episodes."""
 LISTED = 20
-"""Clients an event carries."""
+"""Maximum number of clients in an event."""
 REPLAY = "/replay_latest_llm_call"
 TEXT = 2_000
-"""Characters of a call that are handed on."""
+"""Maximum number of characters of a call that are passed on."""
 
 
 class SlotsReader:
-    """Tells the journal who holds the episodes of one server, when that changes."""
+    """Publishes who holds the episodes of one server, when that changes."""
 
     def __init__(self, context: ProxyContext, server: ServerHandle) -> None:
         self.context = context
@@ -69,7 +69,7 @@ class SlotsReader:
 
 
 def clients_of(records: Sequence[EpisodeRecord], pool: PoolInfo | None) -> tuple[ClientSeen, ...]:
-    """Who holds episodes or counts as active, those with most episodes first."""
+    """Return who holds episodes or counts as active, those with most episodes first."""
     running = Counter(one.client_uuid or "?" for one in records if one.claimed)
     active = {one.client_uuid or "?": one for one in (pool.active_clients if pool else ())}
     names = {**running, **active}
@@ -86,10 +86,10 @@ def clients_of(records: Sequence[EpisodeRecord], pool: PoolInfo | None) -> tuple
 
 
 async def read_details(context: ProxyContext, name: str) -> ServerDetails:
-    """Ask a server everything it tells.
+    """Read everything that a server reports.
 
     Raises:
-        AjetError: there is no such server, or it has no episodes of its own.
+        AjetError: There is no such server, or it has no episodes of its own.
     """
     server = context.servers.get(name)
     if server is None:

@@ -1,4 +1,5 @@
-"""Follows what a swarm server learns and saves: figures of its updates, its checkpoints."""
+"""Follows the training and the saving of a swarm server: figures of its updates, its
+checkpoints."""
 
 import asyncio
 import contextlib
@@ -21,12 +22,12 @@ log = logging.getLogger(__name__)
 
 UPDATES = "/ajetc/updates"
 LOOK_EVERY = 15.0
-"""Seconds after which the checkpoints are looked at again: others may save and prune too."""
+"""Seconds between two reads of the checkpoints: other clients may save and prune too."""
 _NOT_FIGURES = frozenset({"step", "at"})
 
 
 class UpdateReader:
-    """Reads one server for one proxy; servers without the routes are told by their pool."""
+    """Reads one server for one proxy; for servers without the routes it uses their pool."""
 
     def __init__(self, context: ProxyContext, server: ServerHandle) -> None:
         self.context = context
@@ -38,7 +39,7 @@ class UpdateReader:
         self._trouble = ""
 
     def seen(self, seen: ServerStatus) -> None:
-        """The server was seen in another state than before."""
+        """Handle a change of the state of the server."""
         if seen.state in (EngineState.OFFLINE, EngineState.BOOTING):
             self._batches.clear()
         rolls = seen.step if seen.state is EngineState.ROLLING else None
@@ -48,7 +49,7 @@ class UpdateReader:
             self._wanted.set()
 
     def pool(self, pool: PoolInfo) -> None:
-        """The pool was read."""
+        """Handle a reading of the pool."""
         step = self.server.watcher.current.step if pool.global_step is None else pool.global_step
         stats = pool_stats(pool)
         if stats and step is not None and not pool.stale:
@@ -57,7 +58,7 @@ class UpdateReader:
                 del self._batches[old]
 
     async def run(self) -> None:
-        """Read until cancelled: after each change of the server, and now and then."""
+        """Read until cancelled: after each change of the server, and periodically."""
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_EVERY):
@@ -116,7 +117,7 @@ class UpdateReader:
 
 
 def figures(update: Mapping[str, Any]) -> dict[str, float]:
-    """The numbers of one update as the engine tells it; what is null or no number is left out."""
+    """Return the numbers of one update as the engine reports it, without null and other values."""
     extra = update.get("extra")
     told = {**(extra if isinstance(extra, Mapping) else {}), **update}
     return {
