@@ -1,8 +1,12 @@
-"""Regular expressions that cannot hold the proxy up.
+"""Regular expressions that cannot block the proxy.
 
-An expression of the operator meets whatever a model writes. Those that take exponential time on the
-wrong text are refused when they are read; of a text only the ends are looked at, and what still
-takes too long is broken off.
+An expression of the operator is matched against any text that a model writes. Expressions that can
+take exponential time are refused when they are read, only both ends of a text are searched, and a
+match that still takes too long is aborted.
+
+Not the library `regex`: its timeout counts the processor time of all threads and limits one match,
+not a group, its syntax reads `a{e}` as a fuzzy match, and it cannot tell in advance that an
+expression takes exponential time.
 """
 
 import contextlib
@@ -16,73 +20,73 @@ from typing import Any
 
 from proxy.rewards.part import PartAbstained, SettingError
 
-LOOKED_AT = 8_000
-"""Characters of a text that are searched: its first and its last half of that."""
+MAX_SEARCHED = 8_000
+"""Characters of a text that are searched: half of them at its start, half at its end."""
 
 LONGEST = 0.2
 """Seconds of processor time that the expressions of a part may take for one group."""
 
 _REPEATS = (sre.MAX_REPEAT, sre.MIN_REPEAT)
 _MANY = 64
-"""Repeats of more than that count as endless."""
+"""More repeats than this count as unlimited."""
 
 
 class Pattern:
-    """One expression."""
+    """A compiled expression."""
 
     def __init__(self, text: str, flags: int = 0) -> None:
         self.text = text
         self._search = re.compile(text, flags).search
 
     def found(self, text: str) -> bool:
-        """Whether it fits somewhere in either end of `text`."""
-        if len(text) <= LOOKED_AT:
+        """Return whether it matches somewhere at either end of `text`."""
+        if len(text) <= MAX_SEARCHED:
             return self._search(text) is not None
-        half = LOOKED_AT // 2
+        half = MAX_SEARCHED // 2
         return self._search(text[:half]) is not None or self._search(text[-half:]) is not None
 
 
-class _Watch:
-    """Whether a match is to be broken off."""
+class _Timer:
+    """State of the timer that aborts a match."""
 
     armed = False
     set = False
 
 
-def _ring(number: int, frame: Any) -> None:
-    """The match looks for signals now and then; what is raised here ends it."""
-    if _Watch.armed:
-        _Watch.armed = False
+def _abort(number: int, frame: Any) -> None:
+    """Abort the match, which checks for signals now and then, by an exception."""
+    if _Timer.armed:
+        _Timer.armed = False
         raise PartAbstained(f"its expressions took more than {LONGEST:g} s on one group")
 
 
 @contextlib.contextmanager
 def bounded() -> Iterator[None]:
-    """Breaks off what takes longer than `LONGEST`; only on the main thread, as signals do.
+    """Abort the block after `LONGEST` seconds; only on the main thread, which gets the signals.
 
     Raises:
-        PartAbstained: it took longer.
+        PartAbstained: The block took longer.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    if not _Watch.set:
-        signal.signal(signal.SIGVTALRM, _ring)
-        _Watch.set = True
-    _Watch.armed = True
+    if not _Timer.set:
+        signal.signal(signal.SIGVTALRM, _abort)
+        _Timer.set = True
+    _Timer.armed = True
     signal.setitimer(signal.ITIMER_VIRTUAL, LONGEST)
     try:
         yield
     finally:
-        _Watch.armed = False
+        _Timer.armed = False
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
 
 
 def pattern(text: Any, field: str, flags: int = 0) -> Pattern:
-    """A checked expression.
+    """Return a checked expression.
 
     Raises:
-        SettingError: it is none, or may take exponential time.
+        SettingError: It is not an expression, or may take exponential time.
     """
     if not isinstance(text, str):
         raise SettingError(field, f"`{text!r:.40}` is no regular expression", "Give a text")
@@ -92,44 +96,44 @@ def pattern(text: Any, field: str, flags: int = 0) -> Pattern:
         raise SettingError(
             field, f"`{text:.60}` is no regular expression: {error}", "Correct it, or quote it"
         ) from error
-    if _endless(tree, False):
+    if _is_exponential(tree, False):
         raise SettingError(
             field,
-            f"`{text:.60}` can take for ever on the wrong text",
+            f"`{text:.60}` can take forever on some texts",
             "Repeat no repeat and no choice, as (a+)+ does. Possessive ones, a++, are safe",
         )
     return Pattern(text, flags)
 
 
-def _endless(tree: Any, inside: bool) -> bool:
-    """Whether an endless repeat, or a choice, stands in an endless repeat."""
-    for kind, given in tree:
+def _is_exponential(tree: Any, inside: bool) -> bool:
+    """Return whether an unlimited repeat contains an unlimited repeat or a choice."""
+    for kind, argument in tree:
         if kind in _REPEATS:
-            low, high, inner = given
+            low, high, inner = argument
             far = high == sre.MAXREPEAT or high > _MANY
             if inside and low != high:
                 return True
-            if _endless(inner, inside or far):
+            if _is_exponential(inner, inside or far):
                 return True
         elif (inside and kind is sre.BRANCH) or any(
-            _endless(inner, inside) for inner in _inner(kind, given)
+            _is_exponential(inner, inside) for inner in _inner(kind, argument)
         ):
             return True
     return False
 
 
-def _inner(kind: Any, given: Any) -> list[Any]:
-    """The expressions within one that is no repeat that can go back."""
+def _inner(kind: Any, argument: Any) -> list[Any]:
+    """Return the expressions inside one that is not a backtracking repeat."""
     if kind is sre.SUBPATTERN:
-        return [given[-1]]
+        return [argument[-1]]
     if kind is sre.BRANCH:
-        return list(given[1])
+        return list(argument[1])
     if kind in (sre.ASSERT, sre.ASSERT_NOT):
-        return [given[1]]
+        return [argument[1]]
     if kind is sre.GROUPREF_EXISTS:
-        return [one for one in given[1:] if one is not None]
+        return [one for one in argument[1:] if one is not None]
     if kind is sre.ATOMIC_GROUP:
-        return [given]
+        return [argument]
     if kind is sre.POSSESSIVE_REPEAT:
-        return [given[2]]
+        return [argument[2]]
     return []

@@ -1,4 +1,10 @@
-"""A JSON schema checked against a value: the words of the standard that need nothing remote."""
+"""Validation of a value by a JSON schema: the keywords of the standard that need nothing remote.
+
+Not a library, for three promises. An unknown keyword is refused when the schema is read, `pattern`
+is bounded, and a schema that refers to itself takes bounded time: what a reference yields for a
+value is computed once. `fastjsonschema` knows no `prefixItems` and fetches a remote `$ref`;
+`jsonschema` takes exponential time on references that are used twice a level.
+"""
 
 import math
 from collections.abc import Callable, Mapping
@@ -8,14 +14,14 @@ from urllib.parse import unquote
 from proxy.rewards.part import SettingError
 from proxy.rewards.parts.patterns import Pattern, pattern
 
-DEEPEST = 40
-"""Levels of a schema or a value that are followed."""
+MAX_DEPTH = 40
+"""Deepest level of a schema."""
 
-_SAID = frozenset({
+_ANNOTATIONS = frozenset({
     "$schema", "$id", "$comment", "title", "description", "default", "examples", "format",
     "deprecated", "readOnly", "writeOnly", "propertyOrder", "discriminator",
 })  # fmt: skip
-"""Words that say something to people and check nothing."""
+"""Keywords that describe a schema and check nothing."""
 
 
 def _is_number(value: Any) -> bool:
@@ -33,31 +39,31 @@ _TYPES: Mapping[str, Callable[[Any], bool]] = {
 }
 
 Check = Callable[[Any], str]
-"""Gives what is wrong with a value; empty when nothing is."""
+"""Returns what is wrong with a value; empty when nothing is."""
 
 
 class Scope:
-    """The whole schema, and its parts that `$ref` names, each compiled once.
+    """The whole schema, and its parts that are named by `$ref`, each compiled once.
 
     Args:
         root: The whole schema.
-        field: Of the settings, for complaints.
+        field: Setting that holds the schema, for errors.
     """
 
     def __init__(self, root: Any, field: str) -> None:
         self.field = field
         self._root = root
         self._checks: dict[str, Check | None] = {}
-        """By reference; None while it is being compiled."""
-        self._known: dict[tuple[str, int], str] = {}
-        """What a reference says of a value, by its id: no value is checked twice by the same."""
-        self._running = 0
+        """Check of each reference; None while it is being compiled."""
+        self._results: dict[tuple[str, int], str] = {}
+        """Result of a reference for a value, by the value's id: each is computed once."""
+        self._depth = 0
 
     def refer(self, reference: str) -> Check:
-        """A check by the part of the schema that `reference` names; it may be recursive.
+        """Return the check of the part of the schema that `reference` names; it may be recursive.
 
         Raises:
-            SettingError: there is no such part in this schema.
+            SettingError: There is no such part in this schema.
         """
         if reference not in self._checks:
             self._checks[reference] = None
@@ -68,19 +74,19 @@ class Scope:
         check = self._checks[reference]
         assert check is not None
         key = (reference, id(value))
-        if key not in self._known:
-            self._known[key] = f"{reference} refers to itself"
-            self._running += 1
+        if key not in self._results:
+            self._results[key] = f"{reference} refers to itself"
+            self._depth += 1
             try:
-                self._known[key] = check(value)
+                self._results[key] = check(value)
             finally:
-                self._running -= 1
-                if not self._running:
-                    fault = self._known[key]
-                    self._known.clear()
-            if not self._running:
+                self._depth -= 1
+                if not self._depth:
+                    fault = self._results[key]
+                    self._results.clear()
+            if not self._depth:
                 return fault
-        return self._known[key]
+        return self._results[key]
 
     def _target(self, reference: str) -> Any:
         target = self._root
@@ -100,10 +106,10 @@ class Scope:
 
 
 def compiled(schema: Any, field: str) -> Check:
-    """What checks a value against `schema`.
+    """Return the check of a value by `schema`.
 
     Raises:
-        SettingError: the schema is none, or has a word that is not known here.
+        SettingError: It is not a schema, or has an unknown keyword.
     """
     return _compiled(schema, Scope(schema, field), 0)
 
@@ -111,22 +117,22 @@ def compiled(schema: Any, field: str) -> Check:
 def _compiled(schema: Any, scope: Scope, deep: int) -> Check:
     if isinstance(schema, bool):
         return lambda value: "" if schema else "nothing is allowed here"
-    if not isinstance(schema, Mapping) or deep > DEEPEST:
+    if not isinstance(schema, Mapping) or deep > MAX_DEPTH:
         raise SettingError(scope.field, "a JSON schema is a mapping of at most 40 levels")
     checks: list[Check] = []
-    for word, given in schema.items():
-        if word in _SAID:
+    for keyword, argument in schema.items():
+        if keyword in _ANNOTATIONS:
             continue
-        maker = _MAKERS.get(word)
+        maker = _MAKERS.get(keyword)
         if maker is None:
             known = ", ".join(_MAKERS)
             raise SettingError(
-                scope.field, f"`{word}` of JSON schema is not known", f"Known: {known}"
+                scope.field, f"`{keyword}` of JSON schema is not known", f"Known: {known}"
             )
         try:
-            checks.append(maker(given, schema, scope, deep + 1))
+            checks.append(maker(argument, schema, scope, deep + 1))
         except (TypeError, ValueError, AttributeError) as error:
-            raise SettingError(scope.field, f"`{word}` cannot be {given!r:.60}") from error
+            raise SettingError(scope.field, f"`{keyword}` cannot be {argument!r:.60}") from error
 
     def check(value: Any) -> str:
         for one in checks:
@@ -137,33 +143,33 @@ def _compiled(schema: Any, scope: Scope, deep: int) -> Check:
     return check
 
 
-def _type(given: Any, schema: Any, scope: Scope, deep: int) -> Check:
-    names = [given] if isinstance(given, str) else list(given)
+def _type(argument: Any, schema: Any, scope: Scope, deep: int) -> Check:
+    names = [argument] if isinstance(argument, str) else list(argument)
     if unknown := [name for name in names if name not in _TYPES]:
         raise SettingError(scope.field, f"there is no type {unknown[0]!r:.40}", ", ".join(_TYPES))
     tests = [_TYPES[name] for name in names]
-    wanted = " or ".join(names)
-    return lambda value: "" if any(test(value) for test in tests) else f"not of type {wanted}"
+    expected = " or ".join(names)
+    return lambda value: "" if any(test(value) for test in tests) else f"not of type {expected}"
 
 
-def _enum(given: Any, schema: Any, scope: Scope, deep: int) -> Check:
-    allowed = list(given)
+def _enum(argument: Any, schema: Any, scope: Scope, deep: int) -> Check:
+    allowed = list(argument)
     return lambda value: (
         "" if any(_equal(value, one) for one in allowed) else "not one of the allowed values"
     )
 
 
-def _const(given: Any, schema: Any, scope: Scope, deep: int) -> Check:
-    return lambda value: "" if _equal(value, given) else "not the value that is wanted"
+def _const(argument: Any, schema: Any, scope: Scope, deep: int) -> Check:
+    return lambda value: "" if _equal(value, argument) else "not the value that is wanted"
 
 
 def _equal(one: Any, two: Any) -> bool:
-    """JSON has no true that is 1."""
+    """Return whether two JSON values are equal; true is not 1."""
     return isinstance(one, bool) == isinstance(two, bool) and bool(one == two)
 
 
-def _properties(given: Any, schema: Any, scope: Scope, deep: int) -> Check:
-    checks = {name: _compiled(one, scope, deep) for name, one in given.items()}
+def _properties(argument: Any, schema: Any, scope: Scope, deep: int) -> Check:
+    checks = {name: _compiled(one, scope, deep) for name, one in argument.items()}
 
     def check(value: Any) -> str:
         if isinstance(value, dict):
@@ -175,10 +181,10 @@ def _properties(given: Any, schema: Any, scope: Scope, deep: int) -> Check:
     return check
 
 
-def _additional(given: Any, schema: Any, scope: Scope, deep: int) -> Check:
+def _additional(argument: Any, schema: Any, scope: Scope, deep: int) -> Check:
     known = frozenset(schema.get("properties", ()))
     patterns = [pattern(one, scope.field) for one in schema.get("patternProperties", ())]
-    rest = _compiled(given, scope, deep)
+    rest = _compiled(argument, scope, deep)
 
     def check(value: Any) -> str:
         if isinstance(value, dict):
@@ -192,8 +198,8 @@ def _additional(given: Any, schema: Any, scope: Scope, deep: int) -> Check:
     return check
 
 
-def _required(given: Any, schema: Any, scope: Scope, deep: int) -> Check:
-    names = tuple(str(name) for name in given)
+def _required(argument: Any, schema: Any, scope: Scope, deep: int) -> Check:
+    names = tuple(str(name) for name in argument)
 
     def check(value: Any) -> str:
         missing = [name for name in names if isinstance(value, dict) and name not in value]
@@ -202,9 +208,9 @@ def _required(given: Any, schema: Any, scope: Scope, deep: int) -> Check:
     return check
 
 
-def _items(given: Any, schema: Any, scope: Scope, deep: int) -> Check:
-    """Of the items behind those of `prefixItems`."""
-    check_one, first = _compiled(given, scope, deep), len(schema.get("prefixItems", ()))
+def _items(argument: Any, schema: Any, scope: Scope, deep: int) -> Check:
+    """Return the check of the items after those of `prefixItems`."""
+    check_one, first = _compiled(argument, scope, deep), len(schema.get("prefixItems", ()))
 
     def check(value: Any) -> str:
         rest = value[first:] if isinstance(value, list) else ()
@@ -216,8 +222,8 @@ def _items(given: Any, schema: Any, scope: Scope, deep: int) -> Check:
     return check
 
 
-def _prefix_items(given: Any, schema: Any, scope: Scope, deep: int) -> Check:
-    checks = [_compiled(one, scope, deep) for one in given]
+def _prefix_items(argument: Any, schema: Any, scope: Scope, deep: int) -> Check:
+    checks = [_compiled(one, scope, deep) for one in argument]
 
     def check(value: Any) -> str:
         pairs = zip(checks, value if isinstance(value, list) else (), strict=False)
@@ -229,34 +235,34 @@ def _prefix_items(given: Any, schema: Any, scope: Scope, deep: int) -> Check:
     return check
 
 
-def _ref(given: Any, schema: Any, scope: Scope, deep: int) -> Check:
-    return scope.refer(given)
+def _ref(argument: Any, schema: Any, scope: Scope, deep: int) -> Check:
+    return scope.refer(argument)
 
 
-def _defs(given: Any, schema: Any, scope: Scope, deep: int) -> Check:
-    """Parts for `$ref`: they check nothing by themselves, but their faults are told."""
-    for one in given.values():
+def _defs(argument: Any, schema: Any, scope: Scope, deep: int) -> Check:
+    """Compile the parts for `$ref`, so that their errors are reported; they check nothing here."""
+    for one in argument.values():
         _compiled(one, scope, deep)
     return lambda value: ""
 
 
-def _pattern_properties(given: Any, schema: Any, scope: Scope, deep: int) -> Check:
+def _pattern_properties(argument: Any, schema: Any, scope: Scope, deep: int) -> Check:
     pairs = [
-        (pattern(name, scope.field), _compiled(one, scope, deep)) for name, one in given.items()
+        (pattern(name, scope.field), _compiled(one, scope, deep)) for name, one in argument.items()
     ]
 
     def check(value: Any) -> str:
         for name, one in value.items() if isinstance(value, dict) else ():
-            for wanted, check_one in pairs:
-                if wanted.found(name) and (fault := check_one(one)):
+            for name_pattern, check_one in pairs:
+                if name_pattern.found(name) and (fault := check_one(one)):
                     return f"{name:.40}: {fault}"
         return ""
 
     return check
 
 
-def _property_names(given: Any, schema: Any, scope: Scope, deep: int) -> Check:
-    check_one = _compiled(given, scope, deep)
+def _property_names(argument: Any, schema: Any, scope: Scope, deep: int) -> Check:
+    check_one = _compiled(argument, scope, deep)
 
     def check(value: Any) -> str:
         for name in value if isinstance(value, dict) else ():
@@ -267,8 +273,8 @@ def _property_names(given: Any, schema: Any, scope: Scope, deep: int) -> Check:
     return check
 
 
-def _multiple(given: Any, schema: Any, scope: Scope, deep: int) -> Check:
-    unit = float(given)
+def _multiple(argument: Any, schema: Any, scope: Scope, deep: int) -> Check:
+    unit = float(argument)
     if not unit > 0:
         raise ValueError
 
@@ -285,19 +291,23 @@ def _multiple(given: Any, schema: Any, scope: Scope, deep: int) -> Check:
     return check
 
 
-def _unique(given: Any, schema: Any, scope: Scope, deep: int) -> Check:
+def _unique(argument: Any, schema: Any, scope: Scope, deep: int) -> Check:
     def check(value: Any) -> str:
-        many = value if isinstance(value, list) and given else []
+        many = value if isinstance(value, list) and argument else []
         return "an item comes twice" if len({repr(one) for one in many}) < len(many) else ""
 
     return check
 
 
-def _pattern(given: Any, schema: Any, scope: Scope, deep: int) -> Check:
-    wanted: Pattern = pattern(given, scope.field)
+def _pattern(argument: Any, schema: Any, scope: Scope, deep: int) -> Check:
+    compiled_pattern: Pattern = pattern(argument, scope.field)
 
     def check(value: Any) -> str:
-        return "" if not isinstance(value, str) or wanted.found(value) else "not of the pattern"
+        return (
+            ""
+            if not isinstance(value, str) or compiled_pattern.found(value)
+            else "not of the pattern"
+        )
 
     return check
 
@@ -306,19 +316,19 @@ def _bound(
     kind: Callable[[Any], bool], size: Callable[[Any], float], good: Callable[[float, float], bool],
     what: str,
 ) -> Any:  # fmt: skip
-    def make(given: Any, schema: Any, scope: Scope, deep: int) -> Check:
-        limit = float(given)
-        told = f"{what} {limit:g}"
-        return lambda value: "" if not kind(value) or good(size(value), limit) else told
+    def make(argument: Any, schema: Any, scope: Scope, deep: int) -> Check:
+        limit = float(argument)
+        message = f"{what} {limit:g}"
+        return lambda value: "" if not kind(value) or good(size(value), limit) else message
 
     return make
 
 
 def _many(join: Callable[[int, int], bool], what: str) -> Any:
-    """A word that counts how many of its schemas a value fits."""
+    """Return the maker of a keyword that counts how many of its schemas a value matches."""
 
-    def make(given: Any, schema: Any, scope: Scope, deep: int) -> Check:
-        checks = [_compiled(one, scope, deep) for one in given]
+    def make(argument: Any, schema: Any, scope: Scope, deep: int) -> Check:
+        checks = [_compiled(one, scope, deep) for one in argument]
 
         def check(value: Any) -> str:
             faults = [one(value) for one in checks]
@@ -330,8 +340,8 @@ def _many(join: Callable[[int, int], bool], what: str) -> Any:
     return make
 
 
-def _not(given: Any, schema: Any, scope: Scope, deep: int) -> Check:
-    check_one = _compiled(given, scope, deep)
+def _not(argument: Any, schema: Any, scope: Scope, deep: int) -> Check:
+    check_one = _compiled(argument, scope, deep)
     return lambda value: "" if check_one(value) else "what must not be"
 
 

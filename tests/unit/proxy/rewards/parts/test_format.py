@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from proxy.rewards.part import KINDS, PartAbstained, SettingError
-from proxy.rewards.parts.patterns import LOOKED_AT, pattern
+from proxy.rewards.parts.patterns import MAX_SEARCHED, pattern
 from proxy.rewards.parts.schema import compiled
 from tests.support.stopwatch import slowness
 from tests.unit.proxy.rewards.parts.test_text_parts import look, made, values
@@ -219,7 +219,7 @@ def test_ordinary_expressions_are_quick_on_anything(text: str) -> None:
 
 
 def test_both_ends_of_a_long_text_are_searched() -> None:
-    filler = "x" * (LOOKED_AT * 2)
+    filler = "x" * (MAX_SEARCHED * 2)
     found = pattern("needle", "match").found
     assert found(filler + "needle")
     assert found("needle" + filler)
