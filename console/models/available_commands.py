@@ -225,7 +225,7 @@ def _held_up(session: Session) -> Iterator[Offer]:
 def _mock(session: Session) -> Iterator[Offer]:
     mock = session.state.mock
     if mock is None or not session.mock_lives:
-        if session.boss is not None:
+        if session.processes is not None:
             yield _offer("mock.start")
         return
     if mock.phase == "running":
