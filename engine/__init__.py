@@ -1,1 +1,1 @@
-"""The embedded engine: a swarm server on the laptop's CPU that really trains."""
+"""The embedded engine: a swarm server that trains a small policy on the laptop's CPU."""

@@ -91,15 +91,15 @@ class Evaluator:
             "remembers_name": self._names(rng),
         }
 
-    def _distinct(self, asked: Sequence[Sequence[Message]]) -> float:
+    def _distinct(self, conversations: Sequence[Sequence[Message]]) -> float:
         total = 0.0
-        for i, messages in enumerate(asked):
+        for i, messages in enumerate(conversations):
             total += len({done.text for done in self.ask([messages] * 4, seed=100 * i)}) / 4
-        return total / len(asked)
+        return total / len(conversations)
 
     def _names(self, rng: Random) -> float:
         names = [rng.choice(word_lists.names()) for _ in range(60)]
-        asked = [
+        conversations = [
             [
                 *_user(f"My name is {name}."),
                 {"role": "assistant", "content": f"Nice to meet you, {name}."},
@@ -107,7 +107,9 @@ class Evaluator:
             ]
             for name in names
         ]
-        return _share(name in done.text for name, done in zip(names, self.ask(asked), strict=True))
+        return _share(
+            name in done.text for name, done in zip(names, self.ask(conversations), strict=True)
+        )
 
     def samples(self) -> list[tuple[str, str]]:
         """Return questions with two answers each, for a person to read."""

@@ -38,7 +38,7 @@ from mock.users.persona import UserModel, UserOptions
 log = logging.getLogger("mock")
 
 _MAX_LISTED = 3
-"""Broken rows that are named at the end."""
+"""Broken rows listed in the summary."""
 _TTY_EVERY = 0.5
 _LOG_EVERY = 5.0
 _QUIET_EVERY = 60.0

@@ -104,7 +104,7 @@ def _look(begun: Preview, dataset: Dataset) -> Iterator[Preview]:
     position = 0
     while True:
         more = dataset.scan(_STEP if position < CHECKED else _COUNT_STEP)
-        while position < min(dataset.found, CHECKED) and looked.take(dataset, position):
+        while position < min(dataset.row_count, CHECKED) and looked.take(dataset, position):
             position += 1
             if position % _STEP == 0:
                 break
@@ -116,14 +116,14 @@ def _look(begun: Preview, dataset: Dataset) -> Iterator[Preview]:
             rows=tuple(looked.rows),
             problems=tuple(looked.problems),
             columns=_parts(dataset.columns, there),
-            count=dataset.found,
+            count=dataset.row_count,
             whole=dataset.whole,
             checked=position,
             bad=looked.bad,
             error=error,
         )
         yield now
-        if error or (not more and position >= min(dataset.found, CHECKED)):
+        if error or (not more and position >= min(dataset.row_count, CHECKED)):
             return
 
 
@@ -163,8 +163,8 @@ def _fault(dataset: Dataset, there: tuple[str, ...], looked: _Looked, position: 
         except AjetError as error:
             todo = error.todo.replace("Name it: --columns", "Put into Columns:")
             return f"{error.what}. {todo}"
-    if not looked.rows and (position >= 200 or (dataset.whole and position >= dataset.found)):
-        return "no usable row at its beginning" if dataset.found else "it is empty"
+    if not looked.rows and (position >= 200 or (dataset.whole and position >= dataset.row_count)):
+        return "no usable row at its beginning" if dataset.row_count else "it is empty"
     return ""
 
 

@@ -1,1 +1,1 @@
-"""NanoGPT-sized: network, gradients, GRPO."""
+"""Network, gradients and GRPO in numpy."""

@@ -90,7 +90,7 @@ def _text_reader(path: Path, head: bytes, scratch: Path | None) -> Reader:
 
 
 class Dataset:
-    """An opened dataset: positions 0 to `found` - 1 are the rows found so far, broken or not.
+    """An opened dataset: positions 0 to `row_count` - 1 are the rows found so far, broken or not.
 
     Args:
         reader: Finds and reads the records; closed with the dataset.
@@ -141,9 +141,9 @@ class Dataset:
         return self.reader.path
 
     @property
-    def found(self) -> int:
+    def row_count(self) -> int:
         """Number of rows found so far."""
-        return self.reader.found
+        return self.reader.row_count
 
     @property
     def whole(self) -> bool:
@@ -175,7 +175,7 @@ class Dataset:
             seed: None keeps the dataset's order.
         """
         if seed is None:
-            return iter(range(self.found))
+            return iter(range(self.row_count))
         return order(self.reader.blocks(), f"{seed}:{salt}")
 
     def fingerprint(self) -> str:
@@ -191,7 +191,7 @@ class Dataset:
             self.columns.check(columns, str(self.path))
         first: BadRow | None = None
         names: dict[str, None] = {}
-        for position in range(min(self.found, HEAD)):
+        for position in range(min(self.row_count, HEAD)):
             row = self.row(position)
             if isinstance(row, Row):
                 return
@@ -199,7 +199,7 @@ class Dataset:
             names |= dict.fromkeys(self._names(position))
         if names and not columns:
             self.columns.check(names, str(self.path))
-        if self.whole and self.found <= HEAD:
+        if self.whole and self.row_count <= HEAD:
             raise no_usable_row(self, first)
 
     def _names(self, position: int) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ LINE_LIMIT = 16 * 1024 * 1024
 _SPOT = struct.Struct("<QII")
 _SPILL = 1 << 20
 _SLICE = 4_000
-"""Records found between two looks at the clock."""
+"""Records found between two checks of the clock."""
 
 
 class Reader(ABC):
@@ -37,7 +37,7 @@ class Reader(ABC):
 
     @property
     @abstractmethod
-    def found(self) -> int:
+    def row_count(self) -> int:
         """Number of records found so far, usable or not."""
 
     @property
@@ -75,8 +75,8 @@ class Reader(ABC):
         return ()
 
     def blocks(self) -> Sequence[int]:
-        """Lengths of the stretches that are shuffled one by one."""
-        return (self.found,)
+        """Return the lengths of the blocks that are shuffled separately."""
+        return (self.row_count,)
 
 
 class TextReader(Reader):
@@ -113,7 +113,7 @@ class TextReader(Reader):
         """Return a record's bytes as column -> value; raise RowError."""
 
     @property
-    def found(self) -> int:
+    def row_count(self) -> int:
         return self._count
 
     @property

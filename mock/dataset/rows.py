@@ -76,7 +76,7 @@ def parse_record(line: int, record: Mapping[str, Any], columns: Columns | None =
 
     Args:
         line: Number of its line.
-        found: Column -> value.
+        record: Column -> value.
         columns: Column names; the usual ones by default.
 
     Raises:

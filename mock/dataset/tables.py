@@ -51,7 +51,7 @@ class TableReader(Reader):
         self._lock = threading.Lock()
 
     @property
-    def found(self) -> int:
+    def row_count(self) -> int:
         return self._ends[-1] if self._ends else 0
 
     def scan(self, records: int = 50_000) -> bool:
@@ -131,7 +131,7 @@ class Parquet(TableReader):
                 raise IndexError("it ends too early")
 
     def sample(self) -> bytes:
-        parts = [f"{self.found}", *self._names]
+        parts = [f"{self.row_count}", *self._names]
         parts += [
             f"{file.metadata.serialized_size}:{file.metadata.num_rows}" for file in self._files
         ]
@@ -172,7 +172,7 @@ class ArrowFolder(TableReader):
         return rows[0]
 
     def sample(self) -> bytes:
-        parts = [f"{self.found}", *self._names, *(str(one.size()) for one in self._maps)]
+        parts = [f"{self.row_count}", *self._names, *(str(mapped.size()) for mapped in self._maps)]
         return "\0".join(parts).encode()
 
     def close(self) -> None:

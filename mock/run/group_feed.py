@@ -54,16 +54,16 @@ class GroupFeed:
             delay = min(delay * 2, _LAST_DELAY)
 
     def group(self, row_id: str) -> Group | None:
-        """The group a row became."""
+        """Return the group of a row."""
         return self.group_by_id(self._groups.get(row_id, ""))
 
     def group_by_id(self, group_id: str) -> Group | None:
-        """A group, while it is among the newest."""
+        """Return a group while it is among the newest."""
         return self._state.groups.get(group_id) if self._state is not None else None
 
     @property
     def syncing(self) -> bool:
-        """No server takes work just now, and one will after its update."""
+        """True while no server accepts work and one will after its update."""
         servers = self._state.servers.values() if self._state is not None else ()
         states = [server.state for server in servers if not server.lost]
         return bool(states) and all(state in AWAY for state in states)

@@ -116,7 +116,7 @@ class RowOrder:
         if self._selection.seed is None:
             position = 0
             while True:
-                if position < dataset.found:
+                if position < dataset.row_count:
                     yield position
                     position += 1
                 elif dataset.whole:

@@ -122,7 +122,7 @@ class RowTask:
         finally:
             if not finished:
                 self._progress.back(place.key)
-            await self._target.over(self._session(place))
+            await self._target.end_conversation(self._session(place))
         if not finished:
             return None
         return await self._done(place, turns)

@@ -195,7 +195,7 @@ class Runner:
 
     def _count(self) -> None:
         self.counters.rows = (
-            self.dataset.found * self.selection.passes if self.dataset.whole else None
+            self.dataset.row_count * self.selection.passes if self.dataset.whole else None
         )
         self.counters.already = self.progress.done.count(self.selection.passes) + sum(
             key.number <= self.selection.passes for key in self.progress.lost
@@ -206,7 +206,7 @@ class Runner:
         more = True
         while more:
             more = await asyncio.to_thread(self.dataset.scan)
-        self.counters.rows = self.dataset.found * self.selection.passes
+        self.counters.rows = self.dataset.row_count * self.selection.passes
         await self._post_total()
 
     # --- rows ------------------------------------------------------------------------------------

@@ -124,7 +124,7 @@ async def try_target(target: Target, spec: Spec, control: Control | None) -> Dry
         try:
             answer = await target.ask(question, _rest, DRY_PATIENCE, RunCounters())
         finally:
-            await target.over(question.session)
+            await target.end_conversation(question.session)
         where = str(spec.path)
         if answer is None or answer.error:
             cause = answer.error if answer is not None else "stopped"

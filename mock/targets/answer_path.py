@@ -71,7 +71,7 @@ class AnswerRule:
             except msgspec.MsgspecError:
                 continue
             if all(values_at(event, path) == [value] for path, value in self.where):
-                pieces += [line for line in values_at(event, self.path) if isinstance(line, str)]
+                pieces += [piece for piece in values_at(event, self.path) if isinstance(piece, str)]
         if not pieces:
             raise NoAnswer(f"no event has text at `{self.path_text}`: {one_line(text, 120)}")
         return pieces[-1] if self.last else "".join(pieces)

@@ -59,7 +59,7 @@ class TargetBase:
     async def close(self) -> None:
         """Release resources; nothing by default."""
 
-    async def over(self, session: str) -> None:
+    async def end_conversation(self, session: str) -> None:
         """End of a conversation; nothing by default."""
 
     def values(self, question: Question, **more: Any) -> dict[str, Any]:

@@ -44,9 +44,9 @@ class CommandTarget(TargetBase):
     async def close(self) -> None:
         """Remove the folders of open conversations."""
         for session in list(self._folders):
-            await self.over(session)
+            await self.end_conversation(session)
 
-    async def over(self, session: str) -> None:
+    async def end_conversation(self, session: str) -> None:
         """Remove the conversation's folder."""
         if (folder := self._folders.pop(session, None)) is not None:
             await asyncio.to_thread(shutil.rmtree, folder, True)

@@ -52,7 +52,7 @@ class HttpTarget:
         self._sessions: dict[str, str] = {}
         """Our name of a conversation -> the application's."""
 
-    async def over(self, session: str) -> None:
+    async def end_conversation(self, session: str) -> None:
         """Forget the application's name of a conversation."""
         self._sessions.pop(session, None)
 

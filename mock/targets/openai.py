@@ -95,7 +95,7 @@ class Target(Protocol):
             Unreachable: the target stayed away, or refuses every question.
         """
 
-    async def over(self, session: str) -> None:
+    async def end_conversation(self, session: str) -> None:
         """No further question of a conversation will come."""
 
     async def close(self) -> None:
@@ -231,7 +231,7 @@ class OpenAITarget:
         )
         self._caller = PatientCaller(self._api.base_url + form.path)
 
-    async def over(self, session: str) -> None:
+    async def end_conversation(self, session: str) -> None:
         """Nothing is kept of a conversation."""
 
     async def close(self) -> None:

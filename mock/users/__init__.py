@@ -1,1 +1,1 @@
-"""Who speaks: scripted turns or a persona model."""
+"""The user's side of a conversation: scripted turns or a persona played by a model."""

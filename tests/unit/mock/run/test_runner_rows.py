@@ -1,0 +1,414 @@
+"""Which rows are asked, when, and what is written of them."""
+
+import asyncio
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from starlette.responses import JSONResponse, Response
+
+from ajet_swarm.common.tasks import Tasks
+from core.events import (
+    AnswerReturned,
+    CandidateAnswered,
+    CandidateScore,
+    EngineChanged,
+    GroupClosed,
+    GroupOpened,
+    GroupScored,
+    GroupSealed,
+    MockCounted,
+    MockRowDone,
+    MockRowSkipped,
+    MockStarted,
+    SentReward,
+)
+from core.runtime.home import Home
+from mock.dataset import Dataset
+from mock.run.pace import Pace
+from mock.run.progress import Key, Progress
+from mock.run.row_order import RowOrder, RowSelection, ScheduledRow
+from mock.tally import RunCounters
+from mock.targets.openai import SESSION
+from tests.unit.mock.helpers import FakeControl, Target, open_runner, until, write_rows
+
+FAST = Pace(concurrency=2, poll=0.01)
+
+
+def write_json(path: Path, rows: list[dict[str, Any]]) -> Path:
+    path.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
+    return path
+
+
+def results(path: Path) -> list[dict[str, Any]]:
+    return [msgspec.json.decode(line) for line in path.read_bytes().splitlines()]
+
+
+async def walked(path: Path, folder: Path, choice: RowSelection) -> tuple[list[str], RunCounters]:
+    """Ids in their order, and what was counted."""
+    with Dataset.open(path) as dataset, Progress(folder, "p", restart=True) as progress:
+        tally = RunCounters(expected=choice.expected)
+        walk = RowOrder(dataset, progress, choice, tally)
+        found: list[str] = []
+        while (place := await walk.next()) is not None:
+            found.append(place.sent_id if isinstance(place, ScheduledRow) else f"bad {place.line}")
+        tally.rows = dataset.row_count * choice.passes
+        return found, tally
+
+
+# --- which rows ---------------------------------------------------------------------------------
+
+
+async def test_weights_are_how_often_a_row_is_asked_in_a_pass(tmp_path: Path) -> None:
+    rows = [{"query": "a", "weight": 3}, {"query": "b"}, {"query": "c", "weight": 0}]
+    path = write_json(tmp_path / "d.jsonl", rows)
+    found, tally = await walked(path, tmp_path, RowSelection())
+    assert found == ["row-1", "row-2", "row-1+2", "row-1+3"]
+    assert tally.total == 4
+
+
+async def test_a_fraction_of_a_weight_is_a_chance(tmp_path: Path) -> None:
+    path = write_json(tmp_path / "d.jsonl", [{"query": f"{n}", "weight": 0.3} for n in range(500)])
+    found, tally = await walked(path, tmp_path, RowSelection(seed=1))
+    assert 110 < len(found) < 190
+    assert tally.total == len(found)
+    again, _ = await walked(path, tmp_path, RowSelection(seed=1))
+    assert again == found
+
+
+async def test_the_two_sides_are_all_rows_and_share_none(tmp_path: Path) -> None:
+    path = write_rows(tmp_path / "d.jsonl", 400)
+    train, tally = await walked(path, tmp_path, RowSelection(split="train", held_out=0.25))
+    held, _ = await walked(path, tmp_path, RowSelection(split="held-out", held_out=0.25, seed=4))
+    assert set(train).isdisjoint(held)
+    assert len(train) + len(held) == 400
+    assert 70 < len(held) < 130
+    assert tally.total == len(train)
+
+
+async def test_a_broken_row_is_told_once_however_many_passes(tmp_path: Path) -> None:
+    path = tmp_path / "d.jsonl"
+    path.write_text('{"query": "a"}\nbroken\n')
+    found, tally = await walked(path, tmp_path, RowSelection(passes=3))
+    assert found == ["row-1", "bad 2", "row-1~2", "row-1~3"]
+    assert tally.skipped == 1
+
+
+async def test_a_seed_shuffles_each_pass(tmp_path: Path) -> None:
+    path = write_rows(tmp_path / "d.jsonl", 40)
+    found, _ = await walked(path, tmp_path, RowSelection(passes=2, seed=5))
+    first, second = found[:40], [one.removesuffix("~2") for one in found[40:]]
+    assert sorted(first) == sorted(second)
+    assert first != second
+    assert first != [f"row-{n}" for n in range(1, 41)]
+
+
+async def test_a_dataset_of_broken_rows_fails_and_names_the_first(
+    home: Home, tmp_path: Path, target: Target
+) -> None:
+    path = tmp_path / "d.jsonl"
+    path.write_text("broken\n" * 300)
+    async with open_runner(home, path, target.url) as runner:
+        outcome = await runner.run()
+    assert outcome.how == "failed"
+    assert "no usable row: line 1: not JSON" in outcome.cause
+    assert runner.counters.skipped == 300
+
+
+async def test_the_total_is_told_when_it_is_known(
+    home: Home, tmp_path: Path, target: Target
+) -> None:
+    path = write_rows(tmp_path / "d.jsonl", 30)
+    control = FakeControl()
+    choice = RowSelection(split="held-out", held_out=0.3)
+    async with open_runner(home, path, target.url, FAST, control, choice=choice) as runner:
+        await runner.run()
+    told = [event for event in control.facts.values() if isinstance(event, MockCounted)]
+    assert told[-1].total == len(target.asked) == runner.counters.done
+    started = next(event for event in control.facts.values() if isinstance(event, MockStarted))
+    assert started.split == "held-out"
+
+
+# --- several turns ------------------------------------------------------------------------------
+
+
+async def test_each_turn_is_a_request_with_the_answers_in_between(
+    home: Home, tmp_path: Path, target: Target
+) -> None:
+    turns = ["hi", {"query": "2+2?", "answer": "4"}]
+    path = write_json(tmp_path / "d.jsonl", [{"id": "c", "turns": turns, "system": "Be brief."}])
+    control = FakeControl()
+    async with open_runner(home, path, target.url, FAST, control) as runner:
+        assert (await runner.run()).how == "finished"
+    assert target.asked == ["c", "c:t2"]
+    said = [(one["role"], one["content"]) for one in target.bodies[1]["messages"]]
+    assert said == [
+        ("system", "Be brief."),
+        ("user", "hi"),
+        ("assistant", "re: hi"),
+        ("user", "2+2?"),
+    ]
+    sessions = {headers[SESSION.lower()] for headers in target.headers}
+    assert len(sessions) == 1
+    assert [(row["row_id"], row["reference"]) for row in control.rows] == [
+        ("c", None),
+        ("c:t2", "4"),
+    ]
+    done = next(event for event in control.facts.values() if isinstance(event, MockRowDone))
+    assert (done.turns, done.answer, done.ok) == (2, "re: 2+2?", True)
+    (result,) = results(runner.progress.results)
+    turns_told = [(one["query"], one["answer"], one["reference"]) for one in result["turns"]]
+    assert turns_told == [("hi", "re: hi", None), ("2+2?", "re: 2+2?", "4")]
+    assert (result["query"], result["answer"], result["reference"]) == ("2+2?", "re: 2+2?", "4")
+    assert (result["row_id"], done.query) == ("c", "hi")
+
+
+async def test_a_turn_that_fails_ends_its_row(home: Home, tmp_path: Path, target: Target) -> None:
+    def second_fails(number: int) -> Response | None:
+        return JSONResponse({"error": {"message": "no"}}, 500) if number == 1 else None
+
+    target.script = second_fails
+    path = write_json(tmp_path / "d.jsonl", [{"turns": ["a", "b", "c"]}])
+    async with open_runner(home, path, target.url) as runner:
+        await runner.run()
+    assert len(target.asked) == 2
+    (result,) = results(runner.progress.results)
+    assert result["error"] == "turn 2: 500: no"
+
+
+# --- pace ---------------------------------------------------------------------------------------
+
+
+async def test_arrivals_do_not_wait_for_answers(home: Home, tmp_path: Path, target: Target) -> None:
+    target.hold = asyncio.Event()
+    path = write_rows(tmp_path / "d.jsonl", 12)
+    pace = Pace(rate=400, poll=0.01)
+    async with (
+        open_runner(home, path, target.url, pace, choice=RowSelection(seed=2)) as runner,
+        Tasks("test") as tasks,
+    ):
+        runner._target._api._http._transport._pool._max_connections = 1_000  # type: ignore[attr-defined]  # the process gives it as many
+        running = tasks.spawn(runner.run(), "run")
+        await until(lambda: target.in_flight == 12)
+        target.hold.set()
+        assert (await running).how == "finished"
+    assert len(set(target.asked)) == 12
+
+
+def test_arrivals_are_a_poisson_process_by_the_seed() -> None:
+    def some(seed: int | None) -> list[float]:
+        gaps = Pace(rate=5).gaps(seed)
+        return [next(gaps) for _ in range(4_000)]
+
+    gaps = some(3)
+    assert gaps == some(3)
+    assert gaps != some(4)
+    mean = sum(gaps) / len(gaps)
+    assert mean == pytest.approx(0.2, rel=0.1)
+    variance = sum((gap - mean) ** 2 for gap in gaps) / len(gaps)
+    assert variance == pytest.approx(0.04, rel=0.2)
+    assert random.random() < 1  # the program's own chance is left alone
+
+
+def _engine(state: str, step: int) -> EngineChanged:
+    return EngineChanged(server="s", url="http://s", state=state, raw=state, step=step)
+
+
+async def test_nothing_is_asked_during_a_sync_when_it_is_to_pause(
+    home: Home, tmp_path: Path, target: Target
+) -> None:
+    path = write_rows(tmp_path / "d.jsonl", 4)
+    control = FakeControl()
+    pace = Pace(concurrency=2, pause_sync=True, poll=0.01)
+    control.publish(_engine("WEIGHT_SYNCING", 1))
+    async with (
+        open_runner(home, path, target.url, pace, control) as runner,
+        Tasks("test") as tasks,
+    ):
+        running = tasks.spawn(runner.run(), "run")
+        await until(lambda: runner.counters.waiting == "paused for the weight sync")
+        before = len(target.asked)
+        await asyncio.sleep(0.3)
+        assert len(target.asked) == before < 4
+        control.publish(_engine("ROLLING", 2))
+        assert (await running).how == "finished"
+    assert len(target.asked) == 4
+
+
+async def test_it_stops_after_so_many_updates(home: Home, tmp_path: Path, target: Target) -> None:
+    path = write_rows(tmp_path / "d.jsonl", 50)
+    control = FakeControl()
+    control.publish(_engine("ROLLING", 7))
+    pace = Pace(concurrency=1, seconds=0.05, updates=2, poll=0.01)
+    async with (
+        open_runner(home, path, target.url, pace, control) as runner,
+        Tasks("test") as tasks,
+    ):
+        running = tasks.spawn(runner.run(), "run")
+        await until(lambda: len(target.asked) >= 2)
+        control.publish(_engine("ROLLING", 8))
+        control.publish(_engine("ROLLING", 9))
+        outcome = await running
+    assert (outcome.how, outcome.cause) == ("stopped", "2 updates done, as requested")
+    assert len(target.asked) < 50
+
+
+# --- results ------------------------------------------------------------------------------------
+
+
+def seal(control: FakeControl, row_id: str, reward: float) -> None:
+    """The group of a row, from its opening to its reward."""
+    group = f"g-{row_id}"
+    control.publish(
+        GroupOpened(
+            group_id=group,
+            request_id="r",
+            task_id="t",
+            n=2,
+            query="q",
+            body={},
+            row_id=row_id,
+            server="s",
+        )
+    )
+    for index in range(2):
+        control.publish(
+            CandidateAnswered(
+                group_id=group,
+                index=index,
+                episode_uuid=f"e{index}",
+                message={"role": "assistant", "content": "x"},
+                finish_reason="stop",
+                seconds=0.1,
+            )
+        )
+    scores = tuple(CandidateScore(index=n, reward=reward - n / 10) for n in range(2))
+    control.publish(GroupScored(group_id=group, scores=scores, best=0, version="v", seconds=0.0))
+    control.publish(AnswerReturned(group_id=group, index=0, why="winner", waited=0.1))
+    sent = tuple(
+        SentReward(index=n, episode_uuid=f"e{n}", reward=reward - n / 10, advantage=0.0)
+        for n in range(2)
+    )
+    control.publish(GroupSealed(group_id=group, rewards=sent, best=0, source="auto"))
+    control.publish(GroupClosed(group_id=group, phase="DONE"))
+
+
+async def test_a_result_has_its_group_and_reward(
+    home: Home, tmp_path: Path, target: Target
+) -> None:
+    path = write_rows(tmp_path / "d.jsonl", 3)
+    file = tmp_path / "out" / "results.jsonl"
+
+    def sealed(control: FakeControl) -> None:
+        seal(control, control.rows[-1]["row_id"], 0.5)
+
+    control = FakeControl(after=sealed)
+    async with open_runner(home, path, target.url, FAST, control, results=file) as runner:
+        assert (await runner.run()).how == "finished"
+    found = sorted(results(file), key=lambda one: one["line"])
+    assert [(one["line"], one["group"], one["reward"]) for one in found] == [
+        (1, "g-row-1", 0.5),
+        (2, "g-row-2", 0.5),
+        (3, "g-row-3", 0.5),
+    ]
+    assert found[0]["rewards"] == [0.5, 0.4]
+    assert {"answer", "seconds", "error", "reference", "run", "pass"} <= set(found[0])
+    groups = [e.group_id for e in control.facts.values() if isinstance(e, MockRowDone)]
+    assert set(groups) <= {"", "g-row-1", "g-row-2", "g-row-3"}
+
+
+async def test_rewards_after_a_stop_are_waited_for_longer_than_rows_in_flight(
+    home: Home, tmp_path: Path, target: Target
+) -> None:
+    path = write_rows(tmp_path / "d.jsonl", 2)
+    file = tmp_path / "results.jsonl"
+    target.hold, target.hold_from = asyncio.Event(), 1
+    control = FakeControl()
+    async with (
+        open_runner(home, path, target.url, FAST, control, results=file, wait=60.0) as runner,
+        Tasks("test") as tasks,
+    ):
+        running = tasks.spawn(runner.run(), "run")
+        await until(lambda: runner.counters.done == 1 and target.in_flight == 1)
+        runner.stop("stopped", "terminated", 0.01, 60.0)
+        await until(lambda: runner.counters.waiting == "waiting for the last rewards")
+        await asyncio.sleep(0.05)  # the time of rows in flight is over
+        answered = target.asked[0]  # two rows are asked at once: either may be the first
+        seal(control, answered, 0.5)
+        await running
+    target.hold.set()
+    assert [(one["row_id"], one["reward"]) for one in results(file)] == [(answered, 0.5)]
+
+
+async def test_a_json_list_on_one_line_is_asked_and_told_row_by_row(
+    home: Home, tmp_path: Path, target: Target
+) -> None:
+    path = tmp_path / "d.json"
+    path.write_text(json.dumps([{"query": f"question {one}"} for one in range(10)]))
+    control = FakeControl()
+    choice = RowSelection(passes=5)
+    async with open_runner(home, path, target.url, FAST, control, choice=choice) as runner:
+        assert (await runner.run()).how == "finished"
+    ends = [one for one in control.facts.values() if isinstance(one, MockRowDone)]
+    assert len({one.row_id for one in ends}) == len(ends) == 50
+    assert (runner.counters.already + runner.counters.done, runner.counters.total) == (50, 50)
+
+
+async def test_a_broken_element_of_a_json_list_is_named_by_its_number(
+    home: Home, tmp_path: Path, target: Target
+) -> None:
+    path = tmp_path / "d.json"
+    path.write_text('[{"query": "a"}, 7]')
+    control = FakeControl()
+    async with open_runner(home, path, target.url, FAST, control) as runner:
+        await runner.run()
+    (skipped,) = [one for one in control.facts.values() if isinstance(one, MockRowSkipped)]
+    assert (skipped.place, skipped.line) == ("element", 2)
+
+
+async def test_a_reward_that_never_comes_is_null_and_says_so(
+    home: Home, tmp_path: Path, target: Target
+) -> None:
+    path = write_rows(tmp_path / "d.jsonl", 1)
+    file = tmp_path / "results.jsonl"
+    async with open_runner(
+        home, path, target.url, FAST, FakeControl(), results=file, wait=0.1
+    ) as runner:
+        await runner.run()
+    (result,) = results(file)
+    assert (result["reward"], result["unrewarded"]) == (None, "not known in time")
+
+
+async def test_what_a_killed_start_did_not_write_is_written_and_what_it_asked_is_not_asked(
+    home: Home, tmp_path: Path, target: Target
+) -> None:
+    path = write_rows(tmp_path / "d.jsonl", 4)
+    file = tmp_path / "results.jsonl"
+    with Dataset.open(path) as dataset:
+        name = dataset.fingerprint()
+    with Progress(home.root / "mock", name) as killed:  # as a kill -9 leaves it
+        done = {"run": killed.run, "row_id": "row-1", "line": 1, "pass": 1, "copy": 1}
+        for line in (1, 2):
+            killed.ask(Key(1, line), f"row-{line}", f"question {line - 1}")
+        killed.mark(Key(1, 1), {**done, "answer": "x", "error": ""})
+    control = FakeControl()
+    pace = FAST
+    async with open_runner(home, path, target.url, pace, control, results=file, wait=0.1) as runner:
+        assert (await runner.run()).how == "finished"
+    assert sorted(target.asked) == ["row-3", "row-4"]
+    found = {one["line"]: one["error"] for one in results(file)}
+    lost = next(one for one in results(file) if one["line"] == 2)
+    assert (lost["row_id"], lost["query"]) == ("row-2", "question 1")
+    told = [one for one in control.facts.values() if isinstance(one, MockRowDone) and not one.ok]
+    assert [(one.mock_id, one.row_id) for one in told] == [(killed.mock_id, "row-2")]
+    assert sorted(found) == [1, 2, 3, 4]
+    assert "killed" in found[2]
+    assert runner.counters.already == 2
+    with file.open("a") as torn:
+        torn.write('{"torn')
+    async with open_runner(home, path, target.url, FAST, results=file) as runner:
+        await runner.run()
+    assert len(results(file)) == 8, "another run of the same file is added behind"

@@ -1,0 +1,215 @@
+"""Applications behind an address: what is sent, how the answer is found, what goes wrong."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+
+from mock.tally import RunCounters
+from mock.targets.base import OUTPUT_CAP, ModelEndpoint
+from mock.targets.http import HttpTarget, parse_events
+from mock.targets.openai import Answer, Unreachable
+from mock.targets.spec import HttpSpec
+from tests.unit.mock.target_helpers import AT, ask, never, question, spec_of
+
+CHAT = "kind: http\nurl: http://app/chat\nbody: {words: '{query}'}\nanswer: reply.text\n"
+
+
+class App:
+    """An application that tells everybody the same."""
+
+    def __init__(self, told: Any = None, status: int = 200, **headers: str) -> None:
+        self.told = {"reply": {"text": "hello"}} if told is None else told
+        self.status = status
+        self.headers = headers
+        self.asked: list[httpx.Request] = []
+        self.then: Callable[[int], httpx.Response | None] = lambda number: None
+
+    def answer(self, request: httpx.Request) -> httpx.Response:
+        self.asked.append(request)
+        if (other := self.then(len(self.asked))) is not None:
+            return other
+        content = self.told if isinstance(self.told, bytes) else msgspec.json.encode(self.told)
+        return httpx.Response(self.status, headers=self.headers, content=content)
+
+    def body(self, at: int = -1) -> Any:
+        return msgspec.json.decode(self.asked[at].content)
+
+
+def http(folder: Path, app: App, text: str = CHAT) -> HttpTarget:
+    spec = spec_of(folder, text)
+    assert isinstance(spec, HttpSpec)
+    return HttpTarget(spec, ModelEndpoint(base_url=AT), transport=httpx.MockTransport(app.answer))
+
+
+async def test_it_is_asked_in_its_own_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("APP_TOKEN", "hunter2-hunter2")
+    app = App()
+    text = (
+        "kind: http\nurl: 'http://app/{session}/chat?q={query}'\nmethod: PUT\nanswer: reply.text\n"
+        "headers: {Authorization: 'Bearer {env:KEY_OF_IT}'}\n"
+        "body: {all: '{messages}', said: ['{query}', {n: 3}], model: {at: '{base_url}'}}\n"
+    )
+    monkeypatch.setenv("KEY_OF_IT", "hunter2-hunter2")
+    nasty = 'a "b" \\ {session} & c=d/ü'
+    answer = await ask(http(tmp_path, app, text), question(nasty))
+    assert answer == Answer(text="hello", seconds=answer.seconds)
+    (request,) = app.asked
+    assert request.method == "PUT"
+    assert request.url.path == "/s1/chat"
+    assert request.url.params["q"] == nasty
+    assert request.headers["authorization"] == "Bearer hunter2-hunter2"
+    assert app.body() == {
+        "all": [{"role": "user", "content": nasty}],
+        "said": [nasty, {"n": 3}],
+        "model": {"at": "http://127.0.0.1:9/sessions/s1/v1"},
+    }
+    assert request.headers["x-ajet-row"] == "row-1"
+    assert request.headers["x-ajet-session"] == "s1"
+    assert "x-ajet-train" not in request.headers
+    await ask(http(tmp_path, app, text), question(train=False))
+    assert app.asked[-1].headers["x-ajet-train"] == "no"
+
+
+async def test_get_has_no_body_and_plain_text_is_an_answer(tmp_path: Path) -> None:
+    app = App(b" hello there \n")
+    text = "kind: http\nurl: http://app/ask?q={query}\nmethod: GET\n"
+    answer = await ask(http(tmp_path, app, text))
+    assert answer.text == "hello there"
+    assert app.asked[0].content == b""
+    assert "content-type" not in app.asked[0].headers
+
+
+def page(told: str) -> bytes:
+    return told.encode()
+
+
+@pytest.mark.parametrize(
+    ("told", "error"),
+    [
+        ({"reply": {}}, "nothing at `reply.text`: `reply` is empty"),
+        ({"answer": ""}, "nothing at `reply.text`; its fields: answer"),
+        ({"reply": {"txt": "x"}}, "nothing at `reply.text`; fields of `reply`: txt"),
+        ({"reply": "x"}, "nothing at `reply.text`: `reply` is text"),
+        ({"reply": [1]}, "nothing at `reply.text`: `reply` is a list of 1"),
+        ({"reply": {"text": " "}}, "the answer is empty"),
+        ([], "nothing at `reply.text`: it is a list of 0"),
+        (b"", "the answer is not JSON: nothing"),
+        (b"<!DOCTYPE html><p>Sign in", "the answer is a page: <!DOCTYPE html><p>Sign in"),
+        (b"sorry", "the answer is not JSON: sorry"),
+        (b"\xff\xd8\xff", "the answer is not text: byte 1"),
+        (b'"' + b"x" * OUTPUT_CAP + b'"', "the answer is larger than 4 MiB"),
+        (b"[" * 5000, "the answer is not JSON"),
+    ],
+)
+async def test_no_answer_is_invented(tmp_path: Path, told: Any, error: str) -> None:
+    answer = await ask(http(tmp_path, App(told)))
+    assert answer.text == ""
+    assert error in answer.error
+
+
+async def test_refusals_are_in_its_own_words_and_without_secrets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KEY_OF_IT", "hunter2-hunter2")
+    text = CHAT + "headers: {X-Key: '{env:KEY_OF_IT}'}\n"
+    app = App({"error": "no such key hunter2-hunter2"}, 422)
+    assert (await ask(http(tmp_path, app, text))).error == "422: no such key [hidden]"
+    app.status = 401
+    with pytest.raises(Unreachable, match=r"401: no such key \[hidden\]") as caught:
+        await ask(http(tmp_path, app, text))
+    assert caught.value.where == str(tmp_path / "own.yaml")
+    app.status = 503
+    assert "answers 503" in (await ask(http(tmp_path, app, text))).error
+
+
+async def test_an_application_that_is_away_is_waited_for(tmp_path: Path) -> None:
+    def away(request: httpx.Request) -> httpx.Response:
+        raise httpx.ConnectError("refused")
+
+    app = App()
+    target = http(tmp_path, app)
+    app.then = lambda number: away(app.asked[-1]) if number < 3 else None
+    answer = await target.ask(question(), never, 60.0, RunCounters())
+    assert answer is not None
+    assert (answer.text, len(app.asked)) == ("hello", 3)
+    app.then = lambda number: away(app.asked[-1])
+    with pytest.raises(Unreachable, match=r"no answer for 0 s .*http://app/chat"):
+        await target.ask(question(), never, 0.0, RunCounters())
+    await target.close()
+
+
+async def test_turns_of_a_conversation(tmp_path: Path) -> None:
+    app = App({"reply": {"text": "hello"}, "chat": {"id": 77}})
+    assert "one question only" in (await ask(http(tmp_path, app), question("more", 2))).error
+    text = CHAT.replace("{words:", "{chat: '{app_session}', words:") + "app_session: chat.id\n"
+    target = http(tmp_path, app, text)
+    for asked in (question("a"), question("b", 2), question("c", session="s2")):
+        assert await target.ask(asked, never, 0.0, RunCounters())
+    await target.end_conversation("s1")
+    assert await target.ask(question("d", 2), never, 0.0, RunCounters())
+    await target.close()
+    assert [app.body(at)["chat"] for at in range(4)] == ["", "77", "", ""]
+
+
+# --- events -------------------------------------------------------------------------------------
+
+SSE = CHAT + "sse: {path: 'delta.text', event: word}\n"
+STREAM = (
+    ': hello\r\n\r\nevent: word\r\ndata: {"delta": {"text": "Hel"}}\r\n\r\n'
+    'event: note\ndata: {"delta": {"text": "no"}}\n\n'
+    'event: word\nid: 3\ndata: {"delta":\ndata:  {"text": "lo"}}\n\n'
+    'event: word\ndata: {}\n\ndata: [DONE]\n\nevent: word\ndata: {"delta": {"text": "late"}}\n\n'
+)
+
+
+async def test_events_are_joined(tmp_path: Path) -> None:
+    app = App(STREAM.encode(), **{"content-type": "text/event-stream"})
+    assert (await ask(http(tmp_path, app, SSE))).text == "Hello"
+    last = SSE.replace("event: word", "take: last")
+    assert (await ask(http(tmp_path, app, last))).text == "lo"
+
+
+async def test_a_stream_that_stays_open_ends_at_its_last_event(tmp_path: Path) -> None:
+    closed = []
+
+    class Endless(httpx.AsyncByteStream):
+        async def __aiter__(self) -> Any:
+            for at in range(0, len(STREAM), 7):
+                yield STREAM[at : at + 7].encode()
+            raise AssertionError("read on behind the end")
+
+        async def aclose(self) -> None:
+            closed.append(True)
+
+    app = App()
+    app.then = lambda number: httpx.Response(200, stream=Endless())
+    assert (await ask(http(tmp_path, app, SSE))).text == "Hello"
+    assert closed
+    named = SSE.replace("event: word", "done: note")
+    assert (await ask(http(tmp_path, app, named))).text == "Hel"
+
+
+@pytest.mark.parametrize(
+    ("told", "error"),
+    [
+        ("", "the answer is not an event stream: nothing"),
+        ('{"error": "x"}', "the answer is not an event stream: {"),
+        ("event: word\ndata: oops\n\n", "an event is not JSON: oops"),
+        ("event: a\ndata: 1\n\nevent: b\ndata: 2\n\n", "no event has text at `delta.text`; there"),
+    ],
+)
+async def test_broken_streams_are_said(tmp_path: Path, told: str, error: str) -> None:
+    assert error in (await ask(http(tmp_path, App(told.encode()), SSE))).error
+
+
+def test_events_without_data_are_none() -> None:
+    assert list(parse_events(b"event: x\n\ndata\n\ndata: a\ndata:b\n\n: c\n\n")) == [
+        ("message", ""),
+        ("message", "a\nb"),
+    ]
