@@ -16,7 +16,7 @@ from textual.driver import Driver
 from textual.filter import LineFilter
 from textual.widgets import TextArea
 
-from console.messages import Telling
+from console.messages import OperatorMessages
 from console.models.app_host import HostedScreen, Severity
 from console.models.screen_registry import SCREENS, ScreenSpec, shown_screens
 from console.screens.base import ConsoleScreen
@@ -29,11 +29,11 @@ from console.screens.help import HelpScreen
 from console.session.app_state import Session, Starter
 from console.session.logs import ConsoleHandler
 from console.shell.app_keys import EVERYWHERE
+from console.shell.key_queue import KeyQueue
 from console.shell.keymap import key_problems
-from console.shell.line_guard import LineGuard
 from console.shell.open_by_name import open_by_name
+from console.shell.output_sanitizer import OutputSanitizer
 from console.shell.palette import ConsoleCommands
-from console.shell.type_ahead import TypeAhead
 from console.text.theme import DEFAULTS, THEMES
 
 if TYPE_CHECKING:
@@ -51,14 +51,14 @@ _SEVERITIES: Mapping[str, Severity] = {"warning": "warning", "error": "error"}
 _STYLES = Path(__file__).parent / "styles"
 
 
-class ConsoleApp(Telling):
+class ConsoleApp(OperatorMessages):
     """The operator's seat.
 
     Attributes:
         session: What this console sees and orders.
         view_faults: Failures of screens to paint; each is logged, none ends the console.
         key_problems: Keys of the settings that cannot be used, a sentence each.
-        guard: Keeps control characters, also typed or pasted ones, from the terminal.
+        sanitizer: Keeps control characters, also typed or pasted ones, from the terminal.
     """
 
     TITLE = "ajet-console"
@@ -96,12 +96,12 @@ class ConsoleApp(Telling):
         if still:
             self.animation_level = "none"
         self._handler = ConsoleHandler(session.note)
-        self.guard = LineGuard()
-        self._ahead = TypeAhead(self, super().on_event, self.flush_screen)
+        self.sanitizer = OutputSanitizer()
+        self._keys_ahead = KeyQueue(self, super().on_event, self.flush_screen)
 
     def get_line_filters(self) -> Sequence[LineFilter]:
         """The last thing that is done to a line: nothing in it can reach past its cells."""
-        return [*super().get_line_filters(), self.guard]
+        return [*super().get_line_filters(), self.sanitizer]
 
     def get_driver_class(self) -> type[Driver]:
         """Textual's driver; on a terminal of Linux or macOS one with job control."""
@@ -204,7 +204,7 @@ class ConsoleApp(Telling):
         if isinstance(event, _INPUT):
             self.session.input_at = self.session.now()
         if isinstance(event, events.Key | events.Paste) and not event.is_forwarded:
-            await self._ahead.take(event)
+            await self._keys_ahead.take(event)
         else:
             await super().on_event(event)
 
@@ -277,9 +277,9 @@ class ConsoleApp(Telling):
         self.run_worker(self._quit(), group="quit", exclusive=True, exit_on_error=False)
 
     async def _quit(self) -> None:
-        boss = self.session.boss
+        processes = self.session.processes
         running = [child for child in self.session.children.values() if child.pid is not None]
-        if boss is None or not running:
+        if processes is None or not running:
             self.exit(0)
             return
         choice = await self.push_screen_wait(QuitScreen(self.session, running))
@@ -289,7 +289,7 @@ class ConsoleApp(Telling):
             stopping = StoppingScreen(self.session, running)
             try:
                 await self.push_screen(stopping)
-                await boss.stop_all()
+                await processes.stop_all()
             except BaseException:  # asked once more, or it failed
                 stopping.leave()
                 raise

@@ -16,7 +16,7 @@ from console.session.app_state import Session
 log = logging.getLogger(__name__)
 
 
-class Telling(App[int]):
+class OperatorMessages(App[int]):
     """An app over one session that says how its orders went."""
 
     session: Session

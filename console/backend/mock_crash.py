@@ -4,7 +4,7 @@ import asyncio
 import logging
 
 from ajet_swarm.common.errors import AjetError
-from console.session.app_state import Child, Session
+from console.session.app_state import ChildProcess, Session
 from console.text.causes import exit_text
 from core.events import MockFinished
 from core.runtime.home import Home
@@ -13,7 +13,7 @@ from core.state import Mock
 log = logging.getLogger(__name__)
 
 
-class LastRites:
+class CrashedMockReporter:
     """Posts `MockFinished` for a mock user of this home whose process is gone.
 
     Args:
@@ -25,7 +25,7 @@ class LastRites:
         self._told = ""
         self._suspect = ""
 
-    async def look(self, session: Session, before: Mock | None, child: Child | None) -> None:
+    async def look(self, session: Session, before: Mock | None, child: ChildProcess | None) -> None:
         """After a look at the processes.
 
         Args:

@@ -20,11 +20,11 @@ from ajet_swarm.common.text import redact
 from console.backend.attach import read_token
 from console.backend.feed import Feed
 from console.backend.found import differences, fits, must_fit
-from console.backend.mock_crash import LastRites
+from console.backend.mock_crash import CrashedMockReporter
 from console.backend.mock_package import CURE, mock_collision
 from console.backend.mock_process import check_target, mock_args
 from console.backend.supervisor import Supervisor
-from console.session.app_state import Child, Link, Session, Starter
+from console.session.app_state import ChildProcess, Link, Session, Starter
 from console.session.logs import Tail, parse
 from console.session.rater_name import keep_name, kept_name, was_asked
 from core.runtime.home import RunInfo
@@ -59,7 +59,9 @@ def open_session(options: "ConsoleOptions") -> tuple[Session, Starter]:
 
 
 class Backend:
-    """The processes and the link of one console; the session's boss when it may start some.
+    """The processes and the link of one console.
+
+    It is the session's process manager when it may start processes.
 
     Args:
         options: What the console was started with.
@@ -84,7 +86,7 @@ class Backend:
         self._roles = ["proxy", "mock"]
         if self._embedded and options.start_engine:
             self._roles.insert(0, "engine")
-        self._children: dict[str, Child] = {}
+        self._children: dict[str, ChildProcess] = {}
         self._seeing = asyncio.Lock()
         self._tails = {role: Tail(self._supervisor.log(role)) for role in ("engine", *self._roles)}
         self._last_at: dict[str, float] = {}
@@ -92,12 +94,12 @@ class Backend:
         self._leaving = asyncio.Event()
         self._left = asyncio.Event()
         self._session: Session | None = None
-        self._last_rites = LastRites(options.home)
+        self._crash_reporter = CrashedMockReporter(options.home)
 
-    # --- as the session's boss -------------------------------------------------------------------
+    # --- as the process manager -----------------------------------------------------------------
 
     @property
-    def children(self) -> Mapping[str, Child]:
+    def children(self) -> Mapping[str, ChildProcess]:
         """Processes of this home that run, or have ended unasked."""
         return self._children
 
@@ -157,7 +159,7 @@ class Backend:
             session.step("link", "doing", options.attach, title="connect to the proxy")
             await self._attach(session, options.attach)
             return
-        session.boss, self._session = self, session
+        session.processes, self._session = self, session
         if "engine" in self._roles:
             session.step("engine", "waiting", title="start the embedded engine")
         session.step("proxy", "waiting", title=_proxy_title(options))
@@ -298,7 +300,7 @@ class Backend:
         while True:
             before = session.state.mock
             await self._see_now()
-            await self._last_rites.look(session, before, self._children.get("mock"))
+            await self._crash_reporter.look(session, before, self._children.get("mock"))
             grown = await asyncio.to_thread(self._read_logs)
             for at, role, level, text in grown:
                 session.store.add(role, text, at, level)
@@ -313,8 +315,8 @@ class Backend:
             if self._session is not None:
                 self._take(self._session, found)
 
-    def _take(self, session: Session, found: Mapping[str, Child]) -> None:
-        seen: dict[str, Child] = {}
+    def _take(self, session: Session, found: Mapping[str, ChildProcess]) -> None:
+        seen: dict[str, ChildProcess] = {}
         for role, state in found.items():
             if state.phase != "stopped" or role in self._children:
                 seen[role] = state
@@ -345,7 +347,7 @@ def _proxy_title(options: "ConsoleOptions") -> str:
     return "start the watcher" if only else "start the proxy (fake vLLM)"
 
 
-def _exit_level(child: Child) -> str:
+def _exit_level(child: ChildProcess) -> str:
     return "info" if child.exit_code == 0 else "error"
 
 

@@ -13,7 +13,7 @@ from console.cli.common import say, say_json, settings_of
 from console.cli.effective import of_proxy
 from console.cli.options import add_note, add_proxy_access
 from console.doctor import examine
-from console.doctor.finding import Finding, Patient
+from console.doctor.finding import CheckContext, Finding
 from core.runtime.home import Home, default_root
 from core.settings import Settings
 
@@ -57,7 +57,7 @@ def doctor(given: argparse.Namespace) -> int:
     settings, trouble = _settings(given, home)
     started = _started(given, home) if settings is not None else None
     settings = started or settings
-    patient = Patient(
+    context = CheckContext(
         home=home,
         settings=settings,
         trouble=trouble,
@@ -66,7 +66,7 @@ def doctor(given: argparse.Namespace) -> int:
         token_file=given.token_file.expanduser() if given.token_file else None,
         servers={} if settings is None or settings.upstream.url else settings.servers(),
     )
-    found = asyncio.run(examine(patient))
+    found = asyncio.run(examine(context))
     _tell(given, home, found)
     return 1 if any(one.level == "fail" for one in found) else 0
 

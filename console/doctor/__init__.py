@@ -5,16 +5,16 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from ajet_swarm.common.errors import AjetError
 from console.doctor import local, remote
-from console.doctor.finding import LIMIT, Finding, Patient
+from console.doctor.finding import LIMIT, CheckContext, Finding
 from console.doctor.judge import judges
 
-Check = Callable[[Patient], Awaitable[Sequence[Finding]]]
+Check = Callable[[CheckContext], Awaitable[Sequence[Finding]]]
 
 
-async def examine(patient: Patient) -> list[Finding]:
+async def examine(context: CheckContext) -> list[Finding]:
     """Run all checks at once, each within its limit, and return their findings in order."""
 
-    def still(look: Callable[[Patient], Sequence[Finding]]) -> Check:
+    def still(look: Callable[[CheckContext], Sequence[Finding]]) -> Check:
         return lambda one: asyncio.to_thread(look, one)
 
     checks: list[tuple[str, Check]] = [
@@ -31,14 +31,14 @@ async def examine(patient: Patient) -> list[Finding]:
         ("hooks", remote.hooks),
         ("judges", judges),
     ]
-    found = await asyncio.gather(*(_bounded(area, check, patient) for area, check in checks))
+    found = await asyncio.gather(*(_bounded(area, check, context) for area, check in checks))
     return [one for findings in found for one in findings]
 
 
-async def _bounded(area: str, check: Check, patient: Patient) -> Sequence[Finding]:
+async def _bounded(area: str, check: Check, context: CheckContext) -> Sequence[Finding]:
     try:
         async with asyncio.timeout(LIMIT):
-            return await check(patient)
+            return await check(context)
     except TimeoutError:
         return [Finding(area, area, "fail", f"no answer within {LIMIT:g} s")]
     except AjetError as error:

@@ -25,7 +25,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Patient:
+class CheckContext:
     """What is looked at."""
 
     home: Home

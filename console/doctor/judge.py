@@ -5,27 +5,27 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ajet_swarm.common.text import one_line
-from console.doctor.finding import Finding, Patient
+from console.doctor.finding import CheckContext, Finding
 from console.doctor.remote import PATIENCE, model_file
 
 if TYPE_CHECKING:
     from proxy.rewards.judge.part import Judge
 
 
-async def judges(patient: Patient) -> Sequence[Finding]:
+async def judges(context: CheckContext) -> Sequence[Finding]:
     """Look at each judge of the rewards' file; nothing where there is none.
 
     It lists the models and, when the model is not among them, asks for one word.
     """
-    found = await asyncio.to_thread(_made, patient)
+    found = await asyncio.to_thread(_made, context)
     if isinstance(found, Finding):
         return [found]
     return list(await asyncio.gather(*(_judge(one) for one in found)))
 
 
-def _made(patient: Patient) -> "list[Judge] | Finding":
+def _made(context: CheckContext) -> "list[Judge] | Finding":
     """The judges that are on, or why the file cannot be read."""
-    own, file = patient.settings, model_file(patient)
+    own, file = context.settings, model_file(context)
     if own is None or file is None:
         return []
     named = own.rewards.file

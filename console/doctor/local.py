@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ajet_swarm.common.errors import AjetError, UsageError
 from console.backend.mock_package import CURE, mock_collision
-from console.doctor.finding import Finding, Level, Patient
+from console.doctor.finding import CheckContext, Finding, Level
 from core.journal.damage import check_in_background
 from core.journal.writer import JournalError
 from core.runtime.home import running
@@ -31,7 +31,7 @@ CHECK_LIMIT = 3.0
 _NAME = "ajet-console"
 
 
-def python(patient: Patient) -> Sequence[Finding]:
+def python(context: CheckContext) -> Sequence[Finding]:
     """The interpreter and the system."""
     told = f"{platform.python_version()} on {platform.system()} {platform.machine()}, {version()}"
     if sys.version_info < OLDEST:
@@ -41,7 +41,7 @@ def python(patient: Patient) -> Sequence[Finding]:
     return [Finding("python", "version", "ok", told)]
 
 
-def packages(patient: Patient) -> Sequence[Finding]:
+def packages(context: CheckContext) -> Sequence[Finding]:
     """Whether what it needs is installed, in versions that fit."""
     try:
         needs = list(_requirements(metadata.requires(_NAME) or ()))
@@ -102,7 +102,7 @@ def _numbers(text: str) -> tuple[int, ...]:
 # --- terminal -----------------------------------------------------------------------------------
 
 
-def terminal(patient: Patient) -> Sequence[Finding]:
+def terminal(context: CheckContext) -> Sequence[Finding]:
     """Size, colours, characters, clipboard."""
     return list(_terminal())
 
@@ -173,20 +173,20 @@ def _tmux() -> Finding:
 # --- home ---------------------------------------------------------------------------------------
 
 
-def home(patient: Patient) -> Sequence[Finding]:
+def home(context: CheckContext) -> Sequence[Finding]:
     """The folder, who runs in it, its journal."""
-    root = patient.home.root
+    root = context.home.root
     if not root.exists():
         above = next(one for one in root.parents if one.exists())
         if os.access(above, os.W_OK):
             return [Finding("home", "folder", "ok", f"{root} will be made at the first start")]
         todo = "Name another with --home or AJET_CONSOLE_HOME"
         return [Finding("home", "folder", "fail", f"{root} cannot be made in {above}", todo)]
-    return list(_home(patient))
+    return list(_home(context))
 
 
-def _home(patient: Patient) -> Iterator[Finding]:
-    root = patient.home.root
+def _home(context: CheckContext) -> Iterator[Finding]:
+    root = context.home.root
     if not root.is_dir() or not os.access(root, os.R_OK | os.W_OK | os.X_OK):
         todo = "Make it a folder of yours, or name another with --home"
         yield Finding("home", "folder", "fail", f"{root} cannot be written", todo)
@@ -199,10 +199,10 @@ def _home(patient: Patient) -> Iterator[Finding]:
     else:
         yield Finding("home", "folder", "ok", str(root))
     for role in ("proxy", "engine", "mock"):
-        if (info := running(patient.home, role)) is not None:
+        if (info := running(context.home, role)) is not None:
             where = f", {info.url}" if info.url else ""
             yield Finding("home", role, "ok", f"runs, pid {info.pid}{where}")
-    yield _journal(patient.home.journal)
+    yield _journal(context.home.journal)
 
 
 def _journal(path: Path) -> Finding:
@@ -242,9 +242,9 @@ def _chmod(mode: int, path: Path) -> str:
     return f"`chmod {mode} {path}`"
 
 
-def disk(patient: Patient) -> Sequence[Finding]:
+def disk(context: CheckContext) -> Sequence[Finding]:
     """Free space where the home is."""
-    root = patient.home.root
+    root = context.home.root
     place = next(one for one in (root, *root.parents) if one.exists())
     free = shutil.disk_usage(place).free
     text = f"{free / 1e9:.1f} GB free at {place}"
@@ -256,39 +256,39 @@ def disk(patient: Patient) -> Sequence[Finding]:
 # --- settings and keys --------------------------------------------------------------------------
 
 
-def settings(patient: Patient) -> Sequence[Finding]:
+def settings(context: CheckContext) -> Sequence[Finding]:
     """Whether file and environment can be understood."""
-    if patient.settings is None:
-        return [Finding("settings", "file", "fail", patient.trouble, "Correct it")]
-    file = patient.home.config
+    if context.settings is None:
+        return [Finding("settings", "file", "fail", context.trouble, "Correct it")]
+    file = context.home.config
     text = str(file) if file.exists() else "all as shipped: there is no config.yaml"
     found = [Finding("settings", "file", "ok", text)]
-    if unknown := patient.settings.unknown_servers():
+    if unknown := context.settings.unknown_servers():
         todo = "Correct the name: what is set there has no effect"
         found.append(Finding("settings", "servers", "warn", unknown, todo))
     return found
 
 
-def keys(patient: Patient) -> Sequence[Finding]:
+def keys(context: CheckContext) -> Sequence[Finding]:
     """Token, keys, certificates, and what others can reach."""
-    return list(_keys(patient))
+    return list(_keys(context))
 
 
-def _keys(patient: Patient) -> Iterator[Finding]:
-    token = patient.token_file or patient.home.token_file
+def _keys(context: CheckContext) -> Iterator[Finding]:
+    token = context.token_file or context.home.token_file
     if not token.exists():
         if token.is_symlink():
             text = f"{token} is a link to {os.readlink(token)}, which is not there"
             yield Finding("keys", "control token", "fail", text, "Delete the link")
         else:
-            missing: Level = "fail" if patient.token_file else "ok"
+            missing: Level = "fail" if context.token_file else "ok"
             yield Finding("keys", "control token", missing, f"no {token} yet")
     elif mode := stat.S_IMODE(token.stat().st_mode) & 0o077:
         text = f"others can read it ({mode:03o})"
         yield Finding("keys", "control token", "fail", text, _chmod(600, token))
     else:
         yield Finding("keys", "control token", "ok", "only you can read it")
-    own = patient.settings
+    own = context.settings
     if own is None:
         return
     for name, host, key, todo in (
@@ -313,7 +313,7 @@ def _keys(patient: Patient) -> Iterator[Finding]:
         if key_file:
             yield _key_file(what, Path(key_file).expanduser())
     yield from _tls(absolute_path(own.proxy.tls_cert), absolute_path(own.proxy.tls_key))
-    file = patient.home.config
+    file = context.home.config
     held = file.exists() and (own.proxy.api_key or own.upstream.key)
     if held and (mode := stat.S_IMODE(file.stat().st_mode) & 0o077):
         text = f"config.yaml may hold a key and others can read it ({mode:03o})"

@@ -11,7 +11,7 @@ from pathlib import Path
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.text import one_line
 from console.backend.swarm_report import report
-from console.doctor.finding import LIMIT, Finding, Patient
+from console.doctor.finding import LIMIT, CheckContext, Finding
 from core.runtime.home import running
 from core.runtime.sockets import port_holder
 
@@ -19,19 +19,19 @@ PATIENCE = 3.0
 """Seconds a server, a proxy or hooks get."""
 
 
-def ports(patient: Patient) -> Sequence[Finding]:
+def ports(context: CheckContext) -> Sequence[Finding]:
     """Whether the ports it would listen on are free, or who has them."""
-    own = patient.settings
+    own = context.settings
     if own is None:
         return []
     wanted = [("fake vLLM", "proxy", own.proxy.host, own.proxy.port)]
     if "embedded" in own.servers().values():
         wanted.append(("embedded engine", "engine", own.engine.host, own.engine.port))
-    return [_port(patient, *one) for one in wanted]
+    return [_port(context, *one) for one in wanted]
 
 
-def _port(patient: Patient, name: str, role: str, host: str, port: int) -> Finding:
-    info = running(patient.home, role)
+def _port(context: CheckContext, name: str, role: str, host: str, port: int) -> Finding:
+    info = running(context.home, role)
     if info is not None:
         where = f"has port {info.port}" if info.port else "starts"
         return Finding("ports", name, "ok", f"this home's {role} {where} (pid {info.pid})")
@@ -59,13 +59,13 @@ def _port(patient: Patient, name: str, role: str, host: str, port: int) -> Findi
     return Finding("ports", name, "ok", f"{host}:{port} is free")
 
 
-async def proxy(patient: Patient) -> Sequence[Finding]:
+async def proxy(context: CheckContext) -> Sequence[Finding]:
     """Whether the proxy that runs answers, and to this token."""
-    info = await asyncio.to_thread(running, patient.home, "proxy")
-    url = patient.url or (info.url if info is not None else "")
+    info = await asyncio.to_thread(running, context.home, "proxy")
+    url = context.url or (info.url if info is not None else "")
     if not url:
         return [Finding("proxy", "control", "ok", "none runs: the console starts it")]
-    token = patient.token_file or patient.home.token_file
+    token = context.token_file or context.home.token_file
     try:
         text = (await asyncio.to_thread(token.read_text)).strip()
     except OSError as error:
@@ -88,17 +88,17 @@ async def proxy(patient: Patient) -> Sequence[Finding]:
     return found
 
 
-async def servers(patient: Patient) -> Sequence[Finding]:
+async def servers(context: CheckContext) -> Sequence[Finding]:
     """Whether each swarm server answers, in which state, by the protocol."""
     found = await asyncio.gather(
-        *(_server(patient, name, url) for name, url in patient.servers.items())
+        *(_server(context, name, url) for name, url in context.servers.items())
     )
     return list(found)
 
 
-async def _server(patient: Patient, name: str, url: str) -> Finding:
+async def _server(context: CheckContext, name: str, url: str) -> Finding:
     if url == "embedded":
-        info = await asyncio.to_thread(running, patient.home, "engine")
+        info = await asyncio.to_thread(running, context.home, "engine")
         if info is None or not info.url:
             return Finding("server", name, "ok", "embedded: the console starts it")
         url = info.url
@@ -124,13 +124,13 @@ async def _server(patient: Patient, name: str, url: str) -> Finding:
     return Finding("server", shown, "ok", f"{text}, speaks the protocol", hint)
 
 
-async def hooks(patient: Patient) -> Sequence[Finding]:
+async def hooks(context: CheckContext) -> Sequence[Finding]:
     """Whether the reward function can be imported; it is, in a process of its own."""
-    own = patient.settings
-    folder = patient.hooks or (Path(own.rewards.hooks) if own and own.rewards.hooks else None)
+    own = context.settings
+    folder = context.hooks or (Path(own.rewards.hooks) if own and own.rewards.hooks else None)
     if folder is not None:
         return [await _hooks(folder.expanduser().absolute())]
-    file = model_file(patient)
+    file = model_file(context)
     if file is None or not file.is_file():
         return [Finding("hooks", "rewards", "ok", "the built-in rewards")]
     from proxy.rewards.model.file import ModelFault, load
@@ -145,15 +145,15 @@ async def hooks(patient: Patient) -> Sequence[Finding]:
     return [await _hooks((file.parent / one.expanduser()).absolute()) for one in named]
 
 
-def model_file(patient: Patient) -> Path | None:
+def model_file(context: CheckContext) -> Path | None:
     """Where the reward model would be; None when hooks make the rewards, or without settings."""
-    own = patient.settings
-    if own is None or patient.hooks or own.rewards.hooks:
+    own = context.settings
+    if own is None or context.hooks or own.rewards.hooks:
         return None
     from proxy.rewards.model.file import NAME
 
     named = own.rewards.file
-    return Path(named).expanduser().absolute() if named else patient.home.root / NAME
+    return Path(named).expanduser().absolute() if named else context.home.root / NAME
 
 
 async def _hooks(folder: Path) -> Finding:

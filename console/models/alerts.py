@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import msgspec
 
 from console.models.screen_registry import SCREENS, ScreenSpec
-from console.session.app_state import Child, Session
+from console.session.app_state import ChildProcess, Session
 from console.session.server_facts import ended
 from core.runtime.sockets import TAKEN
 from core.state import Alert
@@ -115,7 +115,7 @@ def fallen(session: Session) -> list[Alert]:
     return [_fallen(child, session.read_only) for child in session.fallen]
 
 
-def _fallen(child: Child, read_only: bool) -> Alert:
+def _fallen(child: ChildProcess, read_only: bool) -> Alert:
     again = "" if read_only else " and to start it again"
     cause = child.detail or "ended"
     todo = f"Press 5 for its last log lines{again}; 7 for its log"

@@ -227,7 +227,7 @@ def _held_up(session: Session) -> Iterator[AvailableCommand]:
 def _mock(session: Session) -> Iterator[AvailableCommand]:
     mock = session.state.mock
     if mock is None or not session.mock_lives:
-        if session.boss is not None:
+        if session.processes is not None:
             yield _offer("mock.start")
         return
     if mock.phase == "running":

@@ -1,6 +1,7 @@
 """What every screen sees: the state, the clock, the log and one way to order something.
 
-Screens never reach further: the proxy is behind a `Link`, the child processes behind a `Boss`.
+Screens reach no further: the proxy is behind a `Link`, the child processes behind a
+`ProcessManager`.
 """
 
 import logging
@@ -63,7 +64,7 @@ class Link(Protocol):
     async def job(self, server: str) -> JobInfo: ...
 
 
-class Child(Protocol):
+class ChildProcess(Protocol):
     """A child process as the supervisor knows it."""
 
     @property
@@ -93,11 +94,11 @@ class Child(Protocol):
         ...
 
 
-class Boss(Protocol):
+class ProcessManager(Protocol):
     """The supervisor of the child processes, or a stand-in for it."""
 
     @property
-    def children(self) -> Mapping[str, Child]: ...
+    def children(self) -> Mapping[str, ChildProcess]: ...
 
     async def command(self, name: str, args: Mapping[str, Any]) -> str:
         """Carry out a console command; returns what to tell the operator.
@@ -112,7 +113,7 @@ class Boss(Protocol):
         ...
 
 
-class Playing(Protocol):
+class ReplayStatus(Protocol):
     """Where a replay of a journal is."""
 
     @property
@@ -154,7 +155,7 @@ class Session:
         self,
         *,
         link: Link | None = None,
-        boss: Boss | None = None,
+        processes: ProcessManager | None = None,
         read_only: bool = False,
         rater: str = "",
         rating: RatingSettings | None = None,
@@ -163,7 +164,7 @@ class Session:
     ) -> None:
         self.state = State()
         self.link = link
-        self.boss = boss
+        self.processes = processes
         self.looks_on = read_only
         """Asked to order nothing, whatever the proxy would take."""
         self.rater = rater
@@ -174,7 +175,7 @@ class Session:
         """Keeps the name for the next start; None where nothing is kept."""
         self.home: Path | None = None
         """The home of this console; None where it has none."""
-        self.replay: Playing | None = None
+        self.replay: ReplayStatus | None = None
         """Set while a journal is shown instead of a proxy."""
         self.store = LogStore()
         self.history = History()
@@ -215,12 +216,12 @@ class Session:
         return self.now() if self.lost_at is None else self.lost_at
 
     @property
-    def children(self) -> Mapping[str, Child]:
+    def children(self) -> Mapping[str, ChildProcess]:
         """Child processes by role; empty when this console started none."""
-        return self.boss.children if self.boss is not None else MappingProxyType({})
+        return self.processes.children if self.processes is not None else MappingProxyType({})
 
     @property
-    def fallen(self) -> list[Child]:
+    def fallen(self) -> list[ChildProcess]:
         """Processes that ended unasked and not in order."""
         return [
             child
@@ -272,9 +273,9 @@ class Session:
                 why = "this console is read-only" if self.looks_on else "this console is watch-only"
                 return Outcome(False, f"{COMMANDS[name].title}: {why}")
             if COMMANDS[name].where == "console":
-                if self.boss is None:
+                if self.processes is None:
                     return Outcome(False, f"{COMMANDS[name].title}: nothing was started from here")
-                return Outcome(True, await self.boss.command(name, checked))
+                return Outcome(True, await self.processes.command(name, checked))
             if self.link is None:
                 return Outcome(False, "there is no connection to the proxy yet")
             reply = await self.link.command(name, checked)

@@ -1,1 +1,1 @@
-"""What sits around screens: palette, keymap, type-ahead, output guard."""
+"""What surrounds the screens: palette, keymap, key queue, output sanitizer."""

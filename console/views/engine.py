@@ -6,7 +6,7 @@ from textual.content import Content
 
 from ajet_swarm.common.text import one_line, plain
 from console.models.consequences import boot_trouble
-from console.session.app_state import Child, Session
+from console.session.app_state import ChildProcess, Session
 from console.session.server_facts import as_ended
 from console.text.causes import exit_text
 from console.text.contact import is_starting
@@ -168,7 +168,7 @@ def processes(session: Session, room: Room) -> Content:
     return lines(*shown)
 
 
-def _process(role: str, child: Child) -> Content:
+def _process(role: str, child: ChildProcess) -> Content:
     sign, color = _PHASES.get(child.phase, ("?", "$muted"))
     text = child.phase
     if child.phase == "exited" and child.exit_code == 0:

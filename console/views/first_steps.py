@@ -63,7 +63,7 @@ def steps(session: Session, client: Client | None = None) -> list[Step]:
     result = []
     if server := to_start(session):
         result.append(Step("s", f"Start the engine: {one_line(server.name, 30)} is OFFLINE"))
-        if session.boss is not None and not ready(session):
+        if session.processes is not None and not ready(session):
             result.append(Step("", "Then m starts the mock user, r one question to rate by hand"))
     held = state.rating_mode == "hold"
     if may_mock(session):
@@ -90,7 +90,7 @@ def _goal(session: Session) -> str:
 
 def may_mock(session: Session) -> bool:
     """Return whether the mock user can be started from here and its requests get answers."""
-    able = session.boss is not None and session.may("mock.start") and not session.mock_lives
+    able = session.processes is not None and session.may("mock.start") and not session.mock_lives
     return able and ready(session)
 
 

@@ -20,8 +20,8 @@ from core.state import State
 from proxy.alerts import PAST
 from tests.support.console import (
     NOW,
-    FakeBoss,
     FakeChild,
+    FakeProcessManager,
     Seat,
     group_events,
     sample_events,
@@ -212,7 +212,7 @@ async def test_an_engine_without_a_port_is_one_alert_that_names_the_setting(
     off = AlertRaised(key="lost:far", cause="far does not answer", at=NOW)
     state = state_of(replace(sample_events()[0], at=NOW - 2), silent, lost)
     assert state.servers["embedded"].expected_until > NOW
-    async with seat(state, size=size, boss=FakeBoss({"engine": child})) as console:
+    async with seat(state, size=size, processes=FakeProcessManager({"engine": child})) as console:
         text = console.text()
         assert "STARTING" not in text
         assert "waiting for its first answer" not in text

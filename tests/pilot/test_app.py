@@ -12,9 +12,9 @@ from core.events import EngineChanged, MockStarted, ProxyStarted, RatingModeChan
 from tests.support.console import (
     HOSTILE,
     NOW,
-    FakeBoss,
     FakeChild,
     FakeLink,
+    FakeProcessManager,
     Seat,
     group_events,
     sample_events,
@@ -24,8 +24,8 @@ from tests.support.console import (
 )
 
 
-def running_boss() -> FakeBoss:
-    return FakeBoss(
+def running_processes() -> FakeProcessManager:
+    return FakeProcessManager(
         {
             "engine": FakeChild("engine", url="http://127.0.0.1:10086"),
             "proxy": FakeChild("proxy"),
@@ -79,7 +79,7 @@ async def titles(console: Seat) -> list[str]:
 
 
 async def test_the_palette_offers_what_is_valid_now() -> None:
-    async with seat(state_of(*sample_events()[:2]), boss=running_boss()) as console:
+    async with seat(state_of(*sample_events()[:2]), processes=running_processes()) as console:
         found = await titles(console)
         assert "Engine: Start" in found
         assert "Engine: Stop" not in found
@@ -103,7 +103,7 @@ async def test_the_palette_offers_what_is_valid_now() -> None:
 
 
 async def test_a_read_only_console_offers_no_order() -> None:
-    async with seat(sample_state(), boss=running_boss(), read_only=True) as console:
+    async with seat(sample_state(), processes=running_processes(), read_only=True) as console:
         areas = {title.partition(":")[0] for title in await titles(console)}
         assert areas == {"Screen", "Theme", "Console"}
         assert "read-only" in console.text() or "RO" in console.text()
@@ -112,7 +112,7 @@ async def test_a_read_only_console_offers_no_order() -> None:
 
 
 async def test_the_palette_gives_an_order() -> None:
-    async with seat(sample_state(), boss=running_boss()) as console:
+    async with seat(sample_state(), processes=running_processes()) as console:
         await console.press("ctrl+p")
         await console.press(*"switch hold")
         found = console.app.screen.query_one(CommandList)
@@ -125,7 +125,7 @@ async def test_the_palette_gives_an_order() -> None:
 
 
 async def test_the_palette_asks_before_it_destroys() -> None:
-    async with seat(sample_state(), boss=running_boss()) as console:
+    async with seat(sample_state(), processes=running_processes()) as console:
         run = {title: run for title, _, run in entries(console.app)}["Engine: Stop"]
         run()
         await console.settle()
@@ -273,13 +273,13 @@ async def test_nothing_is_asked_before_the_first_paint() -> None:
 async def test_a_start_that_failed_names_the_key_that_tries_again() -> None:
     link = FakeLink()
     link.broken = AjetError("down")
-    boss = FakeBoss({"proxy": FakeChild("proxy", "exited", None, "", 2)})
-    async with seat(link=link, boss=boss) as console:
+    processes = FakeProcessManager({"proxy": FakeChild("proxy", "exited", None, "", 2)})
+    async with seat(link=link, processes=processes) as console:
         console.session.step("proxy", "failed", "ended with exit code 2")
         await console.settle()
         assert "Press 5, there p starts the proxy again" in console.text()
         await console.press("5", "p")
-        assert boss.commands == [("proxy.restart", {})]
+        assert processes.commands == [("proxy.restart", {})]
 
 
 async def test_what_is_told_is_a_toast() -> None:
@@ -292,11 +292,11 @@ async def test_what_is_told_is_a_toast() -> None:
 
 @pytest.mark.parametrize("proxy", [True, False])
 async def test_three_choices_fit_the_smallest_terminal(proxy: bool) -> None:
-    boss = running_boss()
-    boss.children["mock"] = FakeChild("mock")
+    processes = running_processes()
+    processes.children["mock"] = FakeChild("mock")
     if not proxy:
-        del boss.children["proxy"]
-    async with seat(sample_state(), boss=boss, size=(60, 15)) as console:
+        del processes.children["proxy"]
+    async with seat(sample_state(), processes=processes, size=(60, 15)) as console:
         await console.press("ctrl+q")
         text = console.text()
         for choice in ("Stop them  s", "Leave running  l", "Stay  Esc"):
@@ -314,7 +314,7 @@ async def test_a_proxy_that_only_watches_serves_nobody_on() -> None:
         rewards="builtin",
         watch_only=True,
     )
-    async with seat(state_of(watching), boss=running_boss()) as console:
+    async with seat(state_of(watching), processes=running_processes()) as console:
         await console.press("ctrl+q")
         assert "it keeps watching" in console.text()
         assert "users are still answered" not in console.text()

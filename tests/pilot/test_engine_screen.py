@@ -11,8 +11,8 @@ from core.state import Server, Span
 from tests.support.console import (
     HOSTILE,
     NOW,
-    FakeBoss,
     FakeChild,
+    FakeProcessManager,
     group_events,
     sample_events,
     sample_state,
@@ -25,8 +25,8 @@ def offline() -> list[Event]:
     return sample_events()[:2]
 
 
-def boss_with(**children: FakeChild) -> FakeBoss:
-    return FakeBoss(dict(children))
+def processes_with(**children: FakeChild) -> FakeProcessManager:
+    return FakeProcessManager(dict(children))
 
 
 async def test_everything_known_of_a_server() -> None:
@@ -202,35 +202,37 @@ async def test_panels_come_and_go_with_the_servers() -> None:
 
 async def test_a_process_that_died_is_shown_and_started_again() -> None:
     tail = ("Traceback (most recent call last):", '  File "x"', f"ValueError: {HOSTILE}")
-    boss = boss_with(
+    processes = processes_with(
         engine=FakeChild("engine", "exited", None, "", 3, "", tail), proxy=FakeChild("proxy")
     )
-    async with seat(sample_state(), size=(100, 40), at="engine", boss=boss) as console:
+    async with seat(sample_state(), size=(100, 40), at="engine", processes=processes) as console:
         text = console.text()
         assert "ended with exit code 3" in text
         assert '  File "x"' in text
         assert "ValueError: [/b]" in text
         await console.press("r")
-        assert boss.commands == [("engine.restart_process", {})]
+        assert processes.commands == [("engine.restart_process", {})]
 
 
 @pytest.mark.parametrize("size", [(80, 24), (160, 48)])
 async def test_a_crash_is_on_top_of_the_screen_and_resume_in_the_footer(
     size: tuple[int, int],
 ) -> None:
-    boss = boss_with(engine=FakeChild("engine"), proxy=FakeChild("proxy"))
-    async with seat(sample_state(), size=size, at="engine", boss=boss) as console:
+    processes = processes_with(engine=FakeChild("engine"), proxy=FakeChild("proxy"))
+    async with seat(sample_state(), size=size, at="engine", processes=processes) as console:
         lines = console.text().splitlines()
         assert "PROCESSES" not in lines[1]
         assert "Resume" not in lines[-1]
-        boss.children["engine"] = FakeChild("engine", "exited", None, "", -9, "killed by SIGKILL")
+        processes.children["engine"] = FakeChild(
+            "engine", "exited", None, "", -9, "killed by SIGKILL"
+        )
         console.session.touch(["children"])
         await console.settle()
         lines = console.text().splitlines()
         assert "PROCESSES" in lines[1]
         assert "killed by SIGKILL" in lines[2]
         assert lines[-1].lstrip().startswith("r Resume")
-        boss.children["engine"] = FakeChild("engine")
+        processes.children["engine"] = FakeChild("engine")
         console.session.touch(["children"])
         await console.settle()
         assert "PROCESSES" not in console.text().splitlines()[1]
@@ -238,12 +240,12 @@ async def test_a_crash_is_on_top_of_the_screen_and_resume_in_the_footer(
 
 
 async def test_a_process_that_lives_is_restarted_after_a_question() -> None:
-    boss = boss_with(engine=FakeChild("engine"))
-    async with seat(sample_state(), at="engine", boss=boss) as console:
+    processes = processes_with(engine=FakeChild("engine"))
+    async with seat(sample_state(), at="engine", processes=processes) as console:
         await console.press("r")
         assert "pid 4242 is stopped and started again" in console.text()
         await console.press("n")
-        assert boss.commands == []
+        assert processes.commands == []
 
 
 async def test_a_server_of_others_has_no_process_to_restart() -> None:

@@ -11,7 +11,14 @@ from console.widgets.first_steps import FirstSteps
 from console.widgets.recent_groups import RecentGroups
 from core.events import EngineChanged, ProxyStarted
 from core.state import State
-from tests.support.console import FakeBoss, Seat, group_events, sample_state, seat, state_of
+from tests.support.console import (
+    FakeProcessManager,
+    Seat,
+    group_events,
+    sample_state,
+    seat,
+    state_of,
+)
 
 SIZES = [(80, 24), (160, 48)]
 MOCK, CURL, RATE = "m  Start the mock user", "c  Copy a curl line", "r  Rate by hand"
@@ -46,7 +53,7 @@ def footer(here: Seat) -> str:
 
 @pytest.mark.parametrize("size", SIZES)
 async def test_the_first_screen_explains_itself(size: tuple[int, int]) -> None:
-    async with seat(fresh(), size=size, boss=FakeBoss()) as here:
+    async with seat(fresh(), size=size, processes=FakeProcessManager()) as here:
         text = here.text()
         assert "trains a language model while an application uses it" in text
         assert "application ──▶ N answers ──▶ rewards ──▶ update" in text
@@ -59,16 +66,16 @@ async def test_the_first_screen_explains_itself(size: tuple[int, int]) -> None:
 
 
 async def test_one_key_starts_the_mock_user() -> None:
-    boss = FakeBoss()
-    async with seat(fresh(), boss=boss) as here:
+    processes = FakeProcessManager()
+    async with seat(fresh(), processes=processes) as here:
         await here.press("m")
-        await here.until(lambda: boss.commands)
-        assert boss.commands[0][0] == "mock.start"
-        assert not boss.commands[0][1].get("dataset")
+        await here.until(lambda: processes.commands)
+        assert processes.commands[0][0] == "mock.start"
+        assert not processes.commands[0][1].get("dataset")
 
 
 async def test_one_key_copies_the_curl_line() -> None:
-    async with seat(fresh(), boss=FakeBoss()) as here:
+    async with seat(fresh(), processes=FakeProcessManager()) as here:
         await here.press("c")
         line = here.app.clipboard
         assert line.startswith("curl http://127.0.0.1:8000/v1/chat/completions")
@@ -77,13 +84,13 @@ async def test_one_key_copies_the_curl_line() -> None:
 
 @pytest.mark.parametrize("mode", ["off", "answer_first", "hold"])
 async def test_one_key_asks_one_question_and_opens_rate(mode: str) -> None:
-    boss = FakeBoss()
-    async with seat(fresh(mode=mode), boss=boss) as here:
+    processes = FakeProcessManager()
+    async with seat(fresh(mode=mode), processes=processes) as here:
         await here.press("r")
         await here.until(lambda: here.app.current_mode == "rate")
         switched = [args for name, args in here.link.commands if name == "rating.mode"]
         assert switched == ([{"mode": "answer_first"}] if mode == "off" else [])
-        name, args = boss.commands[0]
+        name, args = processes.commands[0]
         assert name == "mock.start"
         assert args["restart"]
         asked = Path(args["dataset"]).read_text().splitlines()
@@ -91,17 +98,17 @@ async def test_one_key_asks_one_question_and_opens_rate(mode: str) -> None:
 
 
 async def test_nothing_is_asked_where_the_mode_cannot_be_switched() -> None:
-    boss = FakeBoss()
-    async with seat(fresh(), boss=boss) as here:
+    processes = FakeProcessManager()
+    async with seat(fresh(), processes=processes) as here:
         here.link.reply.ok = False
         await here.press("r")
-        assert boss.commands == []
+        assert processes.commands == []
         assert here.app.current_mode == "overview"
 
 
 @pytest.mark.parametrize("size", SIZES)
 async def test_an_engine_that_is_offline_is_started_first(size: tuple[int, int]) -> None:
-    async with seat(fresh("OFFLINE"), size=size, boss=FakeBoss()) as here:
+    async with seat(fresh("OFFLINE"), size=size, processes=FakeProcessManager()) as here:
         text = here.text()
         assert "s  Start the engine: gpu is OFFLINE" in text
         assert MOCK not in text
@@ -114,7 +121,7 @@ async def test_an_engine_that_is_offline_is_started_first(size: tuple[int, int])
 
 
 async def test_in_hold_mode_the_mock_user_waits_for_ratings() -> None:
-    async with seat(fresh(mode="hold"), boss=FakeBoss()) as here:
+    async with seat(fresh(mode="hold"), processes=FakeProcessManager()) as here:
         assert "m  Start the mock user; each answer waits for your rating (3)" in here.text()
         assert "mode hold" in here.text()
 
@@ -123,7 +130,7 @@ async def test_in_hold_mode_the_mock_user_waits_for_ratings() -> None:
 async def test_watch_only_names_no_address_and_no_key_that_does_nothing(
     size: tuple[int, int],
 ) -> None:
-    async with seat(fresh(watch_only=True), size=size, boss=FakeBoss()) as here:
+    async with seat(fresh(watch_only=True), size=size, processes=FakeProcessManager()) as here:
         text = here.text()
         assert "watch-only" in text
         assert "/v1" not in text
@@ -142,7 +149,7 @@ async def test_a_console_that_only_looks_offers_what_it_may() -> None:
 
 
 async def test_in_observe_mode_nothing_is_trained() -> None:
-    async with seat(fresh("OBSERVING"), boss=FakeBoss()) as here:
+    async with seat(fresh("OBSERVING"), processes=FakeProcessManager()) as here:
         assert "nothing is trained" in here.text()
         assert "rewards ──▶ journal" in here.text()
         assert "watch it score answers" in here.text()
@@ -155,7 +162,7 @@ async def test_a_client_that_is_installed_is_named_and_its_settings_copied(
         first_steps.shutil, "which", lambda name: name if name == "claude" else None
     )
     monkeypatch.setattr("console.widgets.first_steps.window_of", lambda *_: 512)
-    async with seat(fresh(), boss=FakeBoss()) as here:
+    async with seat(fresh(), processes=FakeProcessManager()) as here:
         await here.shows("v  Copy the settings of Claude Code")
         await here.press("v")
         await here.until(lambda: here.app.clipboard)
@@ -165,7 +172,7 @@ async def test_a_client_that_is_installed_is_named_and_its_settings_copied(
 
 
 async def test_it_goes_with_the_first_group_and_comes_back_from_the_palette() -> None:
-    async with seat(fresh(), boss=FakeBoss()) as here:
+    async with seat(fresh(), processes=FakeProcessManager()) as here:
         here.link.publish(*group_events(1))
         await here.settle()
         assert "FIRST STEPS" not in here.text()
@@ -182,5 +189,5 @@ async def test_it_goes_with_the_first_group_and_comes_back_from_the_palette() ->
 
 
 async def test_a_journal_with_groups_shows_no_first_steps() -> None:
-    async with seat(sample_state(), boss=FakeBoss()) as here:
+    async with seat(sample_state(), processes=FakeProcessManager()) as here:
         assert "FIRST STEPS" not in here.text()

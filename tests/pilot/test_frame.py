@@ -273,4 +273,4 @@ async def test_no_line_is_wider_than_the_terminal() -> None:
 async def test_reduced_motion_and_the_guard_are_on() -> None:
     async with seat(sample_state(), still=True) as console:
         assert console.app.animation_level == "none"
-        assert console.app.guard in console.app.get_line_filters()
+        assert console.app.sanitizer in console.app.get_line_filters()

@@ -23,7 +23,15 @@ from core.control_payloads import (
 )
 from core.events import ClientSeen
 from core.settings import RatingSettings
-from tests.support.console import NOW, FakeBoss, FakeChild, FakeReply, Seat, screen_text, seat
+from tests.support.console import (
+    NOW,
+    FakeChild,
+    FakeProcessManager,
+    FakeReply,
+    Seat,
+    screen_text,
+    seat,
+)
 from tests.support.hostile import TEXTS, HostileLink, harm, hostile_events, hostile_state
 
 TYPED = ("palette", "field")
@@ -51,9 +59,9 @@ def link_of(text: str) -> HostileLink:
     return link
 
 
-def boss_of(text: str) -> FakeBoss:
+def boss_of(text: str) -> FakeProcessManager:
     child = FakeChild("engine", "exited", None, text, 1, text, tail=(text, text))
-    return FakeBoss({"engine": child, "proxy": FakeChild("proxy", url=text, detail=text)})
+    return FakeProcessManager({"engine": child, "proxy": FakeChild("proxy", url=text, detail=text)})
 
 
 async def screens(console: Seat, text: str) -> AsyncIterator[str]:
@@ -260,7 +268,7 @@ async def test_every_screen_and_question_shows_it_safely(
     guide.write_text(text, "utf-8", "surrogatepass")
     monkeypatch.chdir(_datasets(tmp_path, text))
     monkeypatch.setattr("console.screens.rate.tools.edit_text", _hand(text))
-    async with seat(link=link_of(text), boss=boss_of(text)) as console:
+    async with seat(link=link_of(text), processes=boss_of(text)) as console:
         session = console.session
         given = {"tags": (text[:100], "b"), "guidelines": str(guide)}
         session.rating = RatingSettings(**given)  # type: ignore[arg-type]  # as settings give it
@@ -272,8 +280,8 @@ async def test_every_screen_and_question_shows_it_safely(
                 assert not harm(console.app), name
                 assert console.app.is_running, name
                 if name.rpartition(" ")[2] not in TYPED:
-                    assert not console.app.guard.caught, f"{name} leaves it to the guard"
-                console.app.guard.caught = 0
+                    assert not console.app.sanitizer.caught, f"{name} leaves it to the sanitizer"
+                console.app.sanitizer.caught = 0
         told = [line.text for line in session.logs("console") if "Traceback" in line.text]
         assert not told
 
@@ -283,14 +291,14 @@ async def test_a_start_that_fails_shows_it_safely(kind: str) -> None:
     text = TEXTS[kind]
     link = HostileLink()
     link.broken = AjetError(text)
-    async with seat(link=link, boss=boss_of(text), size=(80, 24)) as console:
+    async with seat(link=link, processes=boss_of(text), size=(80, 24)) as console:
         assert not console.session.seen
         console.session.step("engine", "failed", text, (text, text), title=text)
         console.session.trouble = text
         await console.settle()
         assert "FAILED" in screen_text(console.app)
         assert not harm(console.app)
-        assert not console.app.guard.caught
+        assert not console.app.sanitizer.caught
 
 
 @BY_NAME
@@ -307,4 +315,4 @@ async def test_what_is_pasted_into_a_line_cannot_reach_the_terminal() -> None:
             console.app.screen.query_one(Input).value = text[:3000]
             await console.settle()
             assert not harm(console.app)
-        assert console.app.guard.caught
+        assert console.app.sanitizer.caught

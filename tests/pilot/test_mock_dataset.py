@@ -13,7 +13,7 @@ from console.models.screen_registry import SCREENS
 from console.widgets.dataset_picker import DatasetPicker
 from console.widgets.dataset_preview import DatasetPreview
 from core.events import MockFinished, MockStarted
-from tests.support.console import NOW, FakeBoss, seat, state_of
+from tests.support.console import NOW, FakeProcessManager, seat, state_of
 
 PLACES = [place for place in SCREENS if place.name == "mock"]
 STARTED = MockStarted(
@@ -39,8 +39,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 async def test_a_dataset_is_picked_by_typing_and_looked_at(
     home: Path, size: tuple[int, int]
 ) -> None:
-    boss = FakeBoss()
-    async with seat(state_of(), places=PLACES, at="mock", boss=boss, size=size) as here:
+    processes = FakeProcessManager()
+    async with seat(state_of(), places=PLACES, at="mock", processes=processes, size=size) as here:
         here.session.home = home
         await here.press("o")
         await here.shows("chats.jsonl")
@@ -56,34 +56,36 @@ async def test_a_dataset_is_picked_by_typing_and_looked_at(
         await here.press("enter")
         await here.shows("1,200 rows")
         await here.press("s")
-        await here.until(lambda: boss.commands)
-        assert boss.commands == [
+        await here.until(lambda: processes.commands)
+        assert processes.commands == [
             ("mock.start", {"dataset": str(home / "datasets" / "sums.csv")}),
         ]
 
 
 async def test_leaving_the_picker_changes_nothing(home: Path) -> None:
-    async with seat(state_of(), places=PLACES, at="mock", boss=FakeBoss()) as here:
+    async with seat(state_of(), places=PLACES, at="mock", processes=FakeProcessManager()) as here:
         here.session.home = home
         await here.press("o", "k", "escape")
         assert here.app.screen.query_one("#mock-dataset", Input).value == ""
 
 
 async def test_wrong_columns_are_named_and_can_be_mapped(home: Path) -> None:
-    boss = FakeBoss()
+    processes = FakeProcessManager()
     path = home / "datasets" / "wrong.csv"
     path.write_text("qestion,label\nred?,yes\n")
-    async with seat(state_of(), places=PLACES, at="mock", boss=boss) as here:
+    async with seat(state_of(), places=PLACES, at="mock", processes=processes) as here:
         await here.press("e")
         here.app.screen.query_one("#mock-dataset", Input).value = str(path)
         await here.shows("Put into Columns:")
         await here.press("enter", "s")
-        assert boss.commands == []
+        assert processes.commands == []
         here.app.screen.query_one("#mock-columns", Input).value = "query=qestion"
         await here.shows("red?")
         await here.press("escape", "s")
-        await here.until(lambda: boss.commands)
-        assert boss.commands == [("mock.start", {"dataset": str(path), "columns": "query=qestion"})]
+        await here.until(lambda: processes.commands)
+        assert processes.commands == [
+            ("mock.start", {"dataset": str(path), "columns": "query=qestion"})
+        ]
 
 
 async def test_hostile_files_are_shown_safely(home: Path) -> None:
@@ -91,7 +93,7 @@ async def test_hostile_files_are_shown_safely(home: Path) -> None:
     (home / "datasets" / "evil.jsonl").write_text(
         json.dumps({"query": evil, evil: 1, "answer": evil}) + "\n" + evil + "\n"
     )
-    async with seat(state_of(), places=PLACES, at="mock", boss=FakeBoss()) as here:
+    async with seat(state_of(), places=PLACES, at="mock", processes=FakeProcessManager()) as here:
         here.session.home = home
         await here.press("o", *"evil")
         await here.shows("[red]x[/red]")
@@ -100,14 +102,14 @@ async def test_hostile_files_are_shown_safely(home: Path) -> None:
 
 
 async def test_a_file_that_cannot_be_read_is_not_started() -> None:
-    boss = FakeBoss()
-    async with seat(state_of(), places=PLACES, at="mock", boss=boss) as here:
+    processes = FakeProcessManager()
+    async with seat(state_of(), places=PLACES, at="mock", processes=processes) as here:
         await here.press("e")
         await here.pilot.press(*"/nowhere")
         await here.shows("cannot be read")
         await here.press("enter", "s", "s")
         await here.shows("e goes to the field")
-        assert boss.commands == []
+        assert processes.commands == []
         assert here.app.screen.query_one("#mock-dataset", Input).value == "/nowhere"
 
 
@@ -130,43 +132,43 @@ async def test_a_start_waits_for_the_look_at_its_dataset(
     monkeypatch.setattr("console.screens.mock._LOOK", 600.0)
     file = tmp_path / "rows.jsonl"
     file.write_text('{"query": "What is red?"}\n')
-    boss = FakeBoss()
-    async with seat(state_of(), places=PLACES, at="mock", boss=boss) as here:
+    processes = FakeProcessManager()
+    async with seat(state_of(), places=PLACES, at="mock", processes=processes) as here:
         dataset = here.app.screen.query_one("#mock-dataset", Input)
         dataset.value = "/nowhere"
         await here.press("s", "s")
         assert "Checking the dataset" in here.text()
         dataset.value = str(file)  # what was asked for is not what stands there now
         await here.press("s", "s")
-        assert boss.commands == []
+        assert processes.commands == []
         may_look.set()
-        await here.until(lambda: boss.commands)
+        await here.until(lambda: processes.commands)
         await here.shows("What is red?")
-        assert boss.commands == [("mock.start", {"dataset": str(file)})]
+        assert processes.commands == [("mock.start", {"dataset": str(file)})]
         assert "Looking" not in here.text()
         dataset.value = "/nowhere"
         await here.press("s")
         await here.shows("e goes to the field")
-        assert len(boss.commands) == 1
+        assert len(processes.commands) == 1
 
 
 async def test_what_cannot_be_looked_at_in_time_is_left_to_the_mock_user(
     may_look: asyncio.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("console.screens.mock._LOOK", 0.1)
-    boss = FakeBoss()
-    async with seat(state_of(), places=PLACES, at="mock", boss=boss) as here:
+    processes = FakeProcessManager()
+    async with seat(state_of(), places=PLACES, at="mock", processes=processes) as here:
         here.app.screen.query_one("#mock-dataset", Input).value = "/share/rows.jsonl"
         await here.press("s")
-        await here.until(lambda: boss.commands)
-        assert boss.commands == [("mock.start", {"dataset": "/share/rows.jsonl"})]
+        await here.until(lambda: processes.commands)
+        assert processes.commands == [("mock.start", {"dataset": "/share/rows.jsonl"})]
         assert not may_look.is_set()
 
 
 async def test_the_picker_refuses_what_cannot_be_read_and_gives_the_keys_back(home: Path) -> None:
-    boss = FakeBoss()
+    processes = FakeProcessManager()
     good = home / "datasets" / "sums.csv"
-    async with seat(state_of(), places=PLACES, at="mock", boss=boss) as here:
+    async with seat(state_of(), places=PLACES, at="mock", processes=processes) as here:
         here.session.home = home
         await here.press("e", "escape", "o")
         await here.shows("chats.jsonl")
@@ -180,19 +182,21 @@ async def test_the_picker_refuses_what_cannot_be_read_and_gives_the_keys_back(ho
         await here.shows("1,200 rows")
         assert not isinstance(here.app.screen, DatasetPicker)
         await here.press("s")
-        await here.until(lambda: boss.commands)
-        assert boss.commands == [("mock.start", {"dataset": str(good)})]
+        await here.until(lambda: processes.commands)
+        assert processes.commands == [("mock.start", {"dataset": str(good)})]
 
 
 async def test_the_form_has_what_the_last_run_was_started_with(home: Path) -> None:
-    boss = FakeBoss()
+    processes = FakeProcessManager()
     path = str(home / "datasets" / "sums.csv")
     started = msgspec.structs.replace(
         STARTED, dataset=path, target="fake vLLM", seed=7, split="train", held_out=0.2
     )
     ended = MockFinished(mock_id="m1", how="stopped", cause="ordered")
-    async with seat(state_of(started, ended), places=PLACES, at="mock", boss=boss) as here:
+    async with seat(
+        state_of(started, ended), places=PLACES, at="mock", processes=processes
+    ) as here:
         await here.shows("1,200 rows")
         await here.press("s")
         told = {"dataset": path, "concurrency": 2, "seed": 7, "split": "train", "held_out": 0.2}
-        assert boss.commands == [("mock.start", told)]
+        assert processes.commands == [("mock.start", told)]

@@ -21,8 +21,8 @@ from core.events import (
 from tests.support.console import (
     HOSTILE,
     NOW,
-    FakeBoss,
     FakeChild,
+    FakeProcessManager,
     group_events,
     seat,
     state_of,
@@ -47,41 +47,41 @@ def row(number: int, **more: object) -> MockRowDone:
 async def test_start_with_the_fields_and_letters_stay_in_them(tmp_path: Path) -> None:
     file = tmp_path / "rows.spk"
     file.write_text('{"query": "What is red?", "answer": "a colour"}\nbroken\n')
-    boss = FakeBoss()
-    async with seat(state_of(), places=PLACES, at="mock", boss=boss) as here:
+    processes = FakeProcessManager()
+    async with seat(state_of(), places=PLACES, at="mock", processes=processes) as here:
         await here.shows("What is the speed of light?")
         await here.press("e")
         here.app.screen.query_one("#mock-dataset", Input).value = str(file)[:-3]
         await here.pilot.press("end", *"spk")
-        assert boss.commands == []
+        assert processes.commands == []
         await here.shows("What is red?")
         assert "a colour" in here.text()
         await here.press("tab", "tab", "tab", "5", "tab", *"x")
         await here.press("enter", "s")
-        assert boss.commands == []
+        assert processes.commands == []
         assert "Pace s cannot be" in here.text()
         await here.press("e")
         await here.press("backspace", *"9", "escape", "s", "e")
         assert "Pace s cannot be `x`" in here.text()  # what was typed is taken back
         await here.press("backspace", *"1.5", "enter", "s")
-        await here.until(lambda: boss.commands)
-        assert boss.commands == [
+        await here.until(lambda: processes.commands)
+        assert processes.commands == [
             ("mock.start", {"dataset": str(file), "concurrency": 5, "pace": 1.5})
         ]
         assert here.link.commands == []
 
 
 async def test_the_shipped_questions_need_no_field() -> None:
-    boss = FakeBoss()
-    async with seat(state_of(), places=PLACES, at="mock", boss=boss) as here:
+    processes = FakeProcessManager()
+    async with seat(state_of(), places=PLACES, at="mock", processes=processes) as here:
         await here.press("p", "r", "k", "s")
-        assert boss.commands == [("mock.start", {})]
+        assert processes.commands == [("mock.start", {})]
         assert here.link.commands == []
 
 
 async def test_pause_resume_stop_only_when_they_make_sense() -> None:
-    boss = FakeBoss()
-    async with seat(state_of(STARTED), places=PLACES, at="mock", boss=boss) as here:
+    processes = FakeProcessManager()
+    async with seat(state_of(STARTED), places=PLACES, at="mock", processes=processes) as here:
         await here.press("s", "r", "p")
         assert here.link.commands == [("mock.pause", {})]
         here.link.publish(MockPaused(mock_id="m1"))
@@ -93,17 +93,19 @@ async def test_pause_resume_stop_only_when_they_make_sense() -> None:
             "mock.resume",
             "mock.stop",
         ]
-        assert boss.commands == []
+        assert processes.commands == []
 
 
 @pytest.mark.usefixtures("rows_here")
 async def test_a_killed_mock_user_can_be_started_again() -> None:
     child = FakeChild("mock", url="")
-    boss = FakeBoss({"mock": child})
-    async with seat(state_of(STARTED, row(1)), places=PLACES, at="mock", boss=boss) as here:
+    processes = FakeProcessManager({"mock": child})
+    async with seat(
+        state_of(STARTED, row(1)), places=PLACES, at="mock", processes=processes
+    ) as here:
         assert "running" in here.text()
         await here.press("s")
-        assert boss.commands == []
+        assert processes.commands == []
         child.pid, child.phase, child.exit_code = None, "exited", -9
         here.session.touch(("children",))
         await here.settle()
@@ -111,9 +113,9 @@ async def test_a_killed_mock_user_can_be_started_again() -> None:
         assert "s Start" in here.text()
         await here.shows("1 row")
         await here.press("p", "k", "s")
-        await here.until(lambda: boss.commands)
+        await here.until(lambda: processes.commands)
         assert here.link.commands == []
-        assert boss.commands == [("mock.start", LAST)]
+        assert processes.commands == [("mock.start", LAST)]
 
 
 async def test_progress_results_and_problems() -> None:
@@ -148,10 +150,12 @@ async def test_what_was_wrong_with_another_dataset_does_not_stand_above_this_one
 
 
 async def test_a_read_only_console_starts_nothing() -> None:
-    boss = FakeBoss()
-    async with seat(state_of(), places=PLACES, at="mock", boss=boss, read_only=True) as here:
+    processes = FakeProcessManager()
+    async with seat(
+        state_of(), places=PLACES, at="mock", processes=processes, read_only=True
+    ) as here:
         await here.press("s")
-        assert boss.commands == []
+        assert processes.commands == []
 
 
 @pytest.fixture
@@ -212,18 +216,20 @@ async def test_the_form_makes_room_while_rows_are_asked() -> None:
 
 @pytest.mark.usefixtures("rows_here")
 async def test_beginning_anew_asks_first() -> None:
-    boss = FakeBoss()
+    processes = FakeProcessManager()
     ended = MockFinished(mock_id="m1", how="stopped", cause="ordered")
-    async with seat(state_of(STARTED, row(1), ended), places=PLACES, at="mock", boss=boss) as here:
+    async with seat(
+        state_of(STARTED, row(1), ended), places=PLACES, at="mock", processes=processes
+    ) as here:
         await here.shows("1 row")
         await here.press("n")
         await here.shows("Their groups and results stay")
         await here.press("n")
-        assert boss.commands == []
+        assert processes.commands == []
         await here.press("n")
         await here.press("y")
-        await here.until(lambda: boss.commands)
-        assert boss.commands == [("mock.start", {**LAST, "restart": True})]
+        await here.until(lambda: processes.commands)
+        assert processes.commands == [("mock.start", {**LAST, "restart": True})]
 
 
 async def test_how_it_asks_is_told() -> None:

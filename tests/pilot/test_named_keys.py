@@ -9,7 +9,7 @@ from console.views.group_detail import DetailOptions, header_lines
 from console.widgets.key_bar import MOST
 from core.events import AlertRaised, EngineChanged, GroupRated
 from tests.pilot.test_rate import waiting
-from tests.support.console import NOW, FakeBoss, FakeChild, group_events, seat, state_of
+from tests.support.console import NOW, FakeChild, FakeProcessManager, group_events, seat, state_of
 from tests.support.groups import text_of
 
 ALERTS = (
@@ -23,9 +23,9 @@ ORDERS = ("`s`", "(k)", "(s)", "start it", " 5 s", " 5 r")
 @pytest.mark.parametrize("read_only", [False, True])
 async def test_overview_and_engine_name_only_keys_that_work(read_only: bool) -> None:
     boots = EngineChanged(server="embedded", state="BOOTING", raw="BOOTING", at=NOW - 100)
-    boss = FakeBoss({"engine": FakeChild("engine", phase="exited", exit_code=1)})
+    processes = FakeProcessManager({"engine": FakeChild("engine", phase="exited", exit_code=1)})
     shown = state_of(boots, *ALERTS)
-    async with seat(shown, size=(160, 48), boss=boss, read_only=read_only) as here:
+    async with seat(shown, size=(160, 48), processes=processes, read_only=read_only) as here:
         told = here.text()
         await here.press("a")
         told += here.text()

@@ -34,9 +34,9 @@ from tests.support.console import (
     HOSTILE,
     NOW,
     Clock,
-    FakeBoss,
     FakeChild,
     FakeLink,
+    FakeProcessManager,
     group_events,
     sample_events,
     sample_state,
@@ -199,7 +199,7 @@ def test_alerts_lead_with_the_worst() -> None:
 
 def test_a_process_that_fell_leads_the_alerts() -> None:
     session = session_of(sample_state())
-    session.boss = FakeBoss(
+    session.processes = FakeProcessManager(
         {"engine": FakeChild("engine", "exited", None, "", -9, "killed by SIGKILL")}
     )
     text = alerts(session, LARGE).plain.splitlines()

@@ -7,7 +7,15 @@ import pytest
 from console.models.screen_registry import SCREENS
 from core.events import AlertRaised, EngineChanged, Event, PoolChanged, RatingModeChanged
 from core.state import State
-from tests.support.console import NOW, FakeBoss, FakeChild, Seat, group_events, seat, state_of
+from tests.support.console import (
+    NOW,
+    FakeChild,
+    FakeProcessManager,
+    Seat,
+    group_events,
+    seat,
+    state_of,
+)
 
 ANYWHERE = [place.name for place in SCREENS]
 PLACES = (2, pytest.param(len(ANYWHERE), marks=pytest.mark.soak))
@@ -60,8 +68,8 @@ QUESTIONS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 }
 
 
-def running() -> FakeBoss:
-    return FakeBoss({"engine": FakeChild("engine"), "proxy": FakeChild("proxy")})
+def running() -> FakeProcessManager:
+    return FakeProcessManager({"engine": FakeChild("engine"), "proxy": FakeChild("proxy")})
 
 
 @pytest.mark.parametrize("places", PLACES)
@@ -69,7 +77,7 @@ def running() -> FakeBoss:
 async def test_two_keys_answer_it_from_anywhere(question: str, places: int) -> None:
     keys, answers = QUESTIONS[question]
     assert len(keys) <= 2
-    async with seat(held_state(), boss=running()) as console:
+    async with seat(held_state(), processes=running()) as console:
         for place in random.Random(question).sample(ANYWHERE, places):
             await from_here(console, place)
             await console.press(*keys)

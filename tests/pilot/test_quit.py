@@ -5,14 +5,14 @@ import asyncio
 import pytest
 
 from console.screens.dialogs.quit import QuitScreen, StoppingScreen
-from tests.pilot.test_app import running_boss
-from tests.support.console import FakeBoss, Seat, sample_state, seat
+from tests.pilot.test_app import running_processes
+from tests.support.console import FakeProcessManager, Seat, sample_state, seat
 
 
 @pytest.mark.parametrize("key", ["s", "l"])
 async def test_quit_stops_or_leaves(key: str) -> None:
-    boss = running_boss()
-    async with seat(sample_state(), boss=boss) as console:
+    processes = running_processes()
+    async with seat(sample_state(), processes=processes) as console:
         await console.press("ctrl+q")
         assert "processes are still running" in console.text()
         assert "pid 4242" in console.text()
@@ -20,15 +20,15 @@ async def test_quit_stops_or_leaves(key: str) -> None:
         async with asyncio.timeout(20):
             while console.app.is_running:
                 await asyncio.sleep(0)
-    assert boss.stopped is (key == "s")
+    assert processes.stopped is (key == "s")
     assert console.app.return_value == 0
 
 
-class SlowBoss(FakeBoss):
+class SlowBoss(FakeProcessManager):
     """Has told the proxy to stop, and waits until it has."""
 
     def __init__(self) -> None:
-        super().__init__(running_boss().children)
+        super().__init__(running_processes().children)
         self.asked, self.done = 0, asyncio.Event()
 
     async def stop_all(self) -> None:
@@ -39,15 +39,15 @@ class SlowBoss(FakeBoss):
 
 
 async def test_what_is_being_stopped_is_shown_and_quit_asks_once_more() -> None:
-    boss = SlowBoss()
-    async with seat(sample_state(), boss=boss) as console:
+    processes = SlowBoss()
+    async with seat(sample_state(), processes=processes) as console:
         await console.press("ctrl+q", "s")
         console.clock.now += 3
         await until(console, "proxy   pid 4242  … stopping, 3s")
         assert "engine  pid 4242  · next" in console.text()
-        boss.children["proxy"].pid = None
+        processes.children["proxy"].pid = None
         await until(console, "proxy   pid 4242  ✓ stopped")
-        boss.children["proxy"].pid = 4242
+        processes.children["proxy"].pid = 4242
         await console.press("ctrl+q")
         assert "processes are still running" in console.text()
         assert "Already stopping: proxy" in console.text()
@@ -56,9 +56,9 @@ async def test_what_is_being_stopped_is_shown_and_quit_asks_once_more() -> None:
         await console.press("f2")
         assert console.app.current_mode == "requests"
         await console.press("ctrl+q", "s")
-        assert boss.asked == 2
+        assert processes.asked == 2
         assert "Stopping before quitting" in console.text()
-        boss.done.set()
+        processes.done.set()
         async with asyncio.timeout(20):
             while console.app.is_running:
                 await asyncio.sleep(0)
@@ -73,11 +73,11 @@ async def until(console: Seat, words: str) -> None:
 
 
 async def test_escape_stays() -> None:
-    boss = running_boss()
-    async with seat(sample_state(), boss=boss) as console:
+    processes = running_processes()
+    async with seat(sample_state(), processes=processes) as console:
         await console.press("ctrl+q", "escape")
         assert console.app.is_running
-        assert not boss.stopped
+        assert not processes.stopped
         assert console.app.current_mode == "overview"
 
 
@@ -90,8 +90,8 @@ async def test_quit_does_not_ask_when_nothing_runs() -> None:
 
 
 async def test_asking_again_at_once_leaves_no_screen_behind() -> None:
-    boss = SlowBoss()
-    async with seat(sample_state(), boss=boss) as console:
+    processes = SlowBoss()
+    async with seat(sample_state(), processes=processes) as console:
         await console.press("ctrl+q")
         question = console.app.screen
         assert isinstance(question, QuitScreen)

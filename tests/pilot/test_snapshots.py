@@ -37,9 +37,9 @@ from core.journal.writer import Journal
 from core.state import State
 from tests.support.console import (
     NOW,
-    FakeBoss,
     FakeChild,
     FakeLink,
+    FakeProcessManager,
     Seat,
     rest,
     sample_events,
@@ -277,7 +277,7 @@ def datasets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("size", SIZES, ids=["80x24", "160x48"])
 @pytest.mark.parametrize("tour", TOURS, ids=lambda tour: tour.__name__)
 async def test_it_looks_as_it_did(tour: Callable[[Seat], Tour], size: tuple[int, int]) -> None:
-    boss = FakeBoss(
+    processes = FakeProcessManager(
         {
             "engine": FakeChild("engine", url="http://127.0.0.1:10086", pid=4242),
             "proxy": FakeChild("proxy", url="http://127.0.0.1:8000", pid=4243),
@@ -287,7 +287,7 @@ async def test_it_looks_as_it_did(tour: Callable[[Seat], Tour], size: tuple[int,
     link.job_sheet = sheet()
     link.looks["embedded"] = look()
     told: list[str] = []
-    async with seat(link=link, size=size, boss=boss) as console:
+    async with seat(link=link, size=size, processes=processes) as console:
         fill_log(console)
         async for name in tour(console):
             console.app.clear_notifications()

@@ -114,7 +114,7 @@ async def test_a_fresh_start_brings_up_both_and_sends_the_job(tmp_path: Path) ->
         assert ("proxy", ("--next-port",)) in world.supervisor.began
         assert world.link.commands == [("engine.start", {"server": "embedded"})]
         assert world.session.steps["engine"].phase == "done"
-        assert world.session.boss is world.backend
+        assert world.session.processes is world.backend
         await until(lambda: set(world.session.children) == {"engine", "proxy"})
         assert world.connected == [("http://p:1", world.options.home.token())]
     assert world.supervisor.released
@@ -253,7 +253,7 @@ async def test_attach_starts_nothing(tmp_path: Path) -> None:
     async with world.running():
         await until(lambda: world.session.seen)
         assert world.supervisor.began == []
-        assert world.session.boss is None
+        assert world.session.processes is None
         assert world.connected == [("http://far:8000", "secret")]
         assert "nothing was started" in (await world.session.command("mock.start")).message
 

@@ -35,9 +35,9 @@ __all__ = [
     "HOSTILE",
     "NOW",
     "Clock",
-    "FakeBoss",
     "FakeChild",
     "FakeLink",
+    "FakeProcessManager",
     "FakeReply",
     "Seat",
     "build_app",
@@ -191,7 +191,7 @@ class FakeChild:
 
 
 @dataclass
-class FakeBoss:
+class FakeProcessManager:
     children: dict[str, FakeChild] = field(default_factory=dict)
     commands: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     stopped: bool = False
@@ -273,7 +273,7 @@ def _at_work(app: ConsoleApp) -> bool:
     if not app.is_running:
         return False
     screen = app.screen
-    if not app._ahead.idle:
+    if not app._keys_ahead.idle:
         return True
     if screen._layout_widgets or screen._dirty_widgets or screen._callbacks:
         return True
@@ -305,7 +305,7 @@ def build_app(
     state: State | None = None,
     *,
     link: FakeLink | None = None,
-    boss: FakeBoss | None = None,
+    processes: FakeProcessManager | None = None,
     clock: Clock | None = None,
     read_only: bool = False,
     rater: str = "anna",
@@ -317,7 +317,7 @@ def build_app(
     """An app that follows a fake link; give `places` to run without some screens."""
     link = link or FakeLink(state)
     session = Session(
-        link=link, boss=boss, read_only=read_only, rater=rater, clock=clock or Clock()
+        link=link, processes=processes, read_only=read_only, rater=rater, clock=clock or Clock()
     )
 
     async def short(_: float) -> None:

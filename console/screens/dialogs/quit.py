@@ -10,7 +10,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Button, Static
 
 from ajet_swarm.common.text import one_line
-from console.session.app_state import Child, Session
+from console.session.app_state import ChildProcess, Session
 from console.text.format import elapsed, plural
 
 Choice = Literal["stop", "leave", "stay"]
@@ -28,7 +28,7 @@ class QuitScreen(ModalScreen[Choice]):
         Binding("escape", "choose('stay')", "Stay", id="quit.stay"),
     ]
 
-    def __init__(self, session: Session, running: Sequence[Child]) -> None:
+    def __init__(self, session: Session, running: Sequence[ChildProcess]) -> None:
         super().__init__()
         self._session = session
         self._left = running
@@ -83,7 +83,7 @@ class QuitScreen(ModalScreen[Choice]):
 class StoppingScreen(ModalScreen[None]):
     """Shows the progress of stopping; closed when the console ends."""
 
-    def __init__(self, session: Session, told: Sequence[Child]) -> None:
+    def __init__(self, session: Session, told: Sequence[ChildProcess]) -> None:
         """Start watching the processes.
 
         Args:

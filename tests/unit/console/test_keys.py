@@ -12,7 +12,7 @@ from console.screens.engine import EngineScreen
 from console.screens.log import LogScreen
 from console.shell.keymap import clashes, key_problems, listing
 from core.runtime.home import Home
-from tests.support.console import FakeBoss, FakeChild, sample_state, seat
+from tests.support.console import FakeChild, FakeProcessManager, sample_state, seat
 
 SCREENS = [EngineScreen, LogScreen]
 
@@ -67,9 +67,9 @@ def test_bindings_of_a_base_class_count() -> None:
 
 
 async def test_the_new_key_works_and_the_old_one_does_not() -> None:
-    boss = FakeBoss({"engine": FakeChild("engine")})
+    processes = FakeProcessManager({"engine": FakeChild("engine")})
     async with seat(
-        sample_state(), at="engine", boss=boss, keys={"engine.stop": "ctrl+k"}
+        sample_state(), at="engine", processes=processes, keys={"engine.stop": "ctrl+k"}
     ) as console:
         await console.press("k")
         assert "Engine: Stop" not in console.text()

@@ -10,7 +10,7 @@ from ajet_swarm.common.errors import AjetError
 from console.session.app_state import Session
 from console.session.logs import LogStore, Tail, parse
 from core.control_payloads import EpisodeTokens
-from tests.support.console import NOW, Clock, FakeBoss, FakeLink
+from tests.support.console import NOW, Clock, FakeLink, FakeProcessManager
 
 
 async def test_a_proxy_command_goes_through_the_link() -> None:
@@ -22,10 +22,10 @@ async def test_a_proxy_command_goes_through_the_link() -> None:
 
 
 async def test_a_console_command_goes_to_the_boss() -> None:
-    boss, link = FakeBoss(), FakeLink()
-    outcome = await Session(link=link, boss=boss).command("mock.start", concurrency=2)
+    processes, link = FakeProcessManager(), FakeLink()
+    outcome = await Session(link=link, processes=processes).command("mock.start", concurrency=2)
     assert (outcome.ok, outcome.message) == (True, "mock.start done")
-    assert boss.commands == [("mock.start", {"concurrency": 2})]
+    assert processes.commands == [("mock.start", {"concurrency": 2})]
     assert link.commands == []
 
 
@@ -79,13 +79,13 @@ async def test_tokens_are_asked_of_the_link() -> None:
 
 
 async def test_read_only_orders_nothing() -> None:
-    link, boss = FakeLink(), FakeBoss()
-    session = Session(link=link, boss=boss, read_only=True)
+    link, processes = FakeLink(), FakeProcessManager()
+    session = Session(link=link, processes=processes, read_only=True)
     for name in ("engine.stop", "mock.start"):
         outcome = await session.command(name)
         assert not outcome.ok
         assert "read-only" in outcome.message
-    assert (link.commands, boss.commands) == ([], [])
+    assert (link.commands, processes.commands) == ([], [])
 
 
 def test_stale_data_has_an_age_and_fresh_data_has_none() -> None:

@@ -9,7 +9,7 @@ import pytest
 from console.backend.mock_package import CURE, mock_collision
 from console.cli import main
 from console.doctor import examine
-from console.doctor.finding import Finding, Patient
+from console.doctor.finding import CheckContext, Finding
 from core.runtime.home import Home
 from core.settings import Settings
 
@@ -22,7 +22,7 @@ def _install_pypi_mock(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _findings(root: Path) -> dict[tuple[str, str], Finding]:
-    found = asyncio.run(examine(Patient(home=Home(root), settings=Settings())))
+    found = asyncio.run(examine(CheckContext(home=Home(root), settings=Settings())))
     return {(one.area, one.name): one for one in found}
 
 

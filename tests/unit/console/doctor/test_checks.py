@@ -11,7 +11,7 @@ import pytest
 
 from console.cli import main
 from console.doctor import examine, local
-from console.doctor.finding import Finding, Patient
+from console.doctor.finding import CheckContext, Finding
 from core.journal.storage import PAGE
 from core.journal.writer import Journal
 from core.runtime.home import Home
@@ -19,12 +19,12 @@ from core.settings import Settings, load
 from tests.support.stopwatch import Stopwatch
 
 
-def _patient(root: Path, settings: Settings | None = None, **more: object) -> Patient:
-    return Patient(home=Home(root), settings=settings or Settings(), **more)  # type: ignore[arg-type]  # fields of several types
+def _patient(root: Path, settings: Settings | None = None, **more: object) -> CheckContext:
+    return CheckContext(home=Home(root), settings=settings or Settings(), **more)  # type: ignore[arg-type]  # fields of several types
 
 
-def _found(patient: Patient) -> dict[tuple[str, str], Finding]:
-    return {(one.area, one.name): one for one in asyncio.run(examine(patient))}
+def _found(context: CheckContext) -> dict[tuple[str, str], Finding]:
+    return {(one.area, one.name): one for one in asyncio.run(examine(context))}
 
 
 def test_a_home_that_is_not_there_is_not_made(tmp_path: Path) -> None:

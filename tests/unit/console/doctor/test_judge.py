@@ -5,28 +5,28 @@ from pathlib import Path
 
 import pytest
 
-from console.doctor.finding import Finding, Patient
+from console.doctor.finding import CheckContext, Finding
 from console.doctor.judge import judges
 from console.doctor.remote import hooks
 from core.runtime.home import Home
 from core.settings import load
 from tests.support.scripted_judge import ScriptedJudge
 
-Write = Callable[..., Patient]
+Write = Callable[..., CheckContext]
 
 
 @pytest.fixture
 def write(tmp_path: Path) -> Write:
-    def made(*lines: str, **flags: str) -> Patient:
+    def made(*lines: str, **flags: str) -> CheckContext:
         (tmp_path / "rewards.yaml").write_text("\n".join(("parts:", *lines)) + "\n")
         dotted = {name.replace("__", "."): value for name, value in flags.items()}
-        return Patient(home=Home(tmp_path), settings=load(None, {}, dotted))
+        return CheckContext(home=Home(tmp_path), settings=load(None, {}, dotted))
 
     return made
 
 
-async def only(patient: Patient) -> Finding:
-    (found,) = await judges(patient)
+async def only(context: CheckContext) -> Finding:
+    (found,) = await judges(context)
     return found
 
 
@@ -98,8 +98,8 @@ async def test_a_file_that_is_broken_or_missing(write: Write, tmp_path: Path) ->
 
 async def test_without_a_judge_nothing_is_said(write: Write, tmp_path: Path) -> None:
     assert not await judges(write("  length: {}"))
-    assert not await judges(Patient(home=Home(tmp_path / "x"), settings=load(None, {}, {})))
-    assert not await judges(Patient(home=Home(tmp_path), settings=None))
+    assert not await judges(CheckContext(home=Home(tmp_path / "x"), settings=load(None, {}, {})))
+    assert not await judges(CheckContext(home=Home(tmp_path), settings=None))
 
 
 async def test_hooks_of_the_model_file_are_looked_at(write: Write, tmp_path: Path) -> None:

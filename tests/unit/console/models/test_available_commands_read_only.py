@@ -17,7 +17,7 @@ from core.events import ProxyStarted
 from core.reducer import reduce
 from core.state import State
 from proxy.control.client import ControlClient, ControlError
-from tests.support.console import Clock, FakeBoss, FakeLink, sample_state
+from tests.support.console import Clock, FakeLink, FakeProcessManager, sample_state
 
 WORDS = {"text": "x", "int": 1, "float": 1.0, "flag": True, "ints": [0], "floats": [0.5]}
 
@@ -39,22 +39,22 @@ def watched(state: State) -> State:
 
 @pytest.mark.parametrize("command", COMMANDS.values(), ids=lambda one: one.name)
 async def test_a_read_only_console_gives_no_command_of_the_registry(command: Command) -> None:
-    link, boss = FakeLink(), FakeBoss({})
-    session = Session(link=link, boss=boss, read_only=True, clock=Clock())
+    link, processes = FakeLink(), FakeProcessManager({})
+    session = Session(link=link, processes=processes, read_only=True, clock=Clock())
     outcome = await session.command(command.name, **args_of(command))
     assert not outcome.ok
     assert "read-only" in outcome.message
-    assert not [*link.commands, *boss.commands]
+    assert not [*link.commands, *processes.commands]
 
 
 @pytest.mark.parametrize("command", COMMANDS.values(), ids=lambda one: one.name)
 async def test_a_watcher_gives_none_that_reaches_a_server(command: Command) -> None:
-    link, boss = FakeLink(), FakeBoss({})
-    session = Session(link=link, boss=boss, clock=Clock())
+    link, processes = FakeLink(), FakeProcessManager({})
+    session = Session(link=link, processes=processes, clock=Clock())
     session.state = watched(sample_state())
     outcome = await session.command(command.name, **args_of(command))
     assert outcome.ok == (command.name in WATCHER_MAY)
-    given = {name for name, _ in [*link.commands, *boss.commands]}
+    given = {name for name, _ in [*link.commands, *processes.commands]}
     assert given <= {"alert.dismiss", "proxy.restart"}
 
 
@@ -64,7 +64,7 @@ def test_the_palette_offers_nothing() -> None:
     session = Session(read_only=True, clock=Clock())
     session.state, session.seen = state, True
     assert available_commands(session, group, None) == []
-    session = Session(boss=FakeBoss({}), clock=Clock())
+    session = Session(processes=FakeProcessManager({}), clock=Clock())
     session.state, session.seen = watched(sample_state()), True
     assert {one.command for one in available_commands(session, group, None)} <= WATCHER_MAY
 

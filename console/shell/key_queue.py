@@ -37,7 +37,7 @@ ROUNDS = 2
 around it, and that to the screen, which gives the focus back to the list."""
 
 
-class TypeAhead:
+class KeyQueue:
     """The keys that wait for the one that is being carried out.
 
     Args:

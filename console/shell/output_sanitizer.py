@@ -8,7 +8,7 @@ from textual.filter import LineFilter
 from ajet_swarm.common.text import HARMFUL
 
 
-class LineGuard(LineFilter):
+class OutputSanitizer(LineFilter):
     """Screens make text from outside visible themselves; this stands behind them all.
 
     What is typed or pasted into a line of text comes through here alone.
