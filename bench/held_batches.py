@@ -44,7 +44,7 @@ from core.settings import ProxySettings, Settings
 from tests.support.faults_load import Load
 from tests.support.front import Front, fronted
 from tests.support.scripted_swarm import Cut, ScriptedSwarm
-from tests.support.seat import settings
+from tests.support.world import settings
 
 SCALE = 10.0
 """Seconds of the real limits that one second stands for."""
@@ -180,7 +180,7 @@ async def measure(
             fronted(Path(home), swarm, configured(rule, answer, dead_after), watched=True) as front,
         ):
             front.world.server.watcher.poll_timeout = 3.0 / SCALE
-            janitor = front.world.seat.tasks.spawn(swarm.sweep(), "janitor")
+            janitor = front.world.context.tasks.spawn(swarm.sweep(), "janitor")
             load = Load(front.url, rng, budget=120.0, leave=0.0)
             async with load.running(USERS):
                 await asyncio.sleep(UNDISTURBED)

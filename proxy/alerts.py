@@ -1,6 +1,6 @@
-"""Raises alerts, keeps their figures those of now, and clears them with their cause.
+"""Raise alerts, keep their text current, and clear them when their cause is gone.
 
-An alert the operator has dismissed stays away until its cause has gone, or becomes an error.
+An alert that the operator dismissed stays hidden until its cause is gone or becomes an error.
 """
 
 import asyncio
@@ -10,9 +10,9 @@ from core.bus import Bus
 from core.events import AlertCleared, AlertRaised
 
 GROUPS = 200
-"""Groups one alert names at most; the newest are kept."""
+"""Maximum number of groups that one alert names; the newest are kept."""
 EXPIRE_EVERY = 5.0
-"""Seconds between two looks for alerts about the past that are over."""
+"""Seconds between two checks for expired alerts."""
 PAST = {
     "taken": 600.0,
     "cut": 900.0,
@@ -20,10 +20,8 @@ PAST = {
     "recovered": 86_400.0,
     "journal_file": 86_400.0,
 }
-"""Seconds from its newest figures after which an alert about the past goes by itself.
-
-By what its key begins with, before the colon.
-"""
+"""Seconds after its last change until an alert about a past event expires, by the part of its key
+before the colon."""
 
 
 def show_alert(
@@ -36,16 +34,16 @@ def show_alert(
     groups: Iterable[str] = (),
     server: str = "",
 ) -> None:
-    """Raise an alert, or give a raised one other figures; the same once more changes nothing.
+    """Raise an alert, or update one that is raised; an identical call changes nothing.
 
     Args:
-        bus: Where it goes.
-        key: Names it until it is cleared.
+        bus: Where the event is published.
+        key: Identifies the alert until it is cleared.
         cause: What is wrong now.
-        todo: The way out.
+        todo: What the operator can do.
         level: info, warning or error.
-        groups: Ids of the groups it is about, oldest first.
-        server: The server it is about.
+        groups: Ids of the affected groups, oldest first.
+        server: The affected server.
     """
     named = tuple(groups)[-GROUPS:]
     known, dismissed = bus.state.alerts.get(key), bus.state.dismissed.get(key)
@@ -68,24 +66,24 @@ def replace_alert(
     groups: Iterable[str] = (),
     server: str = "",
 ) -> None:
-    """Raise an alert about one event: it replaces the one before, and its age begins again."""
+    """Raise an alert about a single event: it replaces the previous one and its age restarts."""
     clear_alert(bus, key)
     show_alert(bus, key, cause, todo, level=level, groups=groups, server=server)
 
 
 def clear_alert(bus: Bus, key: str, note: str = "") -> None:
-    """Clear an alert whose cause has gone, dismissed or not; without one nothing happens."""
+    """Clear an alert whose cause is gone, dismissed or not; without one do nothing."""
     if key in bus.state.alerts or key in bus.state.dismissed:
         bus.publish(AlertCleared(key=key, note=note))
 
 
 def dismiss_alert(bus: Bus, key: str) -> None:
-    """Take an alert off the screen for as long as its cause lasts."""
+    """Hide an alert for as long as its cause lasts."""
     bus.publish(AlertCleared(key=key, dismissed=True))
 
 
 def expire(bus: Bus) -> None:
-    """Clear the alerts about the past that were there long enough, see `PAST`."""
+    """Clear the alerts about past events that have reached their age limit, see `PAST`."""
     now = bus.clock()
     for alert in list(bus.state.alerts.values()):
         limit = PAST.get(alert.key.partition(":")[0])
@@ -94,7 +92,7 @@ def expire(bus: Bus) -> None:
 
 
 async def expire_alerts(bus: Bus) -> None:
-    """Run `expire` now and then until cancelled."""
+    """Call `expire` periodically until cancelled."""
     while True:
         await asyncio.sleep(EXPIRE_EVERY)
         expire(bus)

@@ -1,4 +1,4 @@
-"""What the parts of the proxy share: one object, made at start, handed around."""
+"""The context object that all parts of the proxy share, and the handle of one server."""
 
 import time
 from collections.abc import Callable
@@ -14,33 +14,33 @@ from core.journal.prune import Pruner
 from core.journal.writer import Journal
 from core.settings import Settings
 from proxy.dataset_rows import Rows
-from proxy.http.errors import BUSY, Offline, Refusal, busy
+from proxy.http.errors import BUSY, ApiError, EngineOffline, overloaded
 from proxy.rewards.source import RewardSource
 
 _OFF = frozenset({EngineState.OFFLINE})
 
 
 @dataclass(slots=True)
-class ServerSeat:
-    """One swarm server, as the proxy holds it."""
+class ServerHandle:
+    """One swarm server, or one upstream in observe mode, with its client, watcher and claimer."""
 
     name: str
     url: str
     client: SwarmApi
     watcher: Watcher
-    desk: GroupClaimer
+    claimer: GroupClaimer
     observes: bool = False
-    """An upstream in observe mode: nothing is trained there."""
+    """True for an upstream in observe mode: nothing is trained there."""
 
-    def busy(self, asked: str, retry_after: int, message: str = BUSY) -> Refusal:
-        """A 503 of this server; it names the server when the request did.
+    def overloaded(self, asked: str, retry_after: int, message: str = BUSY) -> ApiError:
+        """Return the 503 of this server, which names the server if the request did.
 
-        Of an engine that is off or cannot be reached it says that, and not `message`.
+        For an engine that is off or unreachable the text says so instead of `message`.
 
         Args:
-            asked: The request's model.
+            asked: The model named in the request.
             retry_after: Seconds.
-            message: Why it cannot be answered.
+            message: Why the request cannot be answered.
         """
         seen = self.watcher.current
         engine = "The upstream" if self.observes else "The engine"
@@ -48,30 +48,30 @@ class ServerSeat:
             engine = f"Server {self.name}"
             message = f"{engine} is {seen.display_state.value}. {message}"
         if seen.is_in(_OFF):
-            return Offline(engine)
+            return EngineOffline(engine)
         if seen.down:
             message = f"{engine} cannot be reached. Please try again later."
-        return busy(retry_after, message)
+        return overloaded(retry_after, message)
 
 
 @dataclass(slots=True)
-class Seat:
-    """The proxy's shared parts. All of them belong to one event loop."""
+class ProxyContext:
+    """The shared parts of one proxy. All of them belong to one event loop."""
 
     settings: Settings
     journal: Journal
     bus: Bus
-    servers: dict[str, ServerSeat]
-    """By name, the default one first."""
+    servers: dict[str, ServerHandle]
+    """By name, the default server first."""
     rewards: RewardSource
     rows: Rows
     tasks: Tasks
     client_uuid: str
     pruner: Pruner | None = None
-    """Keeps the journal within its limits."""
+    """Keeps the journal within its size and age limits."""
     clock: Callable[[], float] = field(default=time.time)
-    """Unix seconds; all clocks shown to people."""
+    """Returns Unix seconds; source of every time shown to people."""
 
-    def server_of(self, model: str) -> ServerSeat:
-        """The server that a request's model names, in whatever state it is; else the first."""
+    def server_of(self, model: str) -> ServerHandle:
+        """Return the server that a model name selects, in whatever state it is; else the first."""
         return self.servers.get(model) or next(iter(self.servers.values()))

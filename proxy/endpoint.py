@@ -1,6 +1,6 @@
-"""The fake vLLM's HTTP surface: which path is answered by what.
+"""The HTTP surface of the fake vLLM: the table of paths and their handlers.
 
-A client's retry with the same bytes joins its first request as long as that is not answered; a
+A client that retries with the same bytes joins its first request while that one is unanswered. A
 request with `n` above 1 gets its n best candidates.
 """
 
@@ -9,53 +9,58 @@ from collections.abc import Mapping
 from starlette.applications import Starlette
 
 from proxy.admission.registry import Groups
-from proxy.api.handler import Desk
-from proxy.api.info import Facts
-from proxy.context import Seat
+from proxy.api.handler import RequestHandler
+from proxy.api.info import InfoRoutes
+from proxy.context import ProxyContext
 from proxy.dialects.chat.completions import COMPLETIONS
 from proxy.dialects.chat.request import chat_dialect
 from proxy.dialects.messages.request import MESSAGES
 from proxy.dialects.responses.request import RESPONSES
 from proxy.http.asgi import App, Receive, Scope, Send, send_json
 from proxy.http.openapi import document
-from proxy.http.router import FrontDoor
+from proxy.http.router import Router
 
 
 def create_app(
-    seat: Seat, groups: Groups, control: App | None = None, desk: Desk | None = None
-) -> FrontDoor:
-    """The application.
+    context: ProxyContext,
+    groups: Groups,
+    control: App | None = None,
+    handler: RequestHandler | None = None,
+) -> Router:
+    """Build the ASGI application.
 
     Args:
-        seat: The proxy's shared parts.
-        groups: Where requests go.
+        context: The shared parts of the proxy.
+        groups: The registry that admits requests.
         control: The control API.
-        desk: Where requests are answered; one of its own when left out.
+        handler: Handles the `/v1` requests; a new one when omitted.
     """
-    table = _table(seat, groups, desk or Desk(seat, groups))
-    return FrontDoor(table, control or Starlette(), seat.settings.proxy)
+    table = _table(context, groups, handler or RequestHandler(context, groups))
+    return Router(table, control or Starlette(), context.settings.proxy)
 
 
-def _table(seat: Seat, groups: Groups, desk: Desk) -> dict[str, Mapping[str, App]]:
-    chat = chat_dialect(seat.settings.proxy.reasoning_field)
-    facts = Facts(seat, groups, desk.meter, desk.gauge)
+def _table(
+    context: ProxyContext, groups: Groups, handler: RequestHandler
+) -> dict[str, Mapping[str, App]]:
+    chat = chat_dialect(context.settings.proxy.reasoning_field)
+    info = InfoRoutes(context, groups, handler.meter, handler.gauge)
     return {
-        "/v1/chat/completions": {"POST": desk.endpoint(chat)},
-        "/v1/completions": {"POST": desk.endpoint(COMPLETIONS)},
-        "/v1/responses": {"POST": desk.endpoint(RESPONSES)},
-        "/v1/responses/{}": {"GET": facts.response},
-        "/v1/responses/{}/cancel": {"POST": facts.response},
-        "/v1/messages": {"POST": desk.endpoint(MESSAGES)},
-        "/v1/messages/count_tokens": {"POST": facts.count},
-        "/v1/models": {"GET": facts.models},
-        "/v1/models/{*}": {"GET": facts.model},
-        "/health": {"GET": facts.health},
-        "/ping": {"GET": facts.health, "POST": facts.health},
-        "/load": {"GET": facts.load},
-        "/version": {"GET": facts.version},
-        "/metrics": {"GET": facts.metrics},
-        "/tokenize": {"POST": facts.passing("/tokenize")},
-        "/detokenize": {"POST": facts.passing("/detokenize")},
+        "/v1/chat/completions": {"POST": handler.endpoint(chat)},
+        "/v1/completions": {"POST": handler.endpoint(COMPLETIONS)},
+        "/v1/responses": {"POST": handler.endpoint(RESPONSES)},
+        "/v1/responses/{}": {"GET": info.response},
+        "/v1/responses/{}/cancel": {"POST": info.response},
+        "/v1/messages": {"POST": handler.endpoint(MESSAGES)},
+        "/v1/messages/count_tokens": {"POST": info.count},
+        "/v1/models": {"GET": info.models},
+        "/v1/models/{*}": {"GET": info.model},
+        "/health": {"GET": info.health},
+        "/ping": {"GET": info.health, "POST": info.health},
+        "/load": {"GET": info.load},
+        "/version": {"GET": info.version},
+        "/metrics": {"GET": info.metrics},
+        "/tokenize": {"POST": info.passing("/tokenize")},
+        "/detokenize": {"POST": info.passing("/detokenize")},
         "/openapi.json": {"GET": _openapi()},
     }
 

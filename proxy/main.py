@@ -44,8 +44,8 @@ from core.settings import ProxySettings, Settings
 from core.version import version
 from proxy.admission.registry import Groups
 from proxy.alerts import clear_alert, expire_alerts, show_alert
-from proxy.api.handler import Desk
-from proxy.context import Seat, ServerSeat
+from proxy.api.handler import RequestHandler
+from proxy.context import ProxyContext, ServerHandle
 from proxy.control.api import ControlApi
 from proxy.control.dispatch import CommandDispatcher
 from proxy.control.journal_alerts import follow_journal
@@ -53,14 +53,14 @@ from proxy.control.watch_only import ReadOnlyTransport, WatchOnlyCommands, watch
 from proxy.dataset_rows import Rows
 from proxy.endpoint import create_app
 from proxy.groups.handover import mode_at_start, note_waited, tell_waited, unrated
-from proxy.http.router import FrontDoor
-from proxy.http.tls_listener import Server
+from proxy.http.router import Router
+from proxy.http.tls_listener import HttpServer
 from proxy.rewards.model.commands import kind_of, parts_of
 from proxy.rewards.monitor.unscored import UnscoredMonitor
 from proxy.rewards.monitor.watcher import RewardMonitor
 from proxy.rewards.select import display_name, select_source
 from proxy.rewards.source import Abstention, SourceHealth
-from proxy.servers.observe_mode import seat_of as observing
+from proxy.servers.observe_mode import handle_of as observing
 from proxy.servers.watch import ServerWatch
 
 log = logging.getLogger(__name__)
@@ -121,23 +121,25 @@ async def _serve(options: ProxyOptions, role: Role, sock: socket.socket) -> int:
     host, port = sock.getsockname()[:2]
     settings = options.settings.proxy
     url = public_url(settings.host, port, "https" if settings.tls_cert else "http")
-    async with _parts(options, url) as (seat, groups):
+    async with _parts(options, url) as (context, groups):
         hosts = frozenset({settings.host, socket.gethostname()})
-        orders = WatchOnlyCommands(seat) if groups is None else CommandDispatcher(seat, groups)
-        control = ControlApi(seat, orders, options.home.token(), hosts)
-        desk = None if groups is None else Desk(seat, groups)
+        orders = (
+            WatchOnlyCommands(context) if groups is None else CommandDispatcher(context, groups)
+        )
+        control = ControlApi(context, orders, options.home.token(), hosts)
+        handler = None if groups is None else RequestHandler(context, groups)
         if groups is None:
             app = watch_app(settings, control.app())
         else:
-            app = create_app(seat, groups, control.app(), desk)
+            app = create_app(context, groups, control.app(), handler)
         config = http_config(settings, app)
-        server = Server(config, settings.header_timeout, settings.max_connections)
+        server = HttpServer(config, settings.header_timeout, settings.max_connections)
         stop = asyncio.Event()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop.set)
-        serving = seat.tasks.spawn(server.serve(sockets=[sock]), "http")
-        servers = ", ".join(f"{name}={one.url}" for name, one in seat.servers.items())
+        serving = context.tasks.spawn(server.serve(sockets=[sock]), "http")
+        servers = ", ".join(f"{name}={one.url}" for name, one in context.servers.items())
         extra = {
             "argv": redacted_argv(sys.argv[1:]),
             "cert": absolute_path(settings.tls_cert),
@@ -146,19 +148,19 @@ async def _serve(options: ProxyOptions, role: Role, sock: socket.socket) -> int:
         tune_gc()
         publish = partial(role.publish, host=host, port=port, url=url, swarm=servers, extra=extra)
         if not _published(publish):
-            seat.tasks.spawn(_publish_later(publish), "run file")
+            context.tasks.spawn(_publish_later(publish), "run file")
         what = "watch-only, control API" if groups is None else "the fake vLLM listens"
         log.info("%s on %s, swarm servers: %s", what, url, servers)
         await _first(stop, serving)
         log.info("stopping")
         server.answer_no_more()
-        if groups is not None and desk is not None:
-            hurry = loop.call_later(GRACE, desk.hurry)
-            waited = unrated(seat.bus.state)
+        if groups is not None and handler is not None:
+            expiry = loop.call_later(GRACE, handler.expire_now)
+            waited = unrated(context.bus.state)
             await groups.drain(GRACE)
-            note_waited(seat, waited)
-            hurry.cancel()
-            desk.hurry()
+            note_waited(context, waited)
+            expiry.cancel()
+            handler.expire_now()
         control.close()
         server.should_exit = True
         await asyncio.wait([serving], timeout=5)
@@ -183,7 +185,7 @@ async def _publish_later(publish: Callable[[], object]) -> None:
             return
 
 
-def http_config(settings: ProxySettings, app: FrontDoor) -> uvicorn.Config:
+def http_config(settings: ProxySettings, app: Router) -> uvicorn.Config:
     """How the application is served."""
     try:
         from proxy.http.protocol import bounded
@@ -215,7 +217,9 @@ async def _first(stop: asyncio.Event, serving: asyncio.Task[None]) -> None:
 
 
 @contextlib.asynccontextmanager
-async def _parts(options: ProxyOptions, url: str) -> AsyncIterator[tuple[Seat, Groups | None]]:
+async def _parts(
+    options: ProxyOptions, url: str
+) -> AsyncIterator[tuple[ProxyContext, Groups | None]]:
     home, settings = options.home, options.settings
     if unknown := settings.unknown_servers():
         log.warning("%s", unknown)
@@ -232,7 +236,7 @@ async def _parts(options: ProxyOptions, url: str) -> AsyncIterator[tuple[Seat, G
                 name: _server(home, settings, bus, name, target, transport, client_uuid)
                 for name, target in settings.servers().items()
             }
-            seat = Seat(
+            context = ProxyContext(
                 settings=settings,
                 journal=journal,
                 bus=bus,
@@ -244,95 +248,97 @@ async def _parts(options: ProxyOptions, url: str) -> AsyncIterator[tuple[Seat, G
                 pruner=pruner,
             )
             pruner.start()
-            async with _running(seat, home, url, opened.notice) as groups:
-                yield seat, groups
+            async with _running(context, home, url, opened.notice) as groups:
+                yield context, groups
     finally:
         await asyncio.to_thread(pruner.close)
         await asyncio.to_thread(journal.close)
 
 
 @contextlib.asynccontextmanager
-async def _running(seat: Seat, home: Home, url: str, notice: str) -> AsyncIterator[Groups | None]:
+async def _running(
+    context: ProxyContext, home: Home, url: str, notice: str
+) -> AsyncIterator[Groups | None]:
     """Everything at work until the context is left; no groups where servers are only watched."""
-    follow_journal(seat)
-    seat.tasks.spawn(expire_alerts(seat.bus), "alerts")
-    if seat.settings.proxy.watch_only:
-        await _announce(seat, url, notice)
-        async with watching(seat, home):
+    follow_journal(context)
+    context.tasks.spawn(expire_alerts(context.bus), "alerts")
+    if context.settings.proxy.watch_only:
+        await _announce(context, url, notice)
+        async with watching(context, home):
             try:
                 yield None
             finally:
-                await _farewell(seat)
+                await _farewell(context)
         return
-    groups = Groups(seat)
-    rewards_before = seat.bus.state.rewards.source
-    left_open = [group.group_id for group in seat.bus.state.open_groups()]
-    await _announce(seat, url, notice)
-    tell_waited(seat)
+    groups = Groups(context)
+    rewards_before = context.bus.state.rewards.source
+    left_open = [group.group_id for group in context.bus.state.open_groups()]
+    await _announce(context, url, notice)
+    tell_waited(context)
     if left_open:
         log.warning("%d groups were open when the proxy was last killed", len(left_open))
     told: list[SourceHealth] = []
 
     def changed(health: SourceHealth) -> None:
         told.append(health)
-        _rewards_changed(seat, health)
+        _rewards_changed(context, health)
 
-    seat.rewards.add_listener(changed)
-    await seat.rewards.start()
+    context.rewards.add_listener(changed)
+    await context.rewards.start()
     if not told:
-        changed(seat.rewards.health())
-    _note_missing_rewards(seat, rewards_before)
-    seat.tasks.spawn(RewardMonitor(seat.bus).run(), "reward watch")
-    limit = seat.settings.reward_limit
-    seat.tasks.spawn(UnscoredMonitor(seat.bus, limit).run(), "unscored watch")
-    targets = seat.settings.servers()
-    for name, server in seat.servers.items():
+        changed(context.rewards.health())
+    _note_missing_rewards(context, rewards_before)
+    context.tasks.spawn(RewardMonitor(context.bus).run(), "reward watch")
+    limit = context.settings.reward_limit
+    context.tasks.spawn(UnscoredMonitor(context.bus, limit).run(), "unscored watch")
+    targets = context.settings.servers()
+    for name, server in context.servers.items():
         own = home if targets[name] == "embedded" else None
-        watch = ServerWatch(seat, server, own, partial(groups.postpone, name))
-        seat.tasks.spawn(watch.run(), f"watch:{name}")
+        watch = ServerWatch(context, server, own, partial(groups.postpone, name))
+        context.tasks.spawn(watch.run(), f"watch:{name}")
     await groups.recover()
     try:
         yield groups
     finally:
         await groups.close()
-        await _farewell(seat)
+        await _farewell(context)
 
 
-async def _announce(seat: Seat, url: str, notice: str) -> None:
-    started = seat.bus.publish(
+async def _announce(context: ProxyContext, url: str, notice: str) -> None:
+    started = context.bus.publish(
         ProxyStarted(
-            client_uuid=seat.client_uuid,
+            client_uuid=context.client_uuid,
             pid=os.getpid(),
             url=url,
             version=version(),
-            servers={name: server.url for name, server in seat.servers.items()},
+            servers={name: server.url for name, server in context.servers.items()},
             embedded=tuple(
-                name for name, url in seat.settings.servers().items() if url == "embedded"
+                name for name, url in context.settings.servers().items() if url == "embedded"
             ),
-            rewards=display_name(seat.settings, seat.rewards),
-            rating_mode=mode_at_start(seat),
-            watch_only=seat.settings.proxy.watch_only,
+            rewards=display_name(context.settings, context.rewards),
+            rating_mode=mode_at_start(context),
+            watch_only=context.settings.proxy.watch_only,
         )
     )
     with contextlib.suppress(JournalError):  # the alert says so; users are answered all the same
-        await seat.journal.durable(started)
-    wanted, port = seat.settings.proxy.port, urlsplit(url).port
+        await context.journal.durable(started)
+    wanted, port = context.settings.proxy.port, urlsplit(url).port
     if wanted and port != wanted:
         cause = f"port {wanted} is taken: the fake vLLM listens on {url}"
         todo = (
             f"Point applications at {url}/v1. For port {wanted}: free it, stop the proxy (Ctrl+Q, "
             "then s) and start again"
         )
-        show_alert(seat.bus, "port", cause, todo)
+        show_alert(context.bus, "port", cause, todo)
     if notice:
-        show_alert(seat.bus, "journal_file", notice, level="error")
+        show_alert(context.bus, "journal_file", notice, level="error")
 
 
-async def _farewell(seat: Seat) -> None:
-    await gather_fast(*(server.desk.close() for server in seat.servers.values()))
-    await seat.rewards.close()
-    seat.bus.publish(ProxyStopped(reason="asked to"))
-    seat.journal.append_snapshot(seat.bus.state)
+async def _farewell(context: ProxyContext) -> None:
+    await gather_fast(*(server.claimer.close() for server in context.servers.values()))
+    await context.rewards.close()
+    context.bus.publish(ProxyStopped(reason="asked to"))
+    context.journal.append_snapshot(context.bus.state)
 
 
 def _server(
@@ -343,7 +349,7 @@ def _server(
     target: str,
     transport: HttpTransport,
     client_uuid: str,
-) -> ServerSeat:
+) -> ServerHandle:
     if settings.upstream.url:
         return observing(settings, name, transport, client_uuid, lambda: _held(bus, name))
     url = target
@@ -355,8 +361,8 @@ def _server(
         url, ReadOnlyTransport(transport) if only else transport, client_uuid, name=name
     )
     watcher = Watcher(client)
-    desk = GroupClaimer(client, watcher, known=lambda: _held(bus, name))
-    return ServerSeat(name=name, url=url, client=client, watcher=watcher, desk=desk)
+    claimer = GroupClaimer(client, watcher, known=lambda: _held(bus, name))
+    return ServerHandle(name=name, url=url, client=client, watcher=watcher, claimer=claimer)
 
 
 def _expected(settings: Settings) -> str:
@@ -384,10 +390,10 @@ def _held(bus: Bus, server: str) -> set[str]:
     }
 
 
-def _rewards_changed(seat: Seat, health: SourceHealth) -> None:
+def _rewards_changed(context: ProxyContext, health: SourceHealth) -> None:
     """Tell state, operator and log when the rewards loaded, or would not."""
     error, key = health.error, ""
-    judging = error is not None and kind_of(seat.rewards, error.part) == "judge"
+    judging = error is not None and kind_of(context.rewards, error.part) == "judge"
     if error is not None:
         key, what, todo = _reward_trouble(error.part if judging else "", health)
         cause = f"{what}: {_place(error)}{error.cause}"
@@ -399,12 +405,12 @@ def _rewards_changed(seat: Seat, health: SourceHealth) -> None:
         )  # fmt: skip
         if not error.crashed:  # that says itself what becomes of groups
             cause = f"{cause}; {_serving(health, judging)}"
-        show_alert(seat.bus, key, cause, todo, level=health.level)
-    source = display_name(seat.settings, seat.rewards)
+        show_alert(context.bus, key, cause, todo, level=health.level)
+    source = display_name(context.settings, context.rewards)
     over = {"judge", "rewards"} if source == "builtin" else {"judge", "rewards", GONE}
     for old in over - {key}:
-        clear_alert(seat.bus, old)
-    seat.bus.publish(
+        clear_alert(context.bus, old)
+    context.bus.publish(
         RewardsChanged(
             source=source,
             ok=health.ok,
@@ -418,24 +424,24 @@ def _rewards_changed(seat: Seat, health: SourceHealth) -> None:
             level=health.level,
             fell=error.crashed if error else False,
             waits=health.waiting_for,
-            parts=parts_of(seat.rewards),
+            parts=parts_of(context.rewards),
         )
     )
 
 
-def _note_missing_rewards(seat: Seat, before: str) -> None:
+def _note_missing_rewards(context: ProxyContext, before: str) -> None:
     """Raise an alert when the built-in rewards replace a file or folder that no longer exists.
 
     Args:
-        seat: The proxy's shared parts.
+        context: The proxy's shared parts.
         before: What made the rewards of the run before: a path, `builtin`, or empty.
     """
     path = Path(before).expanduser()
-    builtin = display_name(seat.settings, seat.rewards) == "builtin"
+    builtin = display_name(context.settings, context.rewards) == "builtin"
     if builtin and path.is_absolute() and not path.exists():
         cause = f"the built-in rewards train now: the rewards of the last run are gone, {before}"
         todo = "Restore that file or folder; dismiss this when the built-in rewards are wanted"
-        show_alert(seat.bus, GONE, cause, todo)
+        show_alert(context.bus, GONE, cause, todo)
 
 
 def _place(error: Abstention) -> str:

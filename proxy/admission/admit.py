@@ -16,15 +16,15 @@ from core.events import AnswerReturned, GroupEvent, RequestJoined, RequestReplay
 from core.settings import ProxySettings
 from proxy.admission.conversations import Conversations
 from proxy.admission.helper_calls import helper_of
-from proxy.admission.replay_cache import Replay, is_retry, joins
-from proxy.admission.sessions import MINUTE, Runaway, Sessions
+from proxy.admission.replay_cache import ReplayCache, is_retry, joins
+from proxy.admission.sessions import MINUTE, LimitExceeded, RequestLimits
 from proxy.alerts import clear_alert, show_alert
 from proxy.dataset_rows import HEADER, Row, own_words
 from proxy.dialects.request import ChatRequest
 from proxy.dialects.session_marks import key_of, sender_of, session_of, trace_of
 from proxy.groups.fair_queue import FairGate, Turn
-from proxy.groups.run import Run, Ticket
-from proxy.http.errors import Refusal
+from proxy.groups.run import AnswerWaiter, GroupRun
+from proxy.http.errors import ApiError
 
 TRAIN_HEADER = "x-ajet-train"
 JUDGE_HEADER = "x-ajet-judge"
@@ -35,7 +35,7 @@ ALERTS = 20
 """Sessions the operator is told of at once."""
 
 
-class Placed(msgspec.Struct, frozen=True):
+class AdmittedRequest(msgspec.Struct, frozen=True):
     """A request that may become a group."""
 
     request: ChatRequest
@@ -49,7 +49,7 @@ class Placed(msgspec.Struct, frozen=True):
 
 
 class Admission:
-    """The memory of what came before; one for all servers. Lives on the seat's loop.
+    """The memory of what came before; one for all servers. Lives on the context's loop.
 
     Args:
         settings: Caps, windows and the rules' switch.
@@ -63,14 +63,14 @@ class Admission:
         self._settings = settings
         self._bus = bus
         self._clock = clock
-        self._joinable: dict[str, Run] = {}
+        self._joinable: dict[str, GroupRun] = {}
         """Runs by their request's key."""
         self._kept: set[str] = set()
         """Runs whose answer was given to `replay`."""
-        self.replay = Replay(settings.replay_window, clock, mode=settings.replay)
+        self.replay = ReplayCache(settings.replay_window, clock, mode=settings.replay)
         self.conversations = Conversations()
-        self.sessions = Sessions(settings.session_cap, settings.session_calls, clock)
-        self.keys = Sessions(settings.key_cap, settings.key_calls, clock)
+        self.sessions = RequestLimits(settings.session_cap, settings.session_calls, clock)
+        self.keys = RequestLimits(settings.key_cap, settings.key_calls, clock)
         """The same of API keys, by the name that `key_of` gives them."""
         self._gates: dict[str, FairGate] = {}
         self._over: dict[str, float] = {}
@@ -79,14 +79,14 @@ class Admission:
 
     # --- the same request again -----------------------------------------------------------------
 
-    def again(self, request: ChatRequest) -> Ticket | None:
-        """A ticket of the group that this request asked for before; None when it is a new one."""
+    def again(self, request: ChatRequest) -> AnswerWaiter | None:
+        """A waiter of the group that this request asked for before; None when it is a new one."""
         run = self._joinable.get(request.key)
-        waits = run is not None and run.reply is None and run.stop is None
+        waits = run is not None and run.final_answer is None and run.stop is None
         if run is not None and waits and self._joins(request):
-            ticket = run.join(request.stream)
-            self._bus.publish(RequestJoined(server=run.sense.server.name, group_id=run.group_id))
-            return ticket
+            waiter = run.join(request.stream)
+            self._bus.publish(RequestJoined(server=run.facts.server.name, group_id=run.group_id))
+            return waiter
         if run is not None:
             self._keep(run)
         found = self.replay.find(request.key, request.headers, request.body)
@@ -95,7 +95,7 @@ class Admission:
         group = self._bus.state.groups.get(found.group_id)
         server = group.server if group is not None else ""
         self._bus.publish(RequestReplayed(server=server, group_id=found.group_id))
-        return self.replay.ticket(found, request.stream)
+        return self.replay.waiter(found, request.stream)
 
     def _joins(self, request: ChatRequest) -> bool:
         headers = request.headers
@@ -105,18 +105,18 @@ class Admission:
         """The request was answered with an error: its retry is no retry of what came before."""
         self.replay.forget(request.key)
 
-    def happened(self, run: Run, event: GroupEvent) -> None:
+    def happened(self, run: GroupRun, event: GroupEvent) -> None:
         """What matters here: the run has its answer."""
         if isinstance(event, AnswerReturned):
             self._keep(run)
-            if run.reply is not None and run.reply.answer is not None:
-                self.conversations.answered(run.request.session, run.reply.answer.message)
+            if run.final_answer is not None and run.final_answer.answer is not None:
+                self.conversations.answered(run.request.session, run.final_answer.answer.message)
 
-    def _keep(self, run: Run) -> None:
-        reply = run.reply
+    def _keep(self, run: GroupRun) -> None:
+        reply = run.final_answer
         if reply is not None and reply.answers and run.group_id not in self._kept:
             self._kept.add(run.group_id)
-            self.replay.remember(run.request.key, run.group_id, reply, tuple(run.tickets))
+            self.replay.remember(run.request.key, run.group_id, reply, tuple(run.waiters))
 
     # --- a new one ------------------------------------------------------------------------------
 
@@ -129,7 +129,7 @@ class Admission:
         session = session_of(request.headers, request.body) or request.session
         return (key, request.address, session)
 
-    def place(self, request: ChatRequest, row: Row | None, server: str) -> Placed:
+    def place(self, request: ChatRequest, row: Row | None, server: str) -> AdmittedRequest:
         """Find a request's session, and whether it is a helper call.
 
         Args:
@@ -139,7 +139,7 @@ class Admission:
             server: Where it would go.
 
         Raises:
-            Refusal: its key or its session is over a cap.
+            ApiError: its key or its session is over a cap.
         """
         headers, body = request.headers, request.body
         key, address, marked = self.lane(request)
@@ -163,13 +163,13 @@ class Admission:
         # Conversations that begin unmarked share a lane: else many of them would be many sessions.
         name = session if marked or turn > 1 else ""
         lane = (key, address, f"{name} {helper}" if helper else name)
-        return Placed(request, turn, lane, request.idle and turn == 1)
+        return AdmittedRequest(request, turn, lane, request.idle and turn == 1)
 
     def _open(self, key: str, session: str, request: ChatRequest, helper: str, server: str) -> int:
         """Count a request of its key and its session; returns which turn of the session it is."""
         try:
             self.keys.open(key)
-        except Runaway as over:
+        except LimitExceeded as over:
             self._told("key", key[:8] or "none", request, over, server)
             raise _too_many("with this key", over) from None
         if not session:
@@ -177,7 +177,7 @@ class Admission:
         try:
             tools = bool(request.body.get("tools"))
             return self.sessions.open(session, helper=bool(helper), tools=tools)
-        except Runaway as over:
+        except LimitExceeded as over:
             self.keys.close(key)
             self._told("session", session, request, over, server)
             raise _too_many("in this session", over) from None
@@ -188,16 +188,16 @@ class Admission:
             return self.conversations.find(request.messages, sender, trace)
         return self.conversations.match(request.messages, sender, trace).session
 
-    def opened(self, run: Run) -> None:
+    def opened(self, run: GroupRun) -> None:
         """The request became this run."""
         self._joinable[run.request.key] = run
-        settings, name = self._settings, run.sense.server.name
+        settings, name = self._settings, run.facts.server.name
         gate = self._gates.get(name)
         if gate is None:
             gate = self._gates[name] = FairGate(settings.max_groups)
         run.gate = gate.turn()
 
-    def over(self, run: Run) -> None:
+    def over(self, run: GroupRun) -> None:
         """The run is over."""
         self._keep(run)
         self._kept.discard(run.group_id)
@@ -210,7 +210,9 @@ class Admission:
 
     # --- sessions and keys over their cap -------------------------------------------------------
 
-    def _told(self, what: str, name: str, request: ChatRequest, over: Runaway, server: str) -> None:
+    def _told(
+        self, what: str, name: str, request: ChatRequest, over: LimitExceeded, server: str
+    ) -> None:
         alert = f"{what}:{name}"
         known = alert in self._over
         if not known and len(self._over) >= ALERTS:
@@ -247,9 +249,9 @@ class Admission:
             timer.cancel()
 
 
-def _too_many(where: str, over: Runaway) -> Refusal:
+def _too_many(where: str, over: LimitExceeded) -> ApiError:
     text = f"Too many requests {where}: {over.limit}. Please try again later."
-    return Refusal(429, over.retry_after, text, kind="Too Many Requests")
+    return ApiError(429, over.retry_after, text, kind="Too Many Requests")
 
 
 def _wants(headers: Mapping[str, str]) -> bool:

@@ -35,7 +35,7 @@ _KEPT = 2048
 _BLANKS = bytes(code for code in range(128) if chr(code).isspace())
 
 
-class _Work:
+class _ReadBudget:
     """What may still be read of the arguments of a prompt's calls, in values; then as texts."""
 
     __slots__ = ("left",)
@@ -48,7 +48,7 @@ class _Work:
         return self.left >= 0
 
 
-def normal(message: Mapping[str, Any], work: _Work | None = None) -> bytes:
+def normal(message: Mapping[str, Any], work: _ReadBudget | None = None) -> bytes:
     """What of a message stays the same when a client sends it again.
 
     The role, the text without white space (long ones by both ends) and without what an agent wrote
@@ -60,7 +60,7 @@ def normal(message: Mapping[str, Any], work: _Work | None = None) -> bytes:
     calls = message.get("tool_calls")
     if not isinstance(calls, list) or not calls:
         return f"{message.get('role')}\0{said}".encode(errors="replace")
-    work = work or _Work()
+    work = work or _ReadBudget()
     told = [_call(call, work) for call in calls if isinstance(call, dict)]
     return "\0".join((str(message.get("role")), said, *told)).encode(errors="replace")
 
@@ -74,7 +74,7 @@ def _text(text: str) -> str:
     return head[:_KEPT] + tail[-_KEPT:]
 
 
-def _call(call: Mapping[str, Any], work: _Work) -> str:
+def _call(call: Mapping[str, Any], work: _ReadBudget) -> str:
     function = call.get("function")
     function = function if isinstance(function, dict) else {}
     arguments = function.get("arguments")
@@ -95,14 +95,14 @@ SYSTEM = ("system", "developer")
 
 # --- conversations ------------------------------------------------------------------------------
 
-TALKS = 2048
+MOST_CONVERSATIONS = 2048
 KEYS = 12
 """Ways in which a conversation can be found again."""
 TELLING = 40
 """Bytes an answer has at least that tells a conversation by itself."""
 
 
-class Place(msgspec.Struct, frozen=True):
+class ConversationTurn(msgspec.Struct, frozen=True):
     """Where a request stands."""
 
     session: str
@@ -110,7 +110,7 @@ class Place(msgspec.Struct, frozen=True):
     """From 1: which request of the session it is."""
 
 
-class _Talk(msgspec.Struct, eq=False):
+class _Conversation(msgspec.Struct, eq=False):
     session: str
     turn: int = 0
     tail: int = 0
@@ -140,17 +140,17 @@ class Conversations:
         cap: Conversations that are remembered; the ones unused for longest go.
     """
 
-    def __init__(self, cap: int = TALKS) -> None:
+    def __init__(self, cap: int = MOST_CONVERSATIONS) -> None:
         self._cap = cap
-        self._talks: OrderedDict[str, _Talk] = OrderedDict()
-        self._by_key: dict[int, _Talk] = {}
+        self._talks: OrderedDict[str, _Conversation] = OrderedDict()
+        self._by_key: dict[int, _Conversation] = {}
 
     def __len__(self) -> int:
         return len(self._talks)
 
     def match(
         self, messages: Sequence[Mapping[str, Any]], sender: str = "", trace: str = ""
-    ) -> Place:
+    ) -> ConversationTurn:
         """The conversation a prompt goes on, or a new one; the prompt becomes its newest.
 
         Args:
@@ -166,7 +166,7 @@ class Conversations:
         talk.tail, talk.opening = prompt.tail, prompt.opening
         for key in _ways(prompt, trace):
             self._add(talk, key, whole=key == prompt.tail)
-        return Place(talk.session, talk.turn)
+        return ConversationTurn(talk.session, talk.turn)
 
     def find(self, messages: Sequence[Mapping[str, Any]], sender: str = "", trace: str = "") -> str:
         """The session a prompt looks to be part of, empty for none; nothing is remembered."""
@@ -182,7 +182,7 @@ class Conversations:
             if len(part) >= TELLING:
                 self._add(talk, _digest("a", talk.opening, part))
 
-    def _find(self, prompt: _Prompt, trace: str) -> _Talk | None:
+    def _find(self, prompt: _Prompt, trace: str) -> _Conversation | None:
         messages, known = prompt.messages, self._by_key
         if not any([message.get("role") == "assistant" for message in messages]):
             return None
@@ -208,8 +208,8 @@ class Conversations:
             return known.get(_traced(prompt, trace))
         return None
 
-    def _new(self) -> _Talk:
-        talk = _Talk(f"c-{hex_id(5)}")
+    def _new(self) -> _Conversation:
+        talk = _Conversation(f"c-{hex_id(5)}")
         self._talks[talk.session] = talk
         if len(self._talks) > self._cap:
             _, oldest = self._talks.popitem(last=False)
@@ -217,7 +217,7 @@ class Conversations:
                 self._drop(oldest, key)
         return talk
 
-    def _add(self, talk: _Talk, key: int, *, whole: bool = False) -> None:
+    def _add(self, talk: _Conversation, key: int, *, whole: bool = False) -> None:
         talk.keys[key] = talk.keys.pop(key, False) or whole
         self._by_key[key] = talk
         if len(talk.keys) > KEYS:
@@ -225,7 +225,7 @@ class Conversations:
             del talk.keys[oldest]
             self._drop(talk, oldest)
 
-    def _drop(self, talk: _Talk, key: int) -> None:
+    def _drop(self, talk: _Conversation, key: int) -> None:
         if self._by_key.get(key) is talk:
             del self._by_key[key]
 
@@ -245,7 +245,7 @@ def _read(messages: Sequence[Mapping[str, Any]], sender: str) -> _Prompt:
     chain: list[int] = []
     beginning: str | None = None
     first: bytes | None = None
-    work = _Work()
+    work = _ReadBudget()
     link = seed = _digest("sender", sender)
     for one in messages:
         role = one.get("role")

@@ -9,8 +9,8 @@ import msgspec
 
 from ajet_swarm.common.text import one_line
 from core.settings import Settings
-from proxy.context import ServerSeat
-from proxy.http.errors import Refusal
+from proxy.context import ServerHandle
+from proxy.http.errors import ApiError
 
 FALLBACK = "ajet"
 """What the policy is called when nobody has named it."""
@@ -41,16 +41,16 @@ def check_model(settings: Settings, asked: str, names: Sequence[str]) -> None:
     """Refuse a model that is not served; only when a name was set. An empty one is served.
 
     Raises:
-        Refusal: vLLM's 404.
+        ApiError: vLLM's 404.
     """
     if settings.proxy.served_model_name and asked and asked not in names:
         raise no_model(asked, names)
 
 
-def no_model(asked: str, names: Sequence[str]) -> Refusal:
+def no_model(asked: str, names: Sequence[str]) -> ApiError:
     """vLLM's 404 for a model that is not served."""
     text = f"The model `{asked}` does not exist. Valid aliases: {', '.join(names)}."
-    return Refusal(404, None, text, param="model")
+    return ApiError(404, None, text, param="model")
 
 
 def model_card(name: str, created: float, max_model_len: int | None) -> dict[str, Any]:
@@ -87,14 +87,14 @@ def model_list(cards: list[dict[str, Any]]) -> bytes:
     return msgspec.json.encode({"object": "list", "data": cards})
 
 
-def check_vision(server: ServerSeat, settings: Settings, *, own: bool) -> None:
+def check_vision(server: ServerHandle, settings: Settings, *, own: bool) -> None:
     """Refuse a request with an image for a server that takes text only.
 
     Args:
         own: The server is known to run the embedded engine, whose models take text only.
 
     Raises:
-        Refusal: a 400 with the reason. In observe mode the upstream decides.
+        ApiError: a 400 with the reason. In observe mode the upstream decides.
     """
     known = settings.server.get(server.name)
     embedded = own or settings.servers().get(server.name) == "embedded"
@@ -108,4 +108,4 @@ def check_vision(server: ServerSeat, settings: Settings, *, own: bool) -> None:
             f"Server `{name}` takes text only, and the request holds an image. "
             f"Set servers.{name}.vision: true if its model sees images."
         )
-    raise Refusal(400, None, text, param="messages")
+    raise ApiError(400, None, text, param="messages")

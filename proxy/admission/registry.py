@@ -30,10 +30,10 @@ from core.events import (
 )
 from core.ids import hex_id
 from core.reducer.common import Dirty
-from proxy.admission.admit import Admission, Placed
+from proxy.admission.admit import Admission, AdmittedRequest
 from proxy.admission.models import check_model, check_vision, model_names
 from proxy.alerts import show_alert
-from proxy.context import Seat, ServerSeat
+from proxy.context import ProxyContext, ServerHandle
 from proxy.dataset_rows import Row, kept
 from proxy.dialects.images import image_words
 from proxy.dialects.request import ChatRequest
@@ -41,17 +41,17 @@ from proxy.groups.capacity import most_choices, too_many_choices
 from proxy.groups.lifecycle import Lifecycle
 from proxy.groups.recovery import Recovery
 from proxy.groups.rerun import rescoring
-from proxy.groups.run import Run, Stop, Ticket
+from proxy.groups.run import AnswerWaiter, GroupRun, StopReason
 from proxy.http.client_timeout import client_timeout
-from proxy.http.errors import NotNow, Refusal, Stopping, busy
+from proxy.http.errors import ApiError, NotNow, ProxyStopping, overloaded
 from proxy.servers.observe_mode import window
-from proxy.servers.server_facts import Sense, is_down, refused_cause
+from proxy.servers.server_facts import ServerFacts, is_down, refused_cause
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class Timeouts:
     """Times, in seconds, that are nobody's setting."""
 
     leave_grace: float = 0.4
@@ -67,30 +67,30 @@ class Limits:
 
 
 class Groups:
-    """The registry. Lives on the seat's loop.
+    """The registry. Lives on the context's loop.
 
     Args:
-        seat: The proxy's shared parts; their watchers run.
+        context: The proxy's shared parts; their watchers run.
         limits: For tests.
     """
 
-    def __init__(self, seat: Seat, limits: Limits | None = None) -> None:
-        self.seat = seat
-        self.runs: dict[str, Run] = {}
+    def __init__(self, context: ProxyContext, limits: Timeouts | None = None) -> None:
+        self.context = context
+        self.runs: dict[str, GroupRun] = {}
         """Groups that live, by id."""
-        self.limits = limits or Limits()
+        self.limits = limits or Timeouts()
         self.draining = False
         self._closing = False
-        observes = bool(seat.settings.upstream.url)
-        self._admission = Admission(seat.settings.proxy, seat.bus, observes)
+        observes = bool(context.settings.upstream.url)
+        self._admission = Admission(context.settings.proxy, context.bus, observes)
         self._tasks = Tasks("groups")
         self._rescue = Tasks("groups-rescue")
         self._behind = Tasks("groups-background")
         self._console_left = 0.0
         self._removers: list[Callable[[], None]] = []
-        self.senses: dict[str, Sense] = {}
-        for name, server in seat.servers.items():
-            self.senses[name] = Sense(server, self._behind)
+        self.server_facts: dict[str, ServerFacts] = {}
+        for name, server in context.servers.items():
+            self.server_facts[name] = ServerFacts(server, self._behind)
             self._removers.append(server.watcher.add_listener(partial(self._engine_changed, name)))
         self._lifecycle = Lifecycle(
             self._rescue,
@@ -98,9 +98,9 @@ class Groups:
             closing=lambda: self._closing,
             attended_until=lambda: self._console_left + self.limits.console_grace,
         )
-        self._removers.append(seat.rewards.add_listener(rescoring(self.runs, self._behind)))
-        self._recovery = Recovery(seat, self.senses, self._behind)
-        seat.bus.listen(
+        self._removers.append(context.rewards.add_listener(rescoring(self.runs, self._behind)))
+        self._recovery = Recovery(context, self.server_facts, self._behind)
+        context.bus.listen(
             self._on_event,
             AnswerReturned,
             ProxyStarted,
@@ -125,21 +125,21 @@ class Groups:
     def serving(self) -> bool:
         """Whether a request would now be queued and answered."""
         return not self.draining and not all(
-            is_down(server.watcher.current) for server in self.seat.servers.values()
+            is_down(server.watcher.current) for server in self.context.servers.values()
         )
 
     def models(self) -> list[str]:
         """The names that are served, the default first."""
         upstreams = {
             name: server.watcher.pool.training_model_path if server.watcher.pool else None
-            for name, server in self.seat.servers.items()
+            for name, server in self.context.servers.items()
         }
-        return model_names(self.seat.settings, upstreams)
+        return model_names(self.context.settings, upstreams)
 
     def context_of(self, model: str) -> int | None:
         """The window in tokens of the server behind a model name; None when it is not known."""
-        server = self.seat.server_of(model)
-        return window(server, self.senses[server.name].context)
+        server = self.context.server_of(model)
+        return window(server, self.server_facts[server.name].context_length)
 
     async def recover(self) -> None:
         """End or abort what a killed proxy left; before anything is claimed.
@@ -149,7 +149,7 @@ class Groups:
         """
         await self._recovery.run(self.limits.recover)
 
-    def open_run(self, group_id: str, done: str) -> Run:
+    def open_run(self, group_id: str, done: str) -> GroupRun:
         """Return an open group that can still change.
 
         Args:
@@ -159,7 +159,7 @@ class Groups:
         Raises:
             NotNow: no such group, several that begin so, or it is finished.
         """
-        whole = find_id(group_id, {**self.seat.bus.state.groups, **self.runs})
+        whole = find_id(group_id, {**self.context.bus.state.groups, **self.runs})
         run = self.runs.get(whole)
         if run is None or run.closing:
             raise NotNow(f"group {whole} is finished: it cannot be {done}")
@@ -169,26 +169,26 @@ class Groups:
 
     # --- admission -----------------------------------------------------------------------------
 
-    async def submit(self, request: ChatRequest) -> Ticket:
+    async def submit(self, request: ChatRequest) -> AnswerWaiter:
         """Admit a request, or join the one that it repeats; never waits.
 
         Raises:
-            Refusal: overload, drain, an engine that is off or not there, a session over its cap,
+            ApiError: overload, drain, an engine that is off or not there, a session over its cap,
                 an unknown model. Nothing was claimed.
         """
         try:
             return self._admission.again(request) or self._admit(request)
-        except Refusal as refusal:
+        except ApiError as refusal:
             self._admission.refused(request)
             self._refused(request, refusal)
             raise
 
-    def _refused(self, request: ChatRequest, refusal: Refusal) -> None:
+    def _refused(self, request: ChatRequest, refusal: ApiError) -> None:
         """Leave a trace: the operator must see that users are turned away."""
-        server = self.seat.server_of(request.model)
+        server = self.context.server_of(request.model)
         seen = server.watcher.current
         server.watcher.in_demand()
-        bus = self.seat.bus
+        bus = self.context.bus
         bus.publish(
             RequestRefused(
                 server=server.name,
@@ -204,56 +204,57 @@ class Groups:
                 log.warning("%s", cause)
             show_alert(bus, key, cause, "5 opens Engine: `s` starts it", level="error")
 
-    def _admit(self, request: ChatRequest) -> Ticket:
+    def _admit(self, request: ChatRequest) -> AnswerWaiter:
         names = self.models()
-        check_model(self.seat.settings, request.model, names)
+        check_model(self.context.settings, request.model, names)
         if self.draining:
-            raise Stopping
-        server = self.seat.server_of(request.model)
+            raise ProxyStopping
+        server = self.context.server_of(request.model)
         if is_down(server.watcher.current):
-            raise server.busy(request.model, 10)
-        most = self.seat.settings.proxy.queue_limit
-        gives_way: Run | None = None
+            raise server.overloaded(request.model, 10)
+        most = self.context.settings.proxy.queue_limit
+        gives_way: GroupRun | None = None
         if len(self.runs) >= most and self.waiting >= most:
             lane = self._admission.lane(request)
             gives_way = _crowding(self.runs.values(), lane, request.idle)
         if request.shown is not None:
-            tells = self.senses[server.name].context is not None  # its window: AgentJet's does not
-            check_vision(server, self.seat.settings, own=tells)
-        if refusal := too_many_choices(request.n, most_choices(server, self.seat.settings)):
+            # Only the embedded engine reports its window; AgentJet's server does not.
+            reports_window = self.server_facts[server.name].context_length is not None
+            check_vision(server, self.context.settings, own=reports_window)
+        if refusal := too_many_choices(request.n, most_choices(server, self.context.settings)):
             raise refusal
-        row = self.seat.rows.match(request.headers, request.query)
+        row = self.context.rows.match(request.headers, request.query)
         if row is not None and not row.train and request.train:
             request = replace(request, train=False)
         placed = self._admission.place(request, row, server.name)
         run = self._open(placed, None if placed.request.helper else row, server)
         if gives_way is not None:
             _give_way(gives_way)
-        ticket = run.join(request.stream)
+        waiter = run.join(request.stream)
         self.runs[run.group_id] = run
         self._admission.opened(run)
         run.task = self._tasks.spawn(self._live(run), run.group_id)
-        return ticket
+        return waiter
 
-    def _open(self, placed: Placed, row: Row | None, server: ServerSeat) -> Run:
+    def _open(self, placed: AdmittedRequest, row: Row | None, server: ServerHandle) -> GroupRun:
         request = placed.request
         shown = request.shown
         group_id = hex_id(6)
         if row is not None:
-            self.seat.rows.take(row.row_id)
-        sense = self.senses[server.name]
-        repeats = max(sense.known_repeats, self.seat.settings.proxy.repeats)
-        run = Run(
-            seat=self.seat,
-            sense=sense,
+            self.context.rows.take(row.row_id)
+        facts = self.server_facts[server.name]
+        repeats = max(facts.known_repeats, self.context.settings.proxy.repeats)
+        run = GroupRun(
+            context=self.context,
+            facts=facts,
             group_id=group_id,
             request=request,
             row=row,
             n=(repeats or 4) if request.train else 1,
             task_id=f"{row.row_id if row else request.request_id}#{group_id}",
             metadata=_metadata(row),
-            opened_at=self.seat.clock(),
-            on_alone=self._alone,
+            opened_at=self.context.clock(),
+            on_abandoned=self._abandoned,
             lane=placed.lane,
             newcomer=placed.newcomer,
             kind=_kind(request, server),
@@ -261,7 +262,7 @@ class Groups:
         if request.helper:
             run.untrained = f"not trained on: helper call {request.helper}"
         run.metadata["task_id"] = run.task_id
-        self.seat.bus.publish(
+        self.context.bus.publish(
             GroupOpened(
                 server=server.name,
                 group_id=group_id,
@@ -282,12 +283,12 @@ class Groups:
                 **kept(row),
             )
         )
-        run.n = max(self.seat.settings.proxy.repeats, 1) if request.train else 1
+        run.n = max(self.context.settings.proxy.repeats, 1) if request.train else 1
         return run
 
-    async def _live(self, run: Run) -> None:
+    async def _live(self, run: GroupRun) -> None:
         alarm: asyncio.TimerHandle | None = None
-        if patience := self.seat.settings.proxy.queue_timeout:
+        if patience := self.context.settings.proxy.queue_timeout:
             loop = asyncio.get_running_loop()
             alarm = loop.call_later(patience, self._still_queued, run)
         try:
@@ -297,29 +298,29 @@ class Groups:
                 alarm.cancel()
             self.runs.pop(run.group_id, None)
             self._admission.over(run)
-            run.tickets.clear()  # they know their run: left so, both would wait for the collector
-            if not self._closing and not any(one.sense is run.sense for one in self.runs.values()):
-                await run.sense.agree()
+            run.waiters.clear()  # they know their run: left so, both would wait for the collector
+            if not self._closing and not any(one.facts is run.facts for one in self.runs.values()):
+                await run.facts.agree()
 
     # --- leaving -------------------------------------------------------------------------------
 
-    def _alone(self, run: Run) -> None:
+    def _abandoned(self, run: GroupRun) -> None:
         """Nobody waits for the answer any more."""
-        asyncio.get_running_loop().call_later(self.limits.leave_grace, self._still_alone, run)
+        asyncio.get_running_loop().call_later(self.limits.leave_grace, self._still_abandoned, run)
 
-    def _still_alone(self, run: Run) -> None:
-        if run.tickets:
+    def _still_abandoned(self, run: GroupRun) -> None:
+        if run.waiters:
             return
-        if run.reply is None:
-            self.stop(run, Stop("client left", "ABORTED", busy(1)))
-        elif run.reply.index is None:
-            self.stop(run, Stop("no answer in time", "ABORTED", busy(2)))
+        if run.final_answer is None:
+            self.stop(run, StopReason("client left", "ABORTED", overloaded(1)))
+        elif run.final_answer.index is None:
+            self.stop(run, StopReason("no answer in time", "ABORTED", overloaded(2)))
 
-    def _still_queued(self, run: Run) -> None:
+    def _still_queued(self, run: GroupRun) -> None:
         if run.phase in ("QUEUED", "CLAIMING"):
-            self.stop(run, Stop("no episodes in time", "ABORTED", run.busy(2)))
+            self.stop(run, StopReason("no episodes in time", "ABORTED", run.overloaded(2)))
 
-    def stop(self, run: Run, stop: Stop) -> bool:
+    def stop(self, run: GroupRun, stop: StopReason) -> bool:
         """End a run before its time; False when it is too late for that."""
         if run.sealed or run.closing or run.stop is not None or run.task is None:
             return False
@@ -333,14 +334,14 @@ class Groups:
             name: Of the server.
             seconds: How much later; no request waits longer than a stream may.
         """
-        most = self.seat.settings.proxy.stream_budget
-        for ticket in [one for run in self._of(name) if _waits(run) for one in run.tickets]:
-            ticket.postpone(seconds, most)
+        most = self.context.settings.proxy.stream_budget
+        for waiter in [one for run in self._of(name) if _waits(run) for one in run.waiters]:
+            waiter.postpone(seconds, most)
 
     # --- the world changes ---------------------------------------------------------------------
 
     def _engine_changed(self, name: str, seen: ServerStatus) -> None:
-        self.senses[name].engine_changed(seen)
+        self.server_facts[name].engine_changed(seen)
         if is_down(seen):
             loop = asyncio.get_running_loop()
             loop.call_later(self.limits.down_grace, self._still_down, name, seen.since)
@@ -348,17 +349,20 @@ class Groups:
             run.wake.set()
 
     def _still_down(self, name: str, since: float) -> None:
-        seen = self.seat.servers[name].watcher.current
+        seen = self.context.servers[name].watcher.current
         if not is_down(seen) or seen.since != since:
             return
         for run in self._of(name):
             if run.phase in ("QUEUED", "CLAIMING"):
                 self.stop(
-                    run, Stop(f"the server is {seen.display_state.value}", "FAILED", run.busy(10))
+                    run,
+                    StopReason(
+                        f"the server is {seen.display_state.value}", "FAILED", run.overloaded(10)
+                    ),
                 )
 
-    def _of(self, name: str) -> list[Run]:
-        return [run for run in self.runs.values() if run.sense.server.name == name]
+    def _of(self, name: str) -> list[GroupRun]:
+        return [run for run in self.runs.values() if run.facts.server.name == name]
 
     def _on_event(self, event: Event, dirty: Dirty) -> None:
         if isinstance(event, GroupEvent) and (run := self.runs.get(event.group_id)) is not None:
@@ -366,7 +370,7 @@ class Groups:
         if "proxy" not in dirty:
             return
         if isinstance(event, ConsoleDetached) and not event.consoles:
-            self._console_left = self.seat.clock()
+            self._console_left = self.context.clock()
         self._wake_all()
 
     def _wake_all(self) -> None:
@@ -398,7 +402,7 @@ class Groups:
         self.draining = self._closing = True
         self._admission.close()
         self._wake_all()
-        gone = Stop("the proxy stopped", "ABORTED", Stopping())
+        gone = StopReason("the proxy stopped", "ABORTED", ProxyStopping())
         for run in tuple(self.runs.values()):
             if run.phase not in ("AWAITING_RATING", "SUBMITTING"):
                 self.stop(run, gone)
@@ -429,12 +433,12 @@ def find_id(group_id: str, ids: Iterable[str]) -> str:
     raise NotNow(f"there is no group {group_id}", todo=hint)
 
 
-def _waits(run: Run) -> bool:
+def _waits(run: GroupRun) -> bool:
     """Whether it waits for its episodes, and goes on to."""
     return run.phase in ("QUEUED", "CLAIMING") and run.stop is None
 
 
-def _crowding(runs: Iterable[Run], lane: Lane, idle: bool) -> Run:
+def _crowding(runs: Iterable[GroupRun], lane: Lane, idle: bool) -> GroupRun:
     """The waiting run that gives way to a request of `lane`.
 
     Where its sender has its share, a request of an idle connection takes the place of the one in
@@ -442,7 +446,7 @@ def _crowding(runs: Iterable[Run], lane: Lane, idle: bool) -> Run:
     newest wait least, and the older half is sure of its places.
 
     Raises:
-        Refusal: the request's sender has its share of the places.
+        ApiError: the request's sender has its share of the places.
     """
     waiting = [(run.lane, run) for run in runs if _waits(run)]
     if (found := crowding(waiting, lane)) is not None:
@@ -450,21 +454,21 @@ def _crowding(runs: Iterable[Run], lane: Lane, idle: bool) -> Run:
     own = [run for one, run in waiting if one == lane]
     own = own or [run for one, run in waiting if one[:-1] == lane[:-1]]
     if not idle or len(own) < 3:
-        raise busy(2)
+        raise overloaded(2)
     return own[len(own) // 2]
 
 
-def _give_way(run: Run) -> None:
+def _give_way(run: GroupRun) -> None:
     """End a run that waits, so that another one may.
 
     Its task may not have begun: cancelled before that, it would never clean up.
     """
     assert run.task is not None
-    run.stop = Stop("gave way to another sender", "ABORTED", run.busy(2))
+    run.stop = StopReason("gave way to another sender", "ABORTED", run.overloaded(2))
     asyncio.get_running_loop().call_soon(run.task.cancel)
 
 
-def _kind(request: ChatRequest, server: ServerSeat) -> str:
+def _kind(request: ChatRequest, server: ServerHandle) -> str:
     if not request.train:
         return "eval"
     return "observe" if server.observes else "train"

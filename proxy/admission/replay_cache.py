@@ -23,7 +23,7 @@ import msgspec
 from ajet_swarm.api.outcomes import answer_of, read_json
 from proxy.dataset_rows import HEADER as ROW
 from proxy.dialects.session_marks import session_of
-from proxy.groups.waiter import Reply, Ticket
+from proxy.groups.waiter import AnswerWaiter, FinalAnswer
 
 JOIN = "x-ajet-join"
 RETRIED = "x-stainless-retry-count"
@@ -33,7 +33,7 @@ ENTRIES = 1024
 BYTES = 16 << 20
 
 
-class Answered(msgspec.Struct, eq=False):
+class CachedAnswer(msgspec.Struct, eq=False):
     """One answer that was given.
 
     Of its completions only the bytes are kept: read, they take several times as much.
@@ -50,14 +50,14 @@ class Answered(msgspec.Struct, eq=False):
     """Listeners that have not got all of it."""
     size: int
 
-    def reply(self) -> Reply:
+    def reply(self) -> FinalAnswer:
         """The answer once more."""
         answers = tuple([answer_of(200, body, read_json(body)) for body in self.bodies])
-        return Reply(self.index, answers, self.why, others=self.others)
+        return FinalAnswer(self.index, answers, self.why, others=self.others)
 
 
-class Host:
-    """What the ticket of a replayed answer is for."""
+class ReplayOwner:
+    """What the waiter of a replayed answer is for."""
 
     def __init__(self, group_id: str) -> None:
         self._group_id = group_id
@@ -68,18 +68,18 @@ class Host:
         return self._group_id
 
     @property
-    def pieces(self) -> Sequence[Mapping[str, Any]]:
+    def deltas(self) -> Sequence[Mapping[str, Any]]:
         """None: the answer is whole."""
         return ()
 
-    def spend_budget(self, ticket: Ticket) -> None:
+    def spend_budget(self, waiter: AnswerWaiter) -> None:
         """The answer is there already."""
 
-    def left(self, ticket: Ticket) -> None:
+    def waiter_left(self, waiter: AnswerWaiter) -> None:
         """Nothing is held for it."""
 
 
-class Replay:
+class ReplayCache:
     """The newest answers.
 
     Args:
@@ -104,7 +104,7 @@ class Replay:
         self._most = size
         self._mode = mode
         self._bytes = 0
-        self._answers: OrderedDict[str, Answered] = OrderedDict()
+        self._answers: OrderedDict[str, CachedAnswer] = OrderedDict()
         """By key, oldest first."""
 
     def __len__(self) -> int:
@@ -115,7 +115,9 @@ class Replay:
         """Bytes that are kept."""
         return self._bytes
 
-    def remember(self, key: str, group_id: str, reply: Reply, listeners: Sequence[Ticket]) -> None:
+    def remember(
+        self, key: str, group_id: str, reply: FinalAnswer, listeners: Sequence[AnswerWaiter]
+    ) -> None:
         """An answer was given to these listeners; without any, it is owed to the one that left."""
         bodies = tuple([answer.body for answer in reply.answers])
         size = sum(map(len, bodies))
@@ -123,19 +125,19 @@ class Replay:
         if not self._window or not reply.answers or size > self._most:
             return
         owed = max(len(listeners), 1)
-        one = Answered(
+        one = CachedAnswer(
             key, group_id, reply.index, bodies, reply.why, reply.others, self._clock(), owed, size
         )
         self._answers[key] = one
         self._bytes += size
-        for ticket in listeners:
-            ticket.on_delivered = lambda: self._delivered(one)
+        for waiter in listeners:
+            waiter.on_delivered = lambda: self._delivered(one)
         while len(self._answers) > self._entries or self._bytes > self._most:
             self.forget(next(iter(self._answers)))
 
     def find(
         self, key: str, headers: Mapping[str, str], body: Mapping[str, Any] | None = None
-    ) -> Answered | None:
+    ) -> CachedAnswer | None:
         """The answer a request gets once more, or None.
 
         Args:
@@ -151,18 +153,20 @@ class Replay:
             return None
         return one if one.owed > 0 or self._at_once(one, headers, body or {}) else None
 
-    def _at_once(self, one: Answered, headers: Mapping[str, str], body: Mapping[str, Any]) -> bool:
+    def _at_once(
+        self, one: CachedAnswer, headers: Mapping[str, str], body: Mapping[str, Any]
+    ) -> bool:
         """Whether a session that is marked as one asks again before it can have meant to."""
         if self._clock() - one.at > AT_ONCE or ROW in headers or not joins(headers):
             return False
         return bool(session_of(headers, body))
 
-    def ticket(self, one: Answered, stream: bool) -> Ticket:
-        """A ticket that has the answer."""
-        ticket = Ticket(Host(one.group_id), stream, self._window)
-        ticket.on_delivered = lambda: self._delivered(one)
-        ticket.give(one.reply())
-        return ticket
+    def waiter(self, one: CachedAnswer, stream: bool) -> AnswerWaiter:
+        """A waiter that has the answer."""
+        waiter = AnswerWaiter(ReplayOwner(one.group_id), stream, self._window)
+        waiter.on_delivered = lambda: self._delivered(one)
+        waiter.deliver(one.reply())
+        return waiter
 
     def forget(self, key: str) -> None:
         """The next request of this kind is asked anew."""
@@ -170,7 +174,7 @@ class Replay:
         if one is not None:
             self._bytes -= one.size
 
-    def _delivered(self, one: Answered) -> None:
+    def _delivered(self, one: CachedAnswer) -> None:
         one.owed -= 1
 
     def _expire(self) -> None:

@@ -10,7 +10,7 @@ MINUTE = 60.0
 SESSIONS = 4096
 
 
-class Runaway(Exception):
+class LimitExceeded(Exception):
     """A session is over its cap.
 
     Attributes:
@@ -32,7 +32,7 @@ class _Session(msgspec.Struct, eq=False):
     tools: bool = False
 
 
-class Sessions:
+class RequestLimits:
     """What sessions do: how many of their requests are open, and how many came in a minute.
 
     Args:
@@ -98,11 +98,11 @@ class Sessions:
 
     def _check(self, one: _Session) -> None:
         if self._cap and one.open >= self._cap:
-            raise Runaway(f"{self._cap} open requests", 2)
+            raise LimitExceeded(f"{self._cap} open requests", 2)
         if self._calls and len(one.calls) >= self._calls:
             left = one.calls[0] + MINUTE - self._clock()
             if left > 0:
-                raise Runaway(f"{self._calls} requests a minute", int(left) + 1)
+                raise LimitExceeded(f"{self._calls} requests a minute", int(left) + 1)
 
     def _prune(self) -> None:
         """Forget what was unused for longest, but nothing that is open."""

@@ -12,11 +12,11 @@ from ajet_swarm.common.text import content_text
 from ajet_swarm.http.interface import Request
 from ajet_swarm.protocol.errors import SwarmError
 from proxy.admission.registry import Groups
-from proxy.context import Seat, ServerSeat
+from proxy.context import ProxyContext, ServerHandle
 from proxy.dialects.chat.completions import NO_TOKENS
 from proxy.dialects.request import ChatRequest
 from proxy.dialects.validation import bad_value
-from proxy.http.errors import Refusal, busy
+from proxy.http.errors import ApiError, overloaded
 from proxy.http.router import NOT_FOUND
 from proxy.servers.bare_prompts import PROMPT
 from proxy.servers.observe_client import ObserveClient
@@ -46,7 +46,7 @@ _FOR_ENGINE = ("tool_choice", "max_tokens", "max_completion_tokens")
 _encode = msgspec.json.Encoder().encode
 
 
-class Count(msgspec.Struct, frozen=True):
+class TokenCount(msgspec.Struct, frozen=True):
     """What a tokenizer says of a prompt."""
 
     count: int
@@ -60,28 +60,28 @@ class _Text(msgspec.Struct, frozen=True):
     prompt: str
 
 
-class Windows:
+class ContextWindows:
     """Refuses prompts that are too long, before anything is claimed for them.
 
     Args:
-        seat: The proxy's shared parts.
+        context: The proxy's shared parts.
         groups: Knows the servers' windows.
     """
 
-    def __init__(self, seat: Seat, groups: Groups) -> None:
-        self._seat = seat
-        self._senses = groups.senses
+    def __init__(self, context: ProxyContext, groups: Groups) -> None:
+        self._context = context
+        self._server_facts = groups.server_facts
 
     async def check(self, request: ChatRequest) -> None:
         """Look at a request; the upstream is asked only when its prompt may be too long.
 
         Raises:
-            Refusal: vLLM's 400.
+            ApiError: vLLM's 400.
         """
-        server = self._seat.server_of(request.model)
-        sense = self._senses[server.name]
-        limit = window(server, sense.context)
-        if limit is None or not (server.observes or sense.strict):
+        server = self._context.server_of(request.model)
+        facts = self._server_facts[server.name]
+        limit = window(server, facts.context_length)
+        if limit is None or not (server.observes or facts.strict):
             return
         wanted = _wanted(request.body)
         room = limit - wanted if server.observes else limit // 2
@@ -103,14 +103,14 @@ class Windows:
         """A legacy request with its prompt as text and, where the server completes texts, bare.
 
         Raises:
-            Refusal: 400, token ids that the upstream does not turn into text.
+            ApiError: 400, token ids that the upstream does not turn into text.
         """
         if request.dialect != "completions":
             return request
         if request.parts:
             parts = tuple([await self.prepared(one) for one in request.parts])
             return msgspec.structs.replace(request, parts=parts)
-        server = self._seat.server_of(request.model)
+        server = self._context.server_of(request.model)
         (prompt,) = request.extra.prompts
         body = dict(request.body)
         if not isinstance(prompt, str):
@@ -122,21 +122,21 @@ class Windows:
             body[PROMPT] = prompt
         return msgspec.structs.replace(request, body=body)
 
-    async def _completes(self, server: ServerSeat) -> bool:
+    async def _completes(self, server: ServerHandle) -> bool:
         """Whether a server takes a prompt without a chat template."""
         if not server.observes:
-            return self._senses[server.name].bare_prompts
+            return self._server_facts[server.name].bare_prompts
         try:
             return COMPLETIONS in await server.client.features()
         except SwarmError:  # it cannot be asked at all now
             return False
 
 
-async def _text_of(server: ServerSeat, ids: list[int], model: str) -> str:
+async def _text_of(server: ServerHandle, ids: list[int], model: str) -> str:
     """The text of token ids, by the upstream's tokenizer.
 
     Raises:
-        Refusal: it has none, or cannot read them.
+        ApiError: it has none, or cannot read them.
     """
     body = {"tokens": ids, **({"model": model} if model else {})}
     try:
@@ -154,7 +154,7 @@ def too_long(
     wanted: int,
     unknown: str = "more input tokens than fit in it",
     characters: int = 0,
-) -> Refusal:
+) -> ApiError:
     """vLLM's words.
 
     Args:
@@ -182,29 +182,29 @@ def too_long(
         f"This model's maximum context length is {limit} tokens. However, {asked}your prompt "
         f"contains {known}. Please reduce the length of the {mend}.{told}"
     )
-    return Refusal(400, None, text, param=param)
+    return ApiError(400, None, text, param=param)
 
 
-async def count(server: ServerSeat, request: ChatRequest) -> int | None:
+async def count(server: ServerHandle, request: ChatRequest) -> int | None:
     """Tokens of the request's prompt as the upstream's tokenizer counts them; None without one."""
     told = await tokens(server, request)
     return None if told is None else told.count
 
 
-async def tokens(server: ServerSeat, request: ChatRequest) -> Count | None:
+async def tokens(server: ServerHandle, request: ChatRequest) -> TokenCount | None:
     """What the upstream's tokenizer says; None when it has none or gives no answer."""
     names = _FOR_TEMPLATE if server.observes else (*_FOR_TEMPLATE, *_FOR_ENGINE)
     body = {name: request.body[name] for name in names if request.body.get(name) is not None}
     try:
         data = _encode({**body, "messages": request.messages})
         status, answer = await ask(server, TOKENIZE, data)
-        return msgspec.json.decode(answer, type=Count) if status == 200 else None
-    except (SwarmError, Refusal, msgspec.MsgspecError) as error:
+        return msgspec.json.decode(answer, type=TokenCount) if status == 200 else None
+    except (SwarmError, ApiError, msgspec.MsgspecError) as error:
         log.info("%s does not count tokens: %s", server.name, error)
         return None
 
 
-def see(server: ServerSeat, asked: str = "") -> None:
+def see(server: ServerHandle, asked: str = "") -> None:
     """Nothing is asked of a server that cannot be reached: it would be waited for in vain.
 
     Args:
@@ -212,13 +212,13 @@ def see(server: ServerSeat, asked: str = "") -> None:
         asked: The request's model.
 
     Raises:
-        Refusal: it cannot.
+        ApiError: it cannot.
     """
     if not server.watcher.current.reachable:
-        raise server.busy(asked, 10)
+        raise server.overloaded(asked, 10)
 
 
-async def ask(server: ServerSeat, path: str, data: bytes) -> tuple[int, bytes]:
+async def ask(server: ServerHandle, path: str, data: bytes) -> tuple[int, bytes]:
     """Send a body to a route of the upstream that changes nothing.
 
     Returns:
@@ -226,7 +226,7 @@ async def ask(server: ServerSeat, path: str, data: bytes) -> tuple[int, bytes]:
 
     Raises:
         SwarmError: it gave none.
-        Refusal: it gave an error that is no fault of the user's.
+        ApiError: it gave an error that is no fault of the user's.
     """
     see(server)
     client = server.client
@@ -247,7 +247,7 @@ async def ask(server: ServerSeat, path: str, data: bytes) -> tuple[int, bytes]:
         )
     )
     if answer.status in (401, 403) or answer.status >= 500:
-        raise busy(5)
+        raise overloaded(5)
     return answer.status, answer.body
 
 

@@ -13,16 +13,16 @@ import msgspec
 
 from ajet_swarm.common.text import one_line
 from proxy.admission.registry import Groups
-from proxy.api.context_window import Windows
-from proxy.api.metrics import COUNTED, Meter
-from proxy.api.multi_prompt import Several, admit
-from proxy.api.prompt_tokens import Mark, TokenGauge, marks_of
-from proxy.context import Seat
+from proxy.api.context_window import ContextWindows
+from proxy.api.metrics import COUNTED, RequestMetrics
+from proxy.api.multi_prompt import MultiPromptWaiter, submit_parts
+from proxy.api.prompt_tokens import PromptPrefix, TokenEstimator, prefixes_of
+from proxy.context import ProxyContext
 from proxy.dialects.base import Dialect, Writer
 from proxy.dialects.common import request_id
 from proxy.dialects.images import without_images
-from proxy.dialects.request import ChatRequest, Winner, winner
-from proxy.groups.waiter import Piece, Reply, Ticket
+from proxy.dialects.request import ChatRequest, PublicAnswer, public_answer
+from proxy.groups.waiter import AnswerWaiter, Delta, FinalAnswer
 from proxy.http.asgi import (
     AT_ONCE,
     IDLE,
@@ -33,34 +33,34 @@ from proxy.http.asgi import (
     Receive,
     Scope,
     Send,
-    apart,
     headers_of,
+    parse_body,
     read_body,
+    send_error,
     send_json,
     send_part,
-    send_refusal,
     start_stream,
     until_left,
 )
-from proxy.http.body_budget import BODY_BYTES, BodyBytes
-from proxy.http.errors import Refusal, busy
-from proxy.http.fast_response import Whole
+from proxy.http.body_budget import BODY_BYTES, BodyReservation
+from proxy.http.errors import ApiError, overloaded
+from proxy.http.fast_response import SendWhole
 
 log = logging.getLogger(__name__)
 
 OnLeave = Callable[[Callable[[], None]], Callable[[], None]]
 FOREVER = 1e6
-"""Seconds; the ticket's own budget comes first."""
+"""Seconds; the waiter's own budget comes first."""
 SOON = 0.05
 """Seconds for which a stream waits to begin: clients take a refusal for what it is by its status
 alone. An error within a stream many of them take for a broken connection, and try again."""
 
 
-class Desk:
+class RequestHandler:
     """Where requests are answered; one for all dialects.
 
     Args:
-        seat: The proxy's shared parts.
+        context: The proxy's shared parts.
         groups: Where requests go.
 
     Attributes:
@@ -68,16 +68,16 @@ class Desk:
         gauge: Learns from them how long a prompt is in tokens.
     """
 
-    def __init__(self, seat: Seat, groups: Groups) -> None:
+    def __init__(self, context: ProxyContext, groups: Groups) -> None:
         self.groups = groups
-        self.meter = Meter()
-        self.gauge = TokenGauge()
-        self.windows = Windows(seat, groups)
-        seat.bus.listen(self.meter.listen, *COUNTED)
-        self.settings = seat.settings.proxy
+        self.meter = RequestMetrics()
+        self.gauge = TokenEstimator()
+        self.windows = ContextWindows(context, groups)
+        context.bus.listen(self.meter.listen, *COUNTED)
+        self.settings = context.settings.proxy
         self.largest = self.settings.max_body_mb << 20
-        self._tasks = seat.tasks
-        self._waiting: set[Ticket | Several] = set()
+        self._tasks = context.tasks
+        self._waiting: set[AnswerWaiter | MultiPromptWaiter] = set()
 
     def endpoint(self, dialect: Dialect) -> App:
         """The bare application that answers this dialect's requests."""
@@ -91,61 +91,63 @@ class Desk:
 
         return answer
 
-    def hurry(self) -> None:
+    def expire_now(self) -> None:
         """The proxy stops. Who waits gets an end now: the provisional best, else an error."""
-        for ticket in self._waiting:
-            ticket.hurry()
+        for waiter in self._waiting:
+            waiter.expire_now()
 
     async def _answer(self, exchange: "_Exchange", receive: Receive) -> None:
-        ticket: Ticket | Several | None = None
+        waiter: AnswerWaiter | MultiPromptWaiter | None = None
         unwatch: Callable[[], object] | None = None
         try:
             request = await self._read(exchange, receive)
-            ticket = await self._admit(request)
-            self._waiting.add(ticket)
-            unwatch = self._watch(exchange, receive, ticket)
+            waiter = await self._admit(request)
+            self._waiting.add(waiter)
+            unwatch = self._watch(exchange, receive, waiter)
             if request.stream:
-                await self._stream(exchange, request, ticket)
+                await self._stream(exchange, request, waiter)
             else:
-                await self._whole(exchange, request, ticket)
+                await self._whole(exchange, request, waiter)
         except ClientLeft:
             pass
-        except Refusal as refusal:
+        except ApiError as refusal:
             await self._refuse(exchange, refusal)
         except Exception:  # nothing of ours may show in an answer, whatever went wrong
             log.exception("request %s failed", exchange.name or "without an id")
             text = "The request could not be completed."
-            await self._refuse(exchange, Refusal(500, None, text))
+            await self._refuse(exchange, ApiError(500, None, text))
         finally:
             if unwatch is not None:
                 unwatch()
-            if ticket is not None:
-                self._waiting.discard(ticket)
-                self.meter.keepalives += ticket.keepalives
-                ticket.leave()
+            if waiter is not None:
+                self._waiting.discard(waiter)
+                self.meter.keepalives += waiter.keepalives
+                waiter.leave()
 
     async def _read(self, exchange: "_Exchange", receive: Receive) -> ChatRequest:
         """The request; its bytes are not kept while it waits for its answer."""
         data = await read_body(exchange.headers, receive, self.largest, exchange.body_bytes)
-        return await apart(data, partial(exchange.read, data))
+        return await parse_body(data, partial(exchange.read, data))
 
-    async def _admit(self, request: ChatRequest) -> Ticket | Several:
+    async def _admit(self, request: ChatRequest) -> AnswerWaiter | MultiPromptWaiter:
         request = await self.windows.prepared(request)
         for one in request.parts or (request,):
             await self.windows.check(one)
         if not request.parts:
             return await self.groups.submit(request)
         settings = self.settings
-        return await admit(self.groups, request, settings.stream_budget, settings.queue_limit)
+        return await submit_parts(
+            self.groups, request, settings.stream_budget, settings.queue_limit
+        )
 
     def _watch(
-        self, exchange: "_Exchange", receive: Receive, ticket: Ticket | Several
+        self, exchange: "_Exchange", receive: Receive, waiter: AnswerWaiter | MultiPromptWaiter
     ) -> Callable[[], object]:
         """Notice when the client leaves; returns what ends that."""
 
         def left() -> None:
             exchange.gone = True
-            ticket.leave()
+            waiter.leave()
 
         async def watch() -> None:
             await until_left(receive)
@@ -156,10 +158,10 @@ class Desk:
         return self._tasks.spawn(watch(), "listener").cancel
 
     async def _whole(
-        self, exchange: "_Exchange", request: ChatRequest, ticket: Ticket | Several
+        self, exchange: "_Exchange", request: ChatRequest, waiter: AnswerWaiter | MultiPromptWaiter
     ) -> None:
-        reply = await ticket.next(FOREVER)
-        if not isinstance(reply, Reply):
+        reply = await waiter.next(FOREVER)
+        if not isinstance(reply, FinalAnswer):
             return
         winners = _winners(reply)
         writer = exchange.dialect.writer(request, self._model(request), int(time.time()))
@@ -167,10 +169,10 @@ class Desk:
         exchange.started = True
         if exchange.at_once is None or not exchange.at_once(body, exchange.more):
             await send_json(exchange.send, 200, body, exchange.more)
-        self._told(exchange, request, winners, ticket)
+        self._told(exchange, request, winners, waiter)
 
     async def _stream(
-        self, exchange: "_Exchange", request: ChatRequest, ticket: Ticket | Several
+        self, exchange: "_Exchange", request: ChatRequest, waiter: AnswerWaiter | MultiPromptWaiter
     ) -> None:
         if request.dialect == "messages":  # which tells the prompt's length first
             told = self.gauge.estimate(request, exchange.marks)
@@ -180,24 +182,24 @@ class Desk:
             request = msgspec.structs.replace(request, prompt_tokens=told)
         writer = exchange.dialect.writer(request, self._model(request), int(time.time()))
         first = writer.opening()
-        news = await _news(ticket, SOON)
-        if isinstance(news, Reply):
+        news = await _news(waiter, SOON)
+        if isinstance(news, FinalAnswer):
             _winners(news)  # what is refused already is told by the status
         exchange.started, exchange.writer = True, writer
         await start_stream(exchange.send, exchange.more, first)
-        while not isinstance(news, Reply):
+        while not isinstance(news, FinalAnswer):
             if news is not None and (data := writer.piece(news.delta)):
                 await send_part(exchange.send, data)
-            news = await _news(ticket, self.settings.keepalive)
+            news = await _news(waiter, self.settings.keepalive)
             if news is None:
-                ticket.kept_alive()
+                waiter.count_keepalive()
                 await send_part(exchange.send, writer.keepalive())
         winners = _winners(news)
-        last = writer.finish(winners[0]) if ticket.live else writer.answer(winners)
+        last = writer.finish(winners[0]) if waiter.has_streamed else writer.answer(winners)
         await send_part(exchange.send, last, more=False)
-        self._told(exchange, request, winners, ticket)
+        self._told(exchange, request, winners, waiter)
 
-    async def _refuse(self, exchange: "_Exchange", refusal: Refusal) -> None:
+    async def _refuse(self, exchange: "_Exchange", refusal: ApiError) -> None:
         """The error in the dialect's own form, before the answer or as the end of its stream."""
         log.log(
             logging.INFO if refusal.status < 500 else logging.WARNING,
@@ -211,7 +213,7 @@ class Desk:
         self.meter.refused[refusal.status] += 1
         if not exchange.started:
             body = exchange.dialect.refusal(refusal)
-            await send_refusal(exchange.send, refusal, body, exchange.more)
+            await send_error(exchange.send, refusal, body, exchange.more)
         elif exchange.writer is not None:
             await send_part(exchange.send, exchange.writer.error(refusal), more=False)
 
@@ -222,12 +224,12 @@ class Desk:
         self,
         exchange: "_Exchange",
         request: ChatRequest,
-        winners: Sequence[Winner],
-        ticket: Ticket | Several,
+        winners: Sequence[PublicAnswer],
+        waiter: AnswerWaiter | MultiPromptWaiter,
     ) -> None:
         if not exchange.gone:
-            ticket.delivered()
-        self.meter.answered(winners, ticket.age)
+            waiter.confirm_delivery()
+        self.meter.answered(winners, waiter.age)
         if request.dialect == "messages" or request.prompt_tokens:  # others do not ask for it
             self.gauge.learn(request, winners[0].usage["prompt_tokens"], exchange.marks)
 
@@ -257,8 +259,8 @@ class _Exchange:
         self.dialect = dialect
         self.send = send
         self.on_leave: OnLeave | None = scope.get(ON_LEAVE)
-        self.at_once: Whole | None = scope.pop(AT_ONCE, None)  # in there it would be a cycle
-        self.body_bytes: BodyBytes | None = scope.get(BODY_BYTES)
+        self.at_once: SendWhole | None = scope.pop(AT_ONCE, None)  # in there it would be a cycle
+        self.body_bytes: BodyReservation | None = scope.get(BODY_BYTES)
         self.headers = headers_of(scope)
         if session := scope.get("session"):
             self.headers["x-ajet-session"] = self.headers["x-session-id"] = session
@@ -277,30 +279,32 @@ class _Exchange:
         """Of a stream that has begun."""
         self.gone = False
         """The client has left, or has all of its answer."""
-        self.marks: Sequence[Mark] = ()
+        self.marks: Sequence[PromptPrefix] = ()
         """Of a prompt whose length in tokens is told."""
 
     def read(self, data: bytes) -> ChatRequest:
-        """The request; raises `Refusal`."""
+        """The request; raises `ApiError`."""
         request = self.dialect.read(data, self.headers, self.client)
         self.name = request.request_id
         if (shown := without_images(request.messages)) is not None:
             request = msgspec.structs.replace(request, shown=shown, query=request.query.strip())
         if request.dialect == "messages" or request.continuous_usage:
-            self.marks = marks_of(request)
+            self.marks = prefixes_of(request)
         return msgspec.structs.replace(request, idle=True) if self.idle else request
 
 
-async def _news(ticket: Ticket | Several, seconds: float) -> Reply | Piece | None:
+async def _news(
+    waiter: AnswerWaiter | MultiPromptWaiter, seconds: float
+) -> FinalAnswer | Delta | None:
     """What comes next, or None after `seconds`; raises `ClientLeft` when nobody waits for it."""
-    news = await ticket.next(seconds)
-    if ticket.left:
+    news = await waiter.next(seconds)
+    if waiter.left:
         raise ClientLeft
     return news
 
 
-def _winners(reply: Reply) -> list[Winner]:
+def _winners(reply: FinalAnswer) -> list[PublicAnswer]:
     """What the reply has to tell; raises its refusal."""
     if not reply.answers:
-        raise reply.refusal or busy(2)
-    return [winner(answer.parsed) for answer in reply.answers]
+        raise reply.error or overloaded(2)
+    return [public_answer(answer.parsed) for answer in reply.answers]

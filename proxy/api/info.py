@@ -16,10 +16,10 @@ from core.version import version
 from proxy.admission.models import check_model, model_card, model_list, no_model
 from proxy.admission.registry import Groups
 from proxy.api.context_window import ask, count, see
-from proxy.api.metrics import Meter
+from proxy.api.metrics import RequestMetrics
 from proxy.api.prometheus import CONTENT_TYPE
-from proxy.api.prompt_tokens import Mark, TokenGauge, marks_of
-from proxy.context import Seat
+from proxy.api.prompt_tokens import PromptPrefix, TokenEstimator, prefixes_of
+from proxy.context import ProxyContext
 from proxy.dialects.messages.request import count_body, read_count, refusal_body
 from proxy.dialects.request import ChatRequest
 from proxy.dialects.tokenize import check_tokenizing, model_of, refused
@@ -29,38 +29,40 @@ from proxy.http.asgi import (
     Receive,
     Scope,
     Send,
-    apart,
     headers_of,
+    parse_body,
     read_body,
     send_bytes,
+    send_error,
     send_json,
-    send_refusal,
 )
 from proxy.http.body_budget import BODY_BYTES
-from proxy.http.errors import Refusal
+from proxy.http.errors import ApiError
 
 log = logging.getLogger(__name__)
 
 _encode = msgspec.json.Encoder().encode
 
 
-class Facts:
+class InfoRoutes:
     """Answers for one proxy.
 
     Args:
-        seat: The proxy's shared parts.
+        context: The proxy's shared parts.
         groups: Knows what is served and how it is.
         meter: What `/metrics` tells.
         gauge: What `count_tokens` tells.
     """
 
-    def __init__(self, seat: Seat, groups: Groups, meter: Meter, gauge: TokenGauge) -> None:
-        self._seat = seat
+    def __init__(
+        self, context: ProxyContext, groups: Groups, meter: RequestMetrics, gauge: TokenEstimator
+    ) -> None:
+        self._context = context
         self._groups = groups
         self._meter = meter
         self._gauge = gauge
         self._started = time.time()
-        self._largest = seat.settings.proxy.max_body_mb << 20
+        self._largest = context.settings.proxy.max_body_mb << 20
 
     # --- what is served ------------------------------------------------------------------------
 
@@ -86,7 +88,7 @@ class Facts:
         name, names = scope["path"].removeprefix("/v1/models/"), self._groups.models()
         if name not in names:
             refusal = no_model(name, names)
-            await send_refusal(send, refusal, refusal.body())
+            await send_error(send, refusal, refusal.body())
             return
         await send_json(send, 200, _encode(self._card(name)))
 
@@ -95,9 +97,9 @@ class Facts:
 
     async def metrics(self, scope: Scope, receive: Receive, send: Send) -> None:
         """For a Prometheus server."""
-        groups, seat = self._groups, self._seat
-        engines = {name: server.watcher.current for name, server in seat.servers.items()}
-        text = self._meter.text(seat.bus.state, groups.models()[0], groups.waiting, engines)
+        groups, context = self._groups, self._context
+        engines = {name: server.watcher.current for name, server in context.servers.items()}
+        text = self._meter.text(context.bus.state, groups.models()[0], groups.waiting, engines)
         await send_bytes(send, 200, CONTENT_TYPE, text)
 
     # --- responses: nothing is stored ----------------------------------------------------------
@@ -105,14 +107,14 @@ class Facts:
     async def response(self, scope: Scope, receive: Receive, send: Send) -> None:
         """A stored response, of which there are none: 404, as vLLM with its store off."""
         name = scope["path"].split("/")[3]
-        refusal = Refusal(
+        refusal = ApiError(
             404,
             None,
             f"Response with id '{name}' not found.",
             kind="invalid_request_error",
             param="response_id",
         )
-        await send_refusal(send, refusal, refusal.body())
+        await send_error(send, refusal, refusal.body())
 
     # --- tokens --------------------------------------------------------------------------------
 
@@ -121,18 +123,18 @@ class Facts:
         headers = headers_of(scope)
         try:
             data = await read_body(headers, receive, self._largest, scope.get(BODY_BYTES))
-            request, marks = await apart(data, partial(_read_count, data, headers))
-            check_model(self._seat.settings, request.model, self._groups.models())
+            request, marks = await parse_body(data, partial(_read_count, data, headers))
+            check_model(self._context.settings, request.model, self._groups.models())
             tokens = None
             if not self._gauge.knows(request, marks):
-                tokens = await count(self._seat.server_of(request.model), request)
+                tokens = await count(self._context.server_of(request.model), request)
             if tokens is None:
                 tokens = self._gauge.estimate(request, marks)
             body = count_body(tokens)
         except ClientLeft:
             return
-        except Refusal as refusal:
-            await send_refusal(send, refusal, refusal_body(refusal))
+        except ApiError as refusal:
+            await send_error(send, refusal, refusal_body(refusal))
             return
         await send_json(send, 200, body)
 
@@ -146,31 +148,31 @@ class Facts:
             headers = headers_of(scope)
             try:
                 data = await read_body(headers, receive, self._largest, scope.get(BODY_BYTES))
-                model = await apart(data, partial(model_of, data))
-                server = self._seat.server_of(model)
+                model = await parse_body(data, partial(model_of, data))
+                server = self._context.server_of(model)
                 see(server, model)
                 there = path in await server.client.features()
                 if there:
                     kind = headers.get("content-type", "")
-                    await apart(data, partial(check_tokenizing, path, data, kind))
+                    await parse_body(data, partial(check_tokenizing, path, data, kind))
                 status, body = await ask(server, path, data)
                 if there and status >= 400 and (no := refused(status, body)) is not None:
                     raise no
             except ClientLeft:
                 return
-            except Refusal as refusal:
-                await send_refusal(send, refusal, refusal.body())
+            except ApiError as refusal:
+                await send_error(send, refusal, refusal.body())
                 return
             except SwarmError as error:
                 log.info("%s: %s gave no answer: %s", path, server.name, error.what)
-                no_answer = server.busy(model, 10)
-                await send_refusal(send, no_answer, no_answer.body())
+                no_answer = server.overloaded(model, 10)
+                await send_error(send, no_answer, no_answer.body())
                 return
             await send_json(send, status, body)
 
         return passed
 
 
-def _read_count(data: bytes, headers: Mapping[str, str]) -> tuple[ChatRequest, list[Mark]]:
+def _read_count(data: bytes, headers: Mapping[str, str]) -> tuple[ChatRequest, list[PromptPrefix]]:
     request = read_count(data, headers, "")
-    return request, marks_of(request)
+    return request, prefixes_of(request)

@@ -14,7 +14,7 @@ from core.events import EpisodeAborted, EpisodeEnded, EpisodesEnded, Event, Grou
 from core.reducer.common import Dirty
 from core.state import State
 from proxy.api.prometheus import Labels, by, counter, family, gauge, line, number
-from proxy.dialects.request import Winner
+from proxy.dialects.request import PublicAnswer
 from proxy.servers.observe_client import STATE
 
 BUCKETS = (0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0, 120.0,
@@ -29,7 +29,7 @@ COUNTED = (EpisodeEnded, EpisodesEnded, EpisodeAborted, GroupClosed, GroupSealed
 """Events that a meter listens to."""
 
 
-class Meter:
+class RequestMetrics:
     """Counts what happens; `listen` is for the bus, the rest for who answers requests."""
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ class Meter:
         """Groups by their last phase."""
         self.dead: Counter[str] = Counter()
 
-    def answered(self, winners: Sequence[Winner], seconds: float) -> None:
+    def answered(self, winners: Sequence[PublicAnswer], seconds: float) -> None:
         """A user got its answer."""
         self._latencies[bisect.bisect_left(BUCKETS, seconds)] += 1
         self.seconds += seconds

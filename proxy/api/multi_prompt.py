@@ -7,7 +7,7 @@ from ajet_swarm.api.outcomes import ChatAnswer, answer_of
 from proxy.admission.registry import Groups
 from proxy.dialects.request import ChatRequest
 from proxy.dialects.validation import bad_value
-from proxy.groups.waiter import Reply, Ticket
+from proxy.groups.waiter import AnswerWaiter, FinalAnswer
 
 _MISSING = answer_of(
     200, b"", {"choices": [{"message": {"content": None}, "finish_reason": "abort"}]}
@@ -16,75 +16,77 @@ _MISSING = answer_of(
 places: a choice that ends without a word, as a stream tells it."""
 
 
-class Several:
-    """The tickets of all prompts as one; made to be read as a `Ticket` is.
+class MultiPromptWaiter:
+    """The waiters of all prompts as one; made to be read as a `AnswerWaiter` is.
 
     Args:
-        tickets: One for each prompt, in their order.
+        waiters: One for each prompt, in their order.
         each: Choices asked for with each.
     """
 
-    live = False
+    has_streamed = False
     """Nothing is told before all of it is there."""
 
-    def __init__(self, tickets: Sequence[Ticket], each: int) -> None:
-        self.tickets = tuple(tickets)
+    def __init__(self, waiters: Sequence[AnswerWaiter], each: int) -> None:
+        self.waiters = tuple(waiters)
         self.keepalives = 0
         self._each = each
-        self._replies: list[Reply] = []
+        self._replies: list[FinalAnswer] = []
         self._left = False
 
     @property
     def age(self) -> float:
         """Seconds since they came."""
-        return self.tickets[0].age
+        return self.waiters[0].age
 
     @property
     def left(self) -> bool:
         """The user is gone."""
         return self._left
 
-    def hurry(self) -> None:
+    def expire_now(self) -> None:
         """An end is wanted now."""
-        for ticket in self.tickets:
-            ticket.hurry()
+        for waiter in self.waiters:
+            waiter.expire_now()
 
-    async def next(self, seconds: float) -> Reply | None:
-        """All answers as one reply; the first refusal instead; None as of a `Ticket`."""
+    async def next(self, seconds: float) -> FinalAnswer | None:
+        """All answers as one reply; the first refusal instead; None as of a `AnswerWaiter`."""
         loop = asyncio.get_running_loop()
         until = loop.time() + seconds
-        for ticket in self.tickets[len(self._replies) :]:
-            news = await ticket.next(max(0.0, until - loop.time()))
-            if not isinstance(news, Reply):
+        for waiter in self.waiters[len(self._replies) :]:
+            news = await waiter.next(max(0.0, until - loop.time()))
+            if not isinstance(news, FinalAnswer):
                 return None
             if not news.answers:
                 return news
             self._replies.append(news)
         answers = (answer for reply in self._replies for answer in self._filled(reply))
-        return Reply(None, tuple(answers), "several")
+        return FinalAnswer(None, tuple(answers), "several")
 
-    def _filled(self, reply: Reply) -> list[ChatAnswer]:
+    def _filled(self, reply: FinalAnswer) -> list[ChatAnswer]:
         answers = list(reply.answers[: self._each])
         return answers + [_MISSING] * (self._each - len(answers))
 
-    def kept_alive(self) -> None:
+    def count_keepalive(self) -> None:
         """The user was sent that there is no news."""
         self.keepalives += 1
-        self.tickets[len(self._replies)].kept_alive()
+        self.waiters[len(self._replies)].count_keepalive()
 
     def leave(self) -> None:
         """The user is gone, or was told off."""
         self._left = True
-        for ticket in self.tickets:
-            ticket.leave()
+        for waiter in self.waiters:
+            waiter.leave()
 
-    def delivered(self) -> None:
+    def confirm_delivery(self) -> None:
         """The last byte of the answer was written and the user was still there."""
-        for ticket in self.tickets:
-            ticket.delivered()
+        for waiter in self.waiters:
+            waiter.confirm_delivery()
 
 
-async def admit(groups: Groups, request: ChatRequest, stream_budget: float, most: int) -> Several:
+async def submit_parts(
+    groups: Groups, request: ChatRequest, stream_budget: float, most: int
+) -> MultiPromptWaiter:
     """Submit all parts of a request, or none: those before one that is refused are given up.
 
     Args:
@@ -94,20 +96,20 @@ async def admit(groups: Groups, request: ChatRequest, stream_budget: float, most
         most: Prompts that one request may have: more would never fit in the queue.
 
     Raises:
-        Refusal: of the part that is refused; nothing is left of the others.
+        ApiError: of the part that is refused; nothing is left of the others.
     """
     if len(request.parts) > most:
         text = f"At most {most} prompts for each request are supported, got {len(request.parts)}."
         raise bad_value(text, "prompt")
-    tickets: list[Ticket] = []
+    waiters: list[AnswerWaiter] = []
     try:
         for part in request.parts:
-            ticket = await groups.submit(part)
+            waiter = await groups.submit(part)
             if request.stream:
-                ticket.deadline = ticket.began + stream_budget
-            tickets.append(ticket)
+                waiter.deadline = waiter.started_at + stream_budget
+            waiters.append(waiter)
     except BaseException:
-        for ticket in tickets:
-            ticket.leave()
+        for waiter in waiters:
+            waiter.leave()
         raise
-    return Several(tickets, request.n)
+    return MultiPromptWaiter(waiters, request.n)

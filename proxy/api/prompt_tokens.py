@@ -35,7 +35,7 @@ ENOUGH = 5
 _encode = msgspec.json.Encoder().encode
 
 
-class Mark(NamedTuple):
+class PromptPrefix(NamedTuple):
     """A prompt up to and with one of its messages."""
 
     key: bytes
@@ -43,24 +43,26 @@ class Mark(NamedTuple):
     images: int
 
 
-class TokenGauge:
+class TokenEstimator:
     """What one server's tokenizer was seen to do; made for the event loop's thread."""
 
     def __init__(self) -> None:
         self._pairs: deque[tuple[int, float]] = deque(maxlen=PAIRS)
         self._exact: OrderedDict[bytes, int] = OrderedDict()
 
-    def learn(self, request: ChatRequest, prompt_tokens: int, marks: Sequence[Mark] = ()) -> None:
+    def learn(
+        self, request: ChatRequest, prompt_tokens: int, marks: Sequence[PromptPrefix] = ()
+    ) -> None:
         """Take in one answered request.
 
         Args:
             request: As it was read.
             prompt_tokens: The upstream's `usage.prompt_tokens`; 0 means it does not say.
-            marks: What `marks_of` makes of the request, where that is known.
+            marks: What `prefixes_of` makes of the request, where that is known.
         """
         if prompt_tokens < 1:
             return
-        whole = (marks or marks_of(request))[-1]
+        whole = (marks or prefixes_of(request))[-1]
         self._exact[whole.key] = prompt_tokens
         self._exact.move_to_end(whole.key)
         if len(self._exact) > REMEMBERED:
@@ -69,11 +71,11 @@ class TokenGauge:
         if not whole.images and PLAUSIBLE[0] <= ratio <= PLAUSIBLE[1]:
             self._pairs.append((whole.size, ratio))
 
-    def estimate(self, request: ChatRequest, marks: Sequence[Mark] = ()) -> int:
+    def estimate(self, request: ChatRequest, marks: Sequence[PromptPrefix] = ()) -> int:
         """Tokens of the request's prompt, at least 1; exact when it was just answered."""
-        marks = marks or marks_of(request)
+        marks = marks or prefixes_of(request)
         whole = marks[-1]
-        known, base = 0, Mark(b"", 0, 0)
+        known, base = 0, PromptPrefix(b"", 0, 0)
         for mark in reversed(marks):
             if (found := self._exact.get(mark.key)) is not None:
                 known, base = found, mark
@@ -81,9 +83,9 @@ class TokenGauge:
         rest = (whole.size - base.size) / self._ratio(whole.size)
         return max(1, known + round(rest) + IMAGE_TOKENS * (whole.images - base.images))
 
-    def knows(self, request: ChatRequest, marks: Sequence[Mark] = ()) -> bool:
+    def knows(self, request: ChatRequest, marks: Sequence[PromptPrefix] = ()) -> bool:
         """Whether `estimate` is exact."""
-        return (marks or marks_of(request))[-1].key in self._exact
+        return (marks or prefixes_of(request))[-1].key in self._exact
 
     def _ratio(self, size: int) -> float:
         near = [ratio for told, ratio in self._pairs if told / NEAR <= size <= told * NEAR]
@@ -91,12 +93,12 @@ class TokenGauge:
         return median(ratios) if ratios else BYTES_PER_TOKEN
 
 
-def marks_of(request: ChatRequest) -> list[Mark]:
+def prefixes_of(request: ChatRequest) -> list[PromptPrefix]:
     """The prompt after its tools, and after each of its messages; goes over all of it."""
     tools = _encode([request.body.get("tools"), request.body.get("chat_template_kwargs")])
     digest = hashlib.blake2b(tools, digest_size=16)
     size, images = len(tools), 0
-    marks = [Mark(digest.digest(), size, images)]
+    marks = [PromptPrefix(digest.digest(), size, images)]
     for message in request.messages:
         told = _encode(message)
         digest.update(told)
@@ -104,7 +106,7 @@ def marks_of(request: ChatRequest) -> list[Mark]:
         for url in _images(message):
             images += 1
             size -= len(url)
-        marks.append(Mark(digest.digest(), size, images))
+        marks.append(PromptPrefix(digest.digest(), size, images))
     return marks
 
 

@@ -28,14 +28,14 @@ from core.events import (
 from core.journal.history import read_page
 from core.journal.writer import JournalError
 from core.settings.effective import EffectiveSettings, shown_settings
-from proxy.context import Seat
+from proxy.context import ProxyContext
 from proxy.control.dispatch import CommandResult
 from proxy.control.job_info import sheet
 from proxy.control.job_store import JobStore
 from proxy.dataset_rows import Row
-from proxy.http.body_budget import BODY_BYTES, BodyBytes
+from proxy.http.body_budget import BODY_BYTES, BodyReservation
 from proxy.servers.extensions import tokens
-from proxy.servers.slots import look
+from proxy.servers.slots import read_details
 
 PING_EVERY = 5.0
 REPLAY_CAP = 20_000
@@ -97,9 +97,9 @@ class ControlApi:
     """The control API of one proxy."""
 
     def __init__(
-        self, seat: Seat, commands: CommandHandler, token: str, hosts: frozenset[str]
+        self, context: ProxyContext, commands: CommandHandler, token: str, hosts: frozenset[str]
     ) -> None:
-        self.seat = seat
+        self.context = context
         self._commands = commands
         self._token = token.encode()
         self._hosts = _LOCAL | {host.lower() for host in hosts}
@@ -169,53 +169,55 @@ class ControlApi:
     # --- reading --------------------------------------------------------------------------------
 
     async def _snapshot(self, request: Request) -> Response:
-        state = self.seat.bus.state
+        state = self.context.bus.state
         return _json({"seq": state.seq, "state": state})
 
     async def _settings(self, request: Request) -> Response:
-        servers = {name: server.url for name, server in self.seat.servers.items()}
-        shown = shown_settings(self.seat.settings)
+        servers = {name: server.url for name, server in self.context.servers.items()}
+        shown = shown_settings(self.context.settings)
         return _json(EffectiveSettings(settings=shown, servers=servers))
 
     async def _groups(self, request: Request) -> Response:
         first = _number(request.query_params.get("first", "0"), "first")
         limit = _number(request.query_params.get("limit", "50"), "limit")
         await self._wait_for_journal()
-        page = await asyncio.to_thread(read_page, self.seat.journal, first, max(1, limit))
+        page = await asyncio.to_thread(read_page, self.context.journal, first, max(1, limit))
         return _json(page)
 
     async def _group(self, request: Request) -> Response:
         group_id = request.path_params["group_id"]
         await self._wait_for_journal()
-        events = await asyncio.to_thread(self.seat.journal.group_events, group_id)
+        events = await asyncio.to_thread(self.context.journal.group_events, group_id)
         if not events:
             raise _Refused(404, f"there is no group {group_id}")
         return _json({"events": events})
 
     async def _tokens(self, request: Request) -> Response:
-        server = request.query_params.get("server") or next(iter(self.seat.servers), "")
-        return _json(await tokens(self.seat, request.path_params["episode_uuid"], server))
+        server = request.query_params.get("server") or next(iter(self.context.servers), "")
+        return _json(await tokens(self.context, request.path_params["episode_uuid"], server))
 
     async def _server_details(self, request: Request) -> Response:
-        return _json(await look(self.seat, request.path_params["server"]))
+        return _json(await read_details(self.context, request.path_params["server"]))
 
     async def _job(self, request: Request) -> Response:
-        server = self.seat.servers.get(request.path_params["server"])
+        server = self.context.servers.get(request.path_params["server"])
         if server is None:
-            raise _Refused(404, "there is no such server", f"Known: {', '.join(self.seat.servers)}")
-        return _json(await sheet(self.seat, server, JobStore.beside(self.seat.journal.path)))
+            raise _Refused(
+                404, "there is no such server", f"Known: {', '.join(self.context.servers)}"
+            )
+        return _json(await sheet(self.context, server, JobStore.beside(self.context.journal.path)))
 
     async def _wait_for_journal(self) -> None:
         """Wait until everything published before now can be read from the journal."""
         try:
-            await self.seat.journal.committed(self.seat.bus.state.seq)
+            await self.context.journal.committed(self.context.bus.state.seq)
         except JournalError:
             return  # an alert reports it; what is on disk is still returned
 
     async def _events(self, request: Request) -> Response:
         after = _number(request.query_params.get("after", "0"), "after")
         console = request.query_params.get("console") == "1"
-        if request.query_params.get("run", "") not in ("", self.seat.bus.run_id):
+        if request.query_params.get("run", "") not in ("", self.context.bus.run_id):
             after = -1  # of a run that may have lost its last events: send a reset
         return StreamingResponse(
             self._feed(after, console),
@@ -224,7 +226,7 @@ class ControlApi:
         )
 
     async def _feed(self, after: int, console: bool) -> AsyncIterator[bytes]:
-        bus = self.seat.bus
+        bus = self.context.bus
         until = bus.state.seq
         subscription = bus.subscribe()
         self._subscriptions.add(subscription)
@@ -257,7 +259,7 @@ class ControlApi:
             return
         await self._wait_for_journal()
         while after < until:
-            page = await asyncio.to_thread(self.seat.journal.events, after, 500)
+            page = await asyncio.to_thread(self.context.journal.events, after, 500)
             missed = [event for event in page if event.seq <= until]
             if not missed:
                 return
@@ -281,7 +283,7 @@ class ControlApi:
             raise _Refused(400, f"this is not a row: {error}") from error
         directive = self._commands.directive(row.mock_id)
         if directive == "run":
-            self.seat.rows.register(row)
+            self.context.rows.register(row)
         return _json({"directive": directive})
 
     async def _row_over(self, request: Request) -> Response:
@@ -289,12 +291,12 @@ class ControlApi:
         row_id = body.get("row_id") if isinstance(body, Mapping) else None
         if not isinstance(row_id, str):
             raise _Refused(400, "`row_id` is missing")
-        self.seat.rows.release(row_id)
+        self.context.rows.release(row_id)
         return _json({"ok": True})
 
     async def _mock(self, request: Request) -> Response:
         mock_id = request.query_params.get("mock_id", "")
-        self.seat.rows.alive(mock_id)
+        self.context.rows.alive(mock_id)
         return _json({"directive": self._commands.directive(mock_id)})
 
     async def _fact(self, request: Request) -> Response:
@@ -307,28 +309,28 @@ class ControlApi:
             raise _Refused(403, f"`{event.kind}` cannot be posted: only the mock user's facts can")
         if not self._is_known(fact.id, event):
             self._end_rows(event)
-            stamped = msgspec.structs.replace(event, at=self.seat.clock())
-            self._facts[fact.id] = self.seat.bus.publish(stamped)
+            stamped = msgspec.structs.replace(event, at=self.context.clock())
+            self._facts[fact.id] = self.context.bus.publish(stamped)
             while len(self._facts) > REPLAY_CAP:
                 del self._facts[next(iter(self._facts))]
         # A repeated post waits for the event of the first one.
-        await self.seat.journal.committed(self._facts.get(fact.id, 0))
+        await self.context.journal.committed(self._facts.get(fact.id, 0))
         return _json({"ok": True})
 
     def _end_rows(self, event: Event) -> None:
         """Stop waiting for the rows that the fact ends."""
         if isinstance(event, MockRowDone):
-            self.seat.rows.release(event.row_id)
+            self.context.rows.release(event.row_id)
         elif isinstance(event, MockStarted):
-            self.seat.rows.end_earlier(event.mock_id)
+            self.context.rows.end_earlier(event.mock_id)
         elif isinstance(event, MockFinished):
-            self.seat.rows.end_run(event.mock_id)
+            self.context.rows.end_run(event.mock_id)
 
     def _is_known(self, fact_id: str, event: Event) -> bool:
         """Return whether the journal has the fact, posted to this proxy or to an earlier one."""
         if fact_id in self._facts:
             return True
-        mock = self.seat.bus.state.mock
+        mock = self.context.bus.state.mock
         if mock is None:
             return False
         if isinstance(event, MockStarted):
@@ -340,7 +342,7 @@ class ControlApi:
 
 async def _body(request: Request) -> Any:
     data = bytearray()
-    room: BodyBytes | None = request.scope.get(BODY_BYTES)
+    room: BodyReservation | None = request.scope.get(BODY_BYTES)
     async for chunk in request.stream():
         if room is not None and not room.add(len(chunk)):
             raise _Refused(503, "too many request bodies are in memory", "Try again in a moment")

@@ -11,7 +11,7 @@ from core.events import MockPaused, MockResumed, MockStopping
 from core.state import Mock
 from proxy.admission.registry import Groups
 from proxy.alerts import dismiss_alert
-from proxy.context import Seat
+from proxy.context import ProxyContext
 from proxy.control.engine_commands import EngineCommands
 from proxy.control.group_commands import GroupCommands
 from proxy.control.journal_commands import JournalCommands
@@ -51,26 +51,26 @@ class CommandDispatcher:
     """Executes the commands of one proxy.
 
     Args:
-        seat: The proxy's shared parts.
+        context: The proxy's shared parts.
         groups: The registry of open groups.
         group_commands: The commands on groups; made here when left out.
     """
 
     def __init__(
-        self, seat: Seat, groups: Groups, group_commands: GroupCommands | None = None
+        self, context: ProxyContext, groups: Groups, group_commands: GroupCommands | None = None
     ) -> None:
-        self.seat = seat
+        self.context = context
         self.groups = groups
         group_commands = group_commands or GroupCommands(groups)
-        rewards = RewardCommands(seat.rewards)
+        rewards = RewardCommands(context.rewards)
         self._table: Mapping[str, Callable[[dict[str, Any]], Awaitable[str]]] = {
             **group_commands.table,
-            **EngineCommands(seat).table,
-            **RaterCommands(seat, group_commands).table,
-            **PromptProbes(seat, groups, group_commands).table,
+            **EngineCommands(context).table,
+            **RaterCommands(context, group_commands).table,
+            **PromptProbes(context, groups, group_commands).table,
             **rewards.table,
-            **WhatIfCommands(seat, rewards).table,
-            **JournalCommands(seat).table,
+            **WhatIfCommands(context, rewards).table,
+            **JournalCommands(context).table,
             "alert.dismiss": self._dismiss,
             "mock.pause": self._mock_pause,
             "mock.resume": self._mock_resume,
@@ -93,39 +93,39 @@ class CommandDispatcher:
         return await handler(args), {}
 
     async def _dismiss(self, args: dict[str, Any]) -> str:
-        dismiss_alert(self.seat.bus, args["key"])
+        dismiss_alert(self.context.bus, args["key"])
         return "dismissed"
 
     # --- the mock user --------------------------------------------------------------------------
 
     def directive(self, mock_id: str) -> str:
         """Return what the mock user of that id should do now: run, pause or stop."""
-        mock = self.seat.bus.state.mock
+        mock = self.context.bus.state.mock
         if mock is None or mock.mock_id != mock_id:
             return "run"
         return {"paused": "pause", "stopping": "stop"}.get(mock.phase, "run")
 
     def _running(self) -> Mock:
-        mock = self.seat.bus.state.mock
+        mock = self.context.bus.state.mock
         if mock is None or mock.phase in _ENDED:
             raise AjetError("no mock user is running", todo="Start one with `ajet-console mock`")
         return mock
 
     async def _mock_pause(self, args: dict[str, Any]) -> str:
-        self.seat.bus.publish(MockPaused(mock_id=self._running().mock_id))
+        self.context.bus.publish(MockPaused(mock_id=self._running().mock_id))
         return "the mock user pauses"
 
     async def _mock_resume(self, args: dict[str, Any]) -> str:
         mock = self._running()
         if mock.phase != "paused":
             raise AjetError(f"the mock user is {mock.phase}, not paused")
-        self.seat.bus.publish(MockResumed(mock_id=mock.mock_id))
+        self.context.bus.publish(MockResumed(mock_id=mock.mock_id))
         return "the mock user goes on"
 
     async def _mock_stop(self, args: dict[str, Any]) -> str:
-        self.seat.bus.publish(MockStopping(mock_id=self._running().mock_id))
+        self.context.bus.publish(MockStopping(mock_id=self._running().mock_id))
         return "the mock user ends after what is in flight"
 
     async def _drain(self, args: dict[str, Any]) -> str:
-        self.seat.tasks.spawn(self.groups.drain(60.0), "drain")
+        self.context.tasks.spawn(self.groups.drain(60.0), "drain")
         return "no new requests are taken; those in flight are finished"

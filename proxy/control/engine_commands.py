@@ -11,18 +11,18 @@ from ajet_swarm.protocol.job_secrets import hidden_error
 from ajet_swarm.protocol.schemas import EngineState
 from core.commands import CommandError
 from core.events import AlertCleared, AlertRaised, JobSent
-from proxy.context import Seat, ServerSeat
+from proxy.context import ProxyContext, ServerHandle
 from proxy.control.job_commands import START, JobCommands, must_be_off
 from proxy.servers.extensions import (
     CHECKPOINTS,
     PRUNE,
     RESET,
     RESTORE,
-    Done,
+    CheckpointResult,
     ask,
     has_job,
-    look,
     offers,
+    refresh_checkpoints,
 )
 
 log = logging.getLogger(__name__)
@@ -36,9 +36,9 @@ BASE = "base"
 class EngineCommands:
     """Commands for the swarm servers of one proxy."""
 
-    def __init__(self, seat: Seat) -> None:
-        self.seat = seat
-        self.jobs = JobCommands(seat, self.server)
+    def __init__(self, context: ProxyContext) -> None:
+        self.context = context
+        self.jobs = JobCommands(context, self.server)
         self.table: Mapping[str, Callable[[dict[str, Any]], Awaitable[str]]] = {
             **self.jobs.table,
             "engine.stop": self._stop,
@@ -50,8 +50,8 @@ class EngineCommands:
             "engine.abort_episode": self._abort_episode,
         }
 
-    def server(self, args: Mapping[str, Any]) -> ServerSeat:
-        servers = self.seat.servers
+    def server(self, args: Mapping[str, Any]) -> ServerHandle:
+        servers = self.context.servers
         """Return the named server, or the first one.
 
         Raises:
@@ -64,21 +64,21 @@ class EngineCommands:
 
     # --- start and stop -------------------------------------------------------------------------
 
-    async def _start(self, server: ServerSeat, job: str = "", how: str = "") -> None:
+    async def _start(self, server: ServerHandle, job: str = "", how: str = "") -> None:
         """Start with `job`, or with the job that the server has."""
-        self.seat.bus.publish(AlertCleared(key=f"start:{server.name}"))
+        self.context.bus.publish(AlertCleared(key=f"start:{server.name}"))
         operation = self.jobs.begin(server, "Resume", (START,))
         operation.job = job
         try:
             if job:
                 sent = await server.client.sync_train_config(job)
                 shown = await asyncio.to_thread(self.jobs.store.masked, sent)
-                self.seat.bus.publish(JobSent(server=server.name, yaml=shown, how=how))
+                self.context.bus.publish(JobSent(server=server.name, yaml=shown, how=how))
             await operation.step(START, server.client.start_engine())
         except AjetError as refused:
             error = hidden_error(refused, job)
             operation.end("failed", error.what)
-            self.seat.bus.publish(
+            self.context.bus.publish(
                 AlertRaised(
                     key=f"start:{server.name}",
                     cause=f"{server.name} did not start: {error.what}",
@@ -132,14 +132,14 @@ class EngineCommands:
             raise AjetError("the server did not take the abort", server.name, "Try again")
         log.info("aborted %s of %s: %s", episode.episode_uuid, server.name, args.get("reason", ""))
         server.watcher.nudge()
-        own = episode.client_uuid == self.seat.client_uuid
+        own = episode.client_uuid == self.context.client_uuid
         whose = "of ours" if own else f"of client {episode.client_uuid or '?':.40}"
         fate = "it is back in the pool" if rolling else "it is deleted"
         return f"{server.name}: episode {episode.episode_uuid:.8} {whose} aborted; {fate}"
 
     # --- checkpoints ----------------------------------------------------------------------------
 
-    async def _with_checkpoints(self, args: Mapping[str, Any]) -> ServerSeat:
+    async def _with_checkpoints(self, args: Mapping[str, Any]) -> ServerHandle:
         """Return the server if it has checkpoints.
 
         Raises:
@@ -157,14 +157,14 @@ class EngineCommands:
     async def _save(self, args: dict[str, Any]) -> str:
         server = await self._with_checkpoints(args)
         name = args["name"].strip()
-        done = await ask(server, Done, CHECKPOINTS, {"name": name})
-        await look(self.seat, server)
+        done = await ask(server, CheckpointResult, CHECKPOINTS, {"name": name})
+        await refresh_checkpoints(self.context, server)
         return f"{server.name}: checkpoint {name} saved, step {done.step}"
 
     async def _restore(self, args: dict[str, Any]) -> str:
         server = await self._with_checkpoints(args)
         name = args["name"].strip()
-        checkpoints = {one.name: one for one in await look(self.seat, server)}
+        checkpoints = {one.name: one for one in await refresh_checkpoints(self.context, server)}
         if name != BASE and name not in checkpoints:
             raise AjetError(
                 f"there is no checkpoint `{name:.80}`",
@@ -185,31 +185,31 @@ class EngineCommands:
         server = await self._with_checkpoints(args)
         if args["keep"] < 0:
             raise CommandError("a negative number cannot be kept", todo="Give 0 or more")
-        done = await ask(server, Done, PRUNE, {"keep": args["keep"]})
-        await look(self.seat, server)
+        done = await ask(server, CheckpointResult, PRUNE, {"keep": args["keep"]})
+        await refresh_checkpoints(self.context, server)
         if not done.deleted:
             return f"{server.name}: there is nothing to delete"
         return f"{server.name}: deleted {', '.join(done.deleted)}"
 
     async def _while_off(
-        self, server: ServerSeat, path: str, body: Mapping[str, Any]
-    ) -> tuple[Done, str]:
+        self, server: ServerHandle, path: str, body: Mapping[str, Any]
+    ) -> tuple[CheckpointResult, str]:
         """Send a request that needs an engine OFFLINE; one that runs is stopped, then resumed."""
         self.jobs.must_be_idle(server)
         ran = await self._stop_if_running(server)
         try:
-            done = await ask(server, Done, path, body)
+            done = await ask(server, CheckpointResult, path, body)
         except AjetError:
             if ran:  # nothing has changed: it continues
                 await self._start(server)
             raise
-        await look(self.seat, server)
+        await refresh_checkpoints(self.context, server)
         if not ran:
             return done, "resume it to continue from there"
         await self._start(server)
         return done, "it continues from there"
 
-    async def _stop_if_running(self, server: ServerSeat) -> bool:
+    async def _stop_if_running(self, server: ServerHandle) -> bool:
         """Stop the engine if it runs; return whether it did."""
         try:
             seen = await server.watcher.refresh(STOP_LIMIT)

@@ -15,10 +15,10 @@ from core.state import Group
 from proxy.admission.registry import Groups, find_id
 from proxy.control.rating import VoteDetails, Voter, accept, rate, unrate
 from proxy.groups import refill
-from proxy.groups.rerun import listen, not_now, opened_by, request_of, rescore
-from proxy.groups.run import Run, Stop
+from proxy.groups.rerun import await_answer, not_now, opened_by, request_of, rescore
+from proxy.groups.run import GroupRun, StopReason
 from proxy.groups.seal_policy import held_until
-from proxy.http.errors import NotNow, Refusal, busy
+from proxy.http.errors import ApiError, NotNow, overloaded
 from proxy.servers.server_facts import ROLLING
 
 ABORT_WAIT = 10.0
@@ -37,7 +37,7 @@ class GroupCommands:
     """
 
     def __init__(self, groups: Groups) -> None:
-        self.seat = groups.seat
+        self.context = groups.context
         self._groups = groups
         self.table: Mapping[str, Callable[[dict[str, Any]], Awaitable[str]]] = {
             "group.rate": lambda args: self.rate(**args),
@@ -58,7 +58,7 @@ class GroupCommands:
         Raises:
             NotNow: the journal cannot be written.
         """
-        if error := self.seat.journal.error:
+        if error := self.context.journal.error:
             todo = "Send it again once the journal can be written; see the alert"
             raise NotNow(f"nothing is changed: the journal cannot be written: {error}", todo=todo)
 
@@ -68,7 +68,7 @@ class GroupCommands:
         Raises:
             JournalError: the journal cannot be written.
         """
-        await self.seat.journal.committed(self.seat.bus.state.seq)
+        await self.context.journal.committed(self.context.bus.state.seq)
 
     async def rate(
         self,
@@ -98,16 +98,16 @@ class GroupCommands:
         await self._committed()
         return f"group {run.group_id} is rated: {rating}{self._held_until(run)}"
 
-    def _held_until(self, run: Run) -> str:
+    def _held_until(self, run: GroupRun) -> str:
         """Return until when a vote on the group can be taken back, as text."""
-        now = self.seat.clock()
+        now = self.context.clock()
         due = held_until(
             rated_at=now,
             first_rated_at=run.first_rated_at,
-            mode=self.seat.bus.state.rating_mode,
-            window=self.seat.settings.rating.window,
+            mode=self.context.bus.state.rating_mode,
+            window=self.context.settings.rating.window,
             scored_at=run.scored_at,
-            rolling=run.sense.server.watcher.current.is_in(ROLLING),
+            rolling=run.facts.server.watcher.current.is_in(ROLLING),
             clock=run.clock,
         )
         if due <= now:
@@ -134,7 +134,7 @@ class GroupCommands:
         """Return all episodes of a group; its user gets the answer there is, if any."""
         run = self._groups.open_run(group_id, "aborted")
         cause = f"aborted by the operator{': ' + reason if reason else ''}"
-        if not self._groups.stop(run, Stop(cause, "ABORTED", busy(2))):
+        if not self._groups.stop(run, StopReason(cause, "ABORTED", overloaded(2))):
             raise NotNow(f"group {run.group_id} is ending already")
         if run.rating is not None and run.task is not None:
             # Until its end is committed, the next start after a kill would send the vote.
@@ -155,16 +155,16 @@ class GroupCommands:
     async def rerun(self, group_id: str) -> str:
         """Put the request of a group, however old, again; it becomes a new group."""
         group = await self._any_group(group_id)
-        seat = self.seat
+        context = self.context
         with contextlib.suppress(JournalError):  # then the journal as it is must do
-            await seat.journal.committed(seat.bus.state.seq)
-        opened = await asyncio.to_thread(opened_by, seat, group.group_id)
+            await context.journal.committed(context.bus.state.seq)
+        opened = await asyncio.to_thread(opened_by, context, group.group_id)
         try:
-            ticket = await self._groups.submit(request_of(opened, seat.rows))
-        except Refusal as refusal:
+            waiter = await self._groups.submit(request_of(opened, context.rows))
+        except ApiError as refusal:
             raise not_now(refusal) from None
-        seat.tasks.spawn(listen(ticket), f"again:{ticket.group_id}")
-        return f"group {group.group_id} is asked again as group {ticket.group_id}"
+        context.tasks.spawn(await_answer(waiter), f"again:{waiter.group_id}")
+        return f"group {group.group_id} is asked again as group {waiter.group_id}"
 
     async def _any_group(self, group_id: str) -> Group:
         """Return a group of the state or, by its full id, of the journal.
@@ -172,11 +172,11 @@ class GroupCommands:
         Raises:
             NotNow: there is no such group.
         """
-        groups = self.seat.bus.state.groups
+        groups = self.context.bus.state.groups
         try:
             return groups[find_id(group_id, groups)]
         except NotNow:
-            stored = await asyncio.to_thread(read_group, self.seat.journal, group_id)
+            stored = await asyncio.to_thread(read_group, self.context.journal, group_id)
             if stored is None:
                 raise
             return stored
@@ -185,7 +185,7 @@ class GroupCommands:
         """Set, clear or (None) toggle the mark of a group, also of a closed one."""
         group = await self._any_group(group_id)
         marked = not group.marked if marked is None else marked
-        self.seat.bus.publish(
+        self.context.bus.publish(
             GroupMarked(server=group.server, group_id=group.group_id, marked=marked)
         )
         return f"group {group.group_id} is {'marked' if marked else 'no longer marked'}"
@@ -193,12 +193,14 @@ class GroupCommands:
     async def note(self, group_id: str, note: str) -> str:
         """Set the note of a group, also of a closed one; an empty text clears it."""
         group = await self._any_group(group_id)
-        self.seat.bus.publish(GroupNoted(server=group.server, group_id=group.group_id, note=note))
+        self.context.bus.publish(
+            GroupNoted(server=group.server, group_id=group.group_id, note=note)
+        )
         return f"the note of group {group.group_id} is {'written' if note else 'cleared'}"
 
     async def set_mode(self, mode: str) -> str:
         """Switch the rating mode, for open groups too."""
         if mode not in MODES:
             raise AjetError(f"there is no rating mode {mode}", todo=f"Known: {', '.join(MODES)}")
-        self.seat.bus.publish(RatingModeChanged(mode=mode))
+        self.context.bus.publish(RatingModeChanged(mode=mode))
         return f"the rating mode is {mode.replace('_', ' ')}"

@@ -15,7 +15,7 @@ from ajet_swarm.protocol.schemas import EngineState
 from ajet_swarm.protocol.server_job import with_model
 from core.commands import CommandError
 from core.events import AlertCleared, AlertRaised, JobSent
-from proxy.context import Seat, ServerSeat
+from proxy.context import ProxyContext, ServerHandle
 from proxy.control.job_info import presets, starts_as_it_was
 from proxy.control.job_operation import JobOperation, OperationCancelled
 from proxy.control.job_store import JobStore
@@ -48,12 +48,12 @@ class JobCommands:
 
     def __init__(
         self,
-        seat: Seat,
-        find: Callable[[Mapping[str, Any]], ServerSeat],
+        context: ProxyContext,
+        find: Callable[[Mapping[str, Any]], ServerHandle],
         quiet: float | None = None,
     ) -> None:
-        self.seat = seat
-        self.store = JobStore.beside(seat.journal.path)
+        self.context = context
+        self.store = JobStore.beside(context.journal.path)
         self.quiet = QUIET if quiet is None else quiet
         self._find = find
         self._operations: dict[str, JobOperation] = {}
@@ -66,7 +66,7 @@ class JobCommands:
 
     # --- which job ------------------------------------------------------------------------------
 
-    async def choose(self, server: ServerSeat, args: Mapping[str, Any]) -> tuple[str, str]:
+    async def choose(self, server: ServerHandle, args: Mapping[str, Any]) -> tuple[str, str]:
         """Return the text of the job to use, and its origin.
 
         In this order: the job in the arguments, the preset they name, the saved job, the default.
@@ -84,14 +84,14 @@ class JobCommands:
             self._read(saved[0], str(self.store.path(server.name)))
             return saved[0], "saved"
         preset = preset or "default"
-        return dump_job(presets(self.seat, await server.client.is_embedded())[preset]), preset
+        return dump_job(presets(self.context, await server.client.is_embedded())[preset]), preset
 
-    async def _starts_present_job(self, server: ServerSeat, args: Mapping[str, Any]) -> bool:
+    async def _starts_present_job(self, server: ServerHandle, args: Mapping[str, Any]) -> bool:
         """Return whether a start runs the job that the server has, which another client sent."""
         if args.get("job") is not None or args.get("preset"):
             return False
         saved = await asyncio.to_thread(self.store.load, server.name)
-        if not starts_as_it_was(self.seat, server.name, saved[1] if saved else 0.0):
+        if not starts_as_it_was(self.context, server.name, saved[1] if saved else 0.0):
             return False
         return not await server.client.is_embedded() or await has_job(server)
 
@@ -115,12 +115,12 @@ class JobCommands:
 
     # --- operations -----------------------------------------------------------------------------
 
-    def running(self, server: ServerSeat) -> JobOperation | None:
+    def running(self, server: ServerHandle) -> JobOperation | None:
         """Return the operation that runs on the server's engine, or None."""
         operation = self._operations.get(server.name)
         return operation if operation is not None and not operation.ended else None
 
-    def must_be_idle(self, server: ServerSeat) -> None:
+    def must_be_idle(self, server: ServerHandle) -> None:
         """Refuse a command while another operation runs.
 
         Raises:
@@ -168,7 +168,7 @@ class JobCommands:
         return f"{server.name} is starting{_WITH.get(how, '')}: its engine was stopped for it"
 
     async def _choose_and_save(
-        self, server: ServerSeat, args: Mapping[str, Any]
+        self, server: ServerHandle, args: Mapping[str, Any]
     ) -> tuple[str, str]:
         text, how = await self.choose(server, args)
         if (model := args.get("model")) and not await server.client.is_embedded():
@@ -177,31 +177,31 @@ class JobCommands:
             await asyncio.to_thread(self.store.save, server.name, text)
         return text, how
 
-    def begin(self, server: ServerSeat, title: str, steps: tuple[str, ...]) -> JobOperation:
+    def begin(self, server: ServerHandle, title: str, steps: tuple[str, ...]) -> JobOperation:
         """Begin an operation on the engine of a server; the caller ends it."""
         operation = self._operations[server.name] = JobOperation(
-            self.seat, server.name, title, steps
+            self.context, server.name, title, steps
         )
         return operation
 
     async def _run(
-        self, server: ServerSeat, operation: JobOperation, body: Callable[[], Awaitable[None]]
+        self, server: ServerHandle, operation: JobOperation, body: Callable[[], Awaitable[None]]
     ) -> None:
         """Run an operation in its own task, which outlives the caller; return before the boot.
 
         Raises:
             AjetError: a step failed or was cancelled; says what state the server is in.
         """
-        self.seat.bus.publish(AlertCleared(key=f"start:{server.name}"))
+        self.context.bus.publish(AlertCleared(key=f"start:{server.name}"))
         begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.seat.tasks.spawn(
+        self.context.tasks.spawn(
             self._run_operation(server, operation, body, begun), f"work:{server.name}"
         )
         await asyncio.shield(begun)
 
     async def _run_operation(
         self,
-        server: ServerSeat,
+        server: ServerHandle,
         operation: JobOperation,
         body: Callable[[], Awaitable[None]],
         begun: "asyncio.Future[None]",
@@ -225,7 +225,7 @@ class JobCommands:
     # --- the steps ------------------------------------------------------------------------------
 
     async def _replace(
-        self, server: ServerSeat, operation: JobOperation, text: str, how: str
+        self, server: ServerHandle, operation: JobOperation, text: str, how: str
     ) -> None:
         operation.job = text
         await operation.step(CHECK, self._can_take(server, text))
@@ -237,14 +237,14 @@ class JobCommands:
         await operation.step(WAIT, self._stable(server), breaks=True)
         await self._send_and_start(server, operation, text, how)
 
-    async def _can_take(self, server: ServerSeat, text: str) -> None:
+    async def _can_take(self, server: ServerHandle, text: str) -> None:
         """Refuse a job, before anything is stopped, that the server cannot take."""
         seen = await server.watcher.refresh(LOOK_LIMIT)
         if not seen.reachable:
             raise AjetError(f"{server.name} does not answer: {seen.error}")
         await server.client.prepared(text)
 
-    async def _stable(self, server: ServerSeat) -> ServerStatus:
+    async def _stable(self, server: ServerHandle) -> ServerStatus:
         own = False
         with contextlib.suppress(AjetError):
             own = await offers(server, INFO)
@@ -252,16 +252,16 @@ class JobCommands:
         return await server.watcher.wait_stable(_OFF, quiet, OFF_LIMIT + quiet, while_up=True)
 
     async def _send_and_start(
-        self, server: ServerSeat, operation: JobOperation, text: str, how: str
+        self, server: ServerHandle, operation: JobOperation, text: str, how: str
     ) -> None:
         operation.job = text
         sent = await operation.step(SEND, server.client.sync_train_config(text))
         shown = await asyncio.to_thread(self.store.masked, sent)
-        self.seat.bus.publish(JobSent(server=server.name, yaml=shown, how=how))
+        self.context.bus.publish(JobSent(server=server.name, yaml=shown, how=how))
         await operation.step(START, server.client.start_engine())
         server.watcher.nudge()
 
-    async def _start_as_it_was(self, server: ServerSeat, operation: JobOperation) -> None:
+    async def _start_as_it_was(self, server: ServerHandle, operation: JobOperation) -> None:
         try:
             await operation.step(START, server.client.start_engine())
         except SwarmError as error:
@@ -274,7 +274,7 @@ class JobCommands:
             ) from error
         server.watcher.nudge()
 
-    async def _boot(self, server: ServerSeat, operation: JobOperation) -> None:
+    async def _boot(self, server: ServerHandle, operation: JobOperation) -> None:
         try:
             seen = await operation.step(BOOT, self._booted(server), breaks=True)
         except (AjetError, TimeoutError) as error:
@@ -283,7 +283,7 @@ class JobCommands:
         step = "" if seen.step is None else f", step {seen.step}"
         operation.end("done", f"{server.name} is {seen.raw.rpartition('.')[2]}{step}")
 
-    async def _booted(self, server: ServerSeat) -> ServerStatus:
+    async def _booted(self, server: ServerHandle) -> ServerStatus:
         await server.watcher.refresh(LOOK_LIMIT)
         seen = await server.watcher.wait_for(
             lambda one: one.gone or (one.reachable and one.state is not EngineState.BOOTING),
@@ -301,7 +301,7 @@ class JobCommands:
     # --- how it ended ---------------------------------------------------------------------------
 
     async def _end_failed(
-        self, server: ServerSeat, operation: JobOperation, error: Exception
+        self, server: ServerHandle, operation: JobOperation, error: Exception
     ) -> AjetError:
         """End an operation that failed or was cancelled; return the error for the caller."""
         with contextlib.suppress(TimeoutError):
@@ -319,7 +319,7 @@ class JobCommands:
         operation.end("failed", f"`{step}` failed: {why}; {left}")
         off = server.watcher.current.is_in(_OFF)
         todo = (error.todo if isinstance(error, AjetError) else "") or (_AGAIN if off else _WAY_OUT)
-        self.seat.bus.publish(
+        self.context.bus.publish(
             AlertRaised(
                 key=f"start:{server.name}",
                 cause=f"{server.name} did not start: `{step}` failed: {why}",
@@ -354,7 +354,7 @@ _WITH: Final = {
 """Suffix of the message about a start, by the job's origin; none for the default job."""
 
 
-async def must_be_off(server: ServerSeat) -> None:
+async def must_be_off(server: ServerHandle) -> None:
     """Check that the engine can be started.
 
     Raises:

@@ -24,7 +24,7 @@ from ajet_swarm.protocol.job_diff import flat, same
 from ajet_swarm.protocol.schemas import PoolInfo
 from ajet_swarm.protocol.server_job import MODEL_VARIABLE, server_hand_job, server_job
 from core.control_payloads import JobInfo
-from proxy.context import Seat, ServerSeat
+from proxy.context import ProxyContext, ServerHandle
 from proxy.control.job_store import JobStore
 from proxy.servers.extensions import INFO, ask, offers
 
@@ -55,10 +55,10 @@ class _Info(msgspec.Struct, frozen=True):
     job: dict[str, Any] | None = None
 
 
-def presets(seat: Seat, embedded: bool) -> dict[str, Job]:
+def presets(context: ProxyContext, embedded: bool) -> dict[str, Job]:
     """Return the jobs that come with the program, by name, for the embedded or another engine."""
     if embedded:
-        own = seat.settings.engine.model
+        own = context.settings.engine.model
         return {"default": default_job(own), "hand": hand_job(own)}
     model = remote_model()
     return {"default": server_job(model), "hand": server_hand_job(model)}
@@ -69,40 +69,40 @@ def remote_model() -> str:
     return os.environ.get(MODEL_VARIABLE, "")
 
 
-def starts_as_it_was(seat: Seat, name: str, saved_at: float) -> bool:
+def starts_as_it_was(context: ProxyContext, name: str, saved_at: float) -> bool:
     """Return whether a start keeps the server's job: another client started it after the last save.
 
     Args:
-        seat: The proxy's shared parts.
+        context: The proxy's shared parts.
         name: Name of the server.
         saved_at: When the server's job was last saved here, in Unix seconds; 0 for never.
     """
-    server = seat.bus.state.servers.get(name)
+    server = context.bus.state.servers.get(name)
     return server is not None and server.foreign_start > saved_at
 
 
-async def sheet(seat: Seat, server: ServerSeat, store: JobStore) -> JobInfo:
+async def sheet(context: ProxyContext, server: ServerHandle, store: JobStore) -> JobInfo:
     """Return everything known about the jobs of one server.
 
     Raises:
         AjetError: the saved job cannot be read.
     """
     saved = await asyncio.to_thread(store.load, server.name)
-    known = seat.bus.state.servers.get(server.name)
+    known = context.bus.state.servers.get(server.name)
     sent = known.job if known is not None else None
     base = _tree(sent.yaml) if sent is not None else None
     masked = await asyncio.to_thread(store.masked, saved[0]) if saved else ""
     reported, reporter = await _reported(server)
     running, differs = _running(base, reported)
-    embedded = await _embedded(seat, server)
-    by_name = presets(seat, embedded)
+    embedded = await _embedded(context, server)
+    by_name = presets(context, embedded)
     saved_at = saved[1] if saved else 0.0
     return JobInfo(
         server=server.name,
         saved=masked,
         saved_at=saved_at,
         embedded=embedded,
-        last=starts_as_it_was(seat, server.name, saved_at),
+        last=starts_as_it_was(context, server.name, saved_at),
         model="" if embedded else remote_model(),
         running=await asyncio.to_thread(store.masked, dump_job(running)) if running else "",
         source=_source(base is not None, reporter),
@@ -115,12 +115,12 @@ async def sheet(seat: Seat, server: ServerSeat, store: JobStore) -> JobInfo:
     )
 
 
-async def _embedded(seat: Seat, server: ServerSeat) -> bool:
+async def _embedded(context: ProxyContext, server: ServerHandle) -> bool:
     """Return whether the server is the embedded engine; by the settings if it does not respond."""
     try:
         return await server.client.is_embedded()
     except SwarmError:
-        return seat.settings.servers().get(server.name) == "embedded"
+        return context.settings.servers().get(server.name) == "embedded"
 
 
 def _source(sent: bool, reporter: str) -> str:
@@ -138,7 +138,7 @@ def _tree(text: str) -> Job | None:
         return None
 
 
-async def _reported(server: ServerSeat) -> tuple[dict[str, Any], str]:
+async def _reported(server: ServerHandle) -> tuple[dict[str, Any], str]:
     """Return the values that the server reports, by path, and a description of this source."""
     try:
         if await offers(server, INFO):

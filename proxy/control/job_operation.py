@@ -9,7 +9,7 @@ import msgspec
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.protocol.job_secrets import hidden
 from core.events import OperationStep, WorkChanged
-from proxy.context import Seat
+from proxy.context import ProxyContext
 
 T = TypeVar("T")
 
@@ -25,21 +25,23 @@ class JobOperation:
     """Runs the steps of an operation and publishes its progress.
 
     Args:
-        seat: The proxy's shared parts.
+        context: The proxy's shared parts.
         server: Name of the server.
         title: Title of the operation.
         steps: Titles of the steps, in order.
     """
 
-    def __init__(self, seat: Seat, server: str, title: str, steps: tuple[str, ...]) -> None:
-        self._seat = seat
+    def __init__(
+        self, context: ProxyContext, server: str, title: str, steps: tuple[str, ...]
+    ) -> None:
+        self._context = context
         self.server = server
         self.title = title
         self.phase = "doing"
         self.job = ""
         """YAML of the job that is sent; its secrets are removed from every published text."""
         self.steps = [OperationStep(title=one) for one in steps]
-        self._began = seat.clock()
+        self._began = context.clock()
         self._cancelled = False
         self._breaks = False
         self._task: asyncio.Task[object] | None = None
@@ -102,7 +104,7 @@ class JobOperation:
         self._publish(summary)
 
     def _mark(self, title: str, phase: str, detail: str = "") -> None:
-        now = self._seat.clock()
+        now = self._context.clock()
         for index, one in enumerate(self.steps):
             if one.title == title:
                 self.steps[index] = msgspec.structs.replace(
@@ -115,7 +117,7 @@ class JobOperation:
         self._publish()
 
     def _publish(self, summary: str = "") -> None:
-        self._seat.bus.publish(
+        self._context.bus.publish(
             WorkChanged(
                 server=self.server,
                 work=self.title,

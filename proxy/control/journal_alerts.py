@@ -6,13 +6,13 @@ from core.events import AlertCleared, AlertRaised, Event
 from core.journal.damage import check_in_background
 from core.journal.file import mark
 from core.journal.writer import JournalError
-from proxy.context import Seat
+from proxy.context import ProxyContext
 
 CHECK_EVERY = 0.5
 SALVAGE = "Restart the proxy: the start sets the file aside and keeps what can be read"
 
 
-def follow_journal(seat: Seat) -> None:
+def follow_journal(context: ProxyContext) -> None:
     """Raise an alert when writing fails, and clear it once the backlog is written.
 
     A stalled disk reports no error, so the disk is checked every `CHECK_EVERY` seconds. The file is
@@ -20,7 +20,7 @@ def follow_journal(seat: Seat) -> None:
 
     The alerts are events, so they are in the journal as well, together with the backlog.
     """
-    loop, journal, bus = asyncio.get_running_loop(), seat.journal, seat.bus
+    loop, journal, bus = asyncio.get_running_loop(), context.journal, context.bus
 
     def publish(event: Event) -> None:
         if not loop.is_closed():
@@ -52,4 +52,4 @@ def follow_journal(seat: Seat) -> None:
     if journal.error:  # since the start
         failed(journal.failure())
     check_in_background(journal.path, checked)
-    seat.tasks.spawn(check_disk(), "disk watch")
+    context.tasks.spawn(check_disk(), "disk watch")

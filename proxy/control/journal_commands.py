@@ -6,7 +6,7 @@ from typing import Any
 
 from ajet_swarm.common.errors import AjetError, UsageError
 from core.journal.prune import PruneResult, Retention
-from proxy.context import Seat
+from proxy.context import ProxyContext
 
 PATIENCE = 40.0
 """Seconds within which the command returns; the pruning continues."""
@@ -16,11 +16,11 @@ class JournalCommands:
     """The journal commands of one proxy.
 
     Args:
-        seat: The proxy's shared parts.
+        context: The proxy's shared parts.
     """
 
-    def __init__(self, seat: Seat) -> None:
-        self._seat = seat
+    def __init__(self, context: ProxyContext) -> None:
+        self._context = context
         self._task: asyncio.Task[PruneResult] | None = None
         self.table: Mapping[str, Callable[[dict[str, Any]], Awaitable[str]]] = {
             "journal.prune": self.prune
@@ -32,7 +32,7 @@ class JournalCommands:
         Raises:
             AjetError: a limit is below 0, the journal cannot be written, or is being pruned.
         """
-        pruner = self._seat.pruner
+        pruner = self._context.pruner
         if pruner is None:
             raise AjetError("this proxy prunes no journal")
         if self._task is not None and not self._task.done():
@@ -41,7 +41,7 @@ class JournalCommands:
         if days < 0 or size < 0:
             raise UsageError("a limit is below 0", todo="0 sets none")
         keep = Retention(days, size, bool(args.get("rated")))
-        self._task = self._seat.tasks.spawn(asyncio.to_thread(pruner.prune, keep), "prune")
+        self._task = self._context.tasks.spawn(asyncio.to_thread(pruner.prune, keep), "prune")
         await asyncio.wait([self._task], timeout=PATIENCE)
         if not self._task.done():
             return "it is being pruned: `ajet-console journal stats` shows how far it is"

@@ -17,11 +17,11 @@ from ajet_swarm.common.text import known_names
 from core.commands import CommandError
 from core.events import TryAnswered, TryAsked
 from proxy.admission.registry import Groups
-from proxy.context import Seat, ServerSeat
+from proxy.context import ProxyContext, ServerHandle
 from proxy.control.group_commands import GroupCommands
-from proxy.dialects.request import ChatRequest, winner
-from proxy.groups.waiter import Reply, Ticket
-from proxy.http.errors import NotNow, Refusal
+from proxy.dialects.request import ChatRequest, public_answer
+from proxy.groups.waiter import AnswerWaiter, FinalAnswer
+from proxy.http.errors import ApiError, NotNow
 
 log = logging.getLogger(__name__)
 
@@ -34,20 +34,22 @@ class PromptProbes:
     """The probes of one proxy.
 
     Args:
-        seat: The proxy's shared parts.
+        context: The proxy's shared parts.
         groups: The registry that admits requests.
         group_commands: Aborts the group of a cancelled probe.
     """
 
-    def __init__(self, seat: Seat, groups: Groups, group_commands: GroupCommands) -> None:
-        self.seat = seat
+    def __init__(
+        self, context: ProxyContext, groups: Groups, group_commands: GroupCommands
+    ) -> None:
+        self.context = context
         self.groups = groups
         self._group_commands = group_commands
         self.table: Mapping[str, Callable[[dict[str, Any]], Awaitable[str]]] = {
             "engine.try": self._try,
             "engine.try_stop": self._stop,
         }
-        self._running: dict[str, Ticket] = {}
+        self._running: dict[str, AnswerWaiter] = {}
         """By probe id, oldest first."""
         self._cancelled: set[str] = set()
 
@@ -59,39 +61,39 @@ class PromptProbes:
             raise CommandError(f"a prompt to try has at most {LONGEST} characters")
         server = self._server(args.get("server"))
         try_id = args.get("try_id") or secrets.token_hex(4)
-        if any(one.try_id == try_id for one in self.seat.bus.state.tries):
+        if any(one.try_id == try_id for one in self.context.bus.state.tries):
             raise CommandError(f"there is a try `{try_id:.40}` already", todo="Leave the id out")
         try:
-            ticket = await self.groups.submit(self._request(prompt, server, try_id))
-        except Refusal as refusal:
+            waiter = await self.groups.submit(self._request(prompt, server, try_id))
+        except ApiError as refusal:
             state = server.watcher.current.display_state.value
             raise NotNow(
                 f"it cannot be tried now: {server.name} is {state}",
                 todo=refusal.message,
             ) from None
-        self.seat.bus.publish(
+        self.context.bus.publish(
             TryAsked(
                 server=server.name,
                 try_id=try_id,
-                group_id=ticket.group_id,
+                group_id=waiter.group_id,
                 prompt=prompt,
                 step=server.watcher.current.step,
             )
         )
-        self._running[try_id] = ticket
-        self.seat.tasks.spawn(self._wait(try_id, server, ticket), f"try:{try_id}")
-        return f"{server.name} is asked: try {try_id}, group {ticket.group_id}"
+        self._running[try_id] = waiter
+        self.context.tasks.spawn(self._wait(try_id, server, waiter), f"try:{try_id}")
+        return f"{server.name} is asked: try {try_id}, group {waiter.group_id}"
 
-    def _server(self, name: str | None) -> ServerSeat:
-        servers = self.seat.servers
+    def _server(self, name: str | None) -> ServerHandle:
+        servers = self.context.servers
         name = name or next(iter(servers), "")
         if name not in servers:
             raise CommandError(f"there is no server `{name}`", todo=known_names(name, servers))
         return servers[name]
 
-    def _request(self, prompt: str, server: ServerSeat, try_id: str) -> ChatRequest:
+    def _request(self, prompt: str, server: ServerHandle, try_id: str) -> ChatRequest:
         # A request names the server it wants as its model; the first server goes by a model name.
-        first = next(iter(self.seat.servers))
+        first = next(iter(self.context.servers))
         model = self.groups.models()[0] if server.name == first else server.name
         messages = [{"role": "user", "content": prompt}]
         return ChatRequest(
@@ -107,18 +109,18 @@ class PromptProbes:
             headers={},
         )
 
-    async def _wait(self, try_id: str, server: ServerSeat, ticket: Ticket) -> None:
+    async def _wait(self, try_id: str, server: ServerHandle, waiter: AnswerWaiter) -> None:
         """Receive the answer of a probe as its user, and publish the result however it ends."""
         began = time.monotonic()
         result = TryAnswered(try_id=try_id, error="the proxy stopped before the answer came")
         try:
-            while not isinstance(reply := await ticket.next(_PATIENCE), Reply):
-                if ticket.left:
+            while not isinstance(reply := await waiter.next(_PATIENCE), FinalAnswer):
+                if waiter.left:
                     return
             result = _result(try_id, reply, cancelled=try_id in self._cancelled)
-            ticket.delivered()
+            waiter.confirm_delivery()
         finally:
-            ticket.leave()
+            waiter.leave()
             self._running.pop(try_id, None)
             self._cancelled.discard(try_id)
             result = msgspec.structs.replace(
@@ -127,27 +129,27 @@ class PromptProbes:
                 seconds=time.monotonic() - began,
                 step=server.watcher.current.step,
             )
-            self.seat.bus.publish(result)
+            self.context.bus.publish(result)
 
     async def _stop(self, args: dict[str, Any]) -> str:
         try_id = args.get("try_id") or next(reversed(self._running), "")
-        ticket = self._running.get(try_id)
-        if ticket is None:
+        waiter = self._running.get(try_id)
+        if waiter is None:
             raise NotNow("no such try runs", try_id, "It may have been answered meanwhile")
         self._cancelled.add(try_id)
         try:
-            await self._group_commands.abort(ticket.group_id, "the try was cancelled")
+            await self._group_commands.abort(waiter.group_id, "the try was cancelled")
         except NotNow:
             self._cancelled.discard(try_id)
             raise
         return f"try {try_id} is cancelled"
 
 
-def _result(try_id: str, reply: Reply, *, cancelled: bool) -> TryAnswered:
+def _result(try_id: str, reply: FinalAnswer, *, cancelled: bool) -> TryAnswered:
     if reply.answer is None:
-        why = reply.refusal.message if reply.refusal is not None else "there was no answer"
+        why = reply.error.message if reply.error is not None else "there was no answer"
         return TryAnswered(try_id=try_id, error="cancelled" if cancelled else why)
-    answer = winner(reply.answer.parsed)
+    answer = public_answer(reply.answer.parsed)
     return TryAnswered(
         try_id=try_id,
         text=answer.content or "",

@@ -7,7 +7,7 @@ from ajet_swarm.common.errors import AjetError
 from core.events import GroupLeased
 from core.state import Group
 from proxy.admission.registry import find_id
-from proxy.context import Seat
+from proxy.context import ProxyContext
 from proxy.control.group_commands import GroupCommands
 from proxy.control.rating import edit, repeat
 from proxy.http.errors import NotNow
@@ -21,12 +21,12 @@ class RaterCommands:
     """Commands of raters besides their votes.
 
     Args:
-        seat: The proxy's shared parts.
+        context: The proxy's shared parts.
         commands: The commands on one group.
     """
 
-    def __init__(self, seat: Seat, commands: GroupCommands) -> None:
-        self.seat = seat
+    def __init__(self, context: ProxyContext, commands: GroupCommands) -> None:
+        self.context = context
         self.commands = commands
         self.table: Mapping[str, Callable[[dict[str, Any]], Awaitable[str]]] = {
             "group.repeat": lambda args: self.repeat(**args),
@@ -37,7 +37,7 @@ class RaterCommands:
         }
 
     def _group(self, group_id: str) -> Group:
-        groups = self.seat.bus.state.groups
+        groups = self.context.bus.state.groups
         return groups[find_id(group_id, groups)]
 
     async def lease(
@@ -60,7 +60,7 @@ class RaterCommands:
         Raises:
             NotNow: another console holds it and `take` is not set, or the group does not wait.
         """
-        group, now = self._group(group_id), self.seat.clock()
+        group, now = self._group(group_id), self.context.clock()
         if not take and group.lease is not None and group.lease.of_another(holder, now):
             who = group.lease.rater or "another console"
             todo = "Rate another one, or take it over with `take`"
@@ -73,7 +73,7 @@ class RaterCommands:
             until = until if group.until is None else min(until, group.until)
         elif group.lease is None:
             return f"group {group.group_id} was free"
-        self.seat.bus.publish(
+        self.context.bus.publish(
             GroupLeased(
                 server=group.server,
                 group_id=group.group_id,
@@ -88,13 +88,13 @@ class RaterCommands:
         """Store a second vote."""
         group = self._group(group_id)
         order, scores = more.pop("order", ()), more.pop("scores", ())
-        agrees = repeat(self.seat, group, rating, tuple(order), tuple(scores), **more)
+        agrees = repeat(self.context, group, rating, tuple(order), tuple(scores), **more)
         return "the same as before" if agrees else "not the same as before"
 
     async def edit(self, group_id: str, index: int, edited: str, rater: str = "") -> str:
         """Store a correction."""
         group = self._group(group_id)
-        edit(self.seat, group, index, edited, rater)
+        edit(self.context, group, index, edited, rater)
         what = "kept, not sent" if edited else "removed"
         return f"the correction of answer {index + 1} is {what}"
 
@@ -116,11 +116,11 @@ class RaterCommands:
         self, server: str, command: Callable[[str], Awaitable[str]], unrated: bool = False
     ) -> tuple[int, int]:
         """Return the number of groups a command was executed on, and the number it failed on."""
-        if server and server not in self.seat.servers:
-            known = ", ".join(self.seat.servers)
+        if server and server not in self.context.servers:
+            known = ", ".join(self.context.servers)
             raise NotNow(f"there is no swarm server {server}", todo=f"Known: {known}")
         done = left = 0
-        for group in self.seat.bus.state.waiting():
+        for group in self.context.bus.state.waiting():
             if (server and group.server != server) or (unrated and group.rating is not None):
                 continue
             try:

@@ -13,9 +13,9 @@ from core.scoring.agreement import agree
 from core.scoring.rating import Kind, RatingInput, rating_rewards
 from core.settings import RatingSettings
 from core.state import Group, Rating
-from proxy.context import Seat
+from proxy.context import ProxyContext
 from proxy.groups.outcome import vote_words
-from proxy.groups.run import Run
+from proxy.groups.run import GroupRun
 from proxy.http.errors import NotNow
 
 MOST_VOTES = 20
@@ -48,7 +48,7 @@ class Voter:
 
 
 def rate(
-    run: Run,
+    run: GroupRun,
     rating: str,
     order: tuple[int, ...],
     scores: tuple[float, ...],
@@ -81,13 +81,13 @@ def rate(
         )
     indices = [one.index for one in run.usable]
     vote = RatingInput(_kind(rating), _places(order, indices), _of_answered(scores, indices, run.n))
-    bounds = _bounds(run.seat.settings.rating)
+    bounds = _bounds(run.context.settings.rating)
     rewards = [one for one in rating_rewards(vote, len(indices), bounds) if one is not None]
     if not voter.override and _given_by_another(run, voter, rating, tuple(rewards)):
         return
     run.rated = dict(zip(indices, rewards, strict=True)) if rewards else {}
     run.rated_from = voter.holder
-    now = run.seat.clock()
+    now = run.context.clock()
     run.votes += 1
     run.first_rated_at = now if run.rating is None else run.first_rated_at
     run.rating = Rating(
@@ -99,9 +99,9 @@ def rate(
         note=note,
         at=now,
     )
-    run.seat.bus.publish(
+    run.context.bus.publish(
         GroupRated(
-            server=run.sense.server.name,
+            server=run.facts.server.name,
             group_id=run.group_id,
             rating=rating,
             order=order,
@@ -115,7 +115,7 @@ def rate(
     run.wake.set()
 
 
-def unrate(run: Run, rater: str) -> None:
+def unrate(run: GroupRun, rater: str) -> None:
     """Take the rating back.
 
     Raises:
@@ -124,13 +124,13 @@ def unrate(run: Run, rater: str) -> None:
     if run.rating is None:
         raise NotNow(f"group {run.group_id} has no rating")
     run.rating, run.rated, run.first_rated_at = None, {}, None
-    run.seat.bus.publish(
-        RatingUndone(server=run.sense.server.name, group_id=run.group_id, rater=rater)
+    run.context.bus.publish(
+        RatingUndone(server=run.facts.server.name, group_id=run.group_id, rater=rater)
     )
     run.wake.set()
 
 
-def accept(run: Run) -> None:
+def accept(run: GroupRun) -> None:
     """Seal the group now.
 
     Raises:
@@ -145,7 +145,7 @@ def accept(run: Run) -> None:
 
 
 def repeat(
-    seat: Seat,
+    context: ProxyContext,
     group: Group,
     rating: str,
     order: tuple[int, ...],
@@ -171,10 +171,10 @@ def repeat(
     vote = RatingInput(
         _kind(rating), _places(order, indices), _of_answered(scores, indices, group.n)
     )
-    values = rating_rewards(vote, len(indices), _bounds(seat.settings.rating))
+    values = rating_rewards(vote, len(indices), _bounds(context.settings.rating))
     rewards = {index: one for index, one in zip(indices, values, strict=True) if one is not None}
     agrees = agree(sent, rewards)
-    seat.bus.publish(
+    context.bus.publish(
         RatingRepeated(
             server=group.server,
             group_id=group.group_id,
@@ -192,7 +192,7 @@ def repeat(
     return agrees
 
 
-def edit(seat: Seat, group: Group, index: int, edited: str, rater: str) -> None:
+def edit(context: ProxyContext, group: Group, index: int, edited: str, rater: str) -> None:
     """Store a better text for one answer, also of a closed group. It is never sent.
 
     Raises:
@@ -200,7 +200,7 @@ def edit(seat: Seat, group: Group, index: int, edited: str, rater: str) -> None:
     """
     if not 0 <= index < len(group.candidates):
         raise NotNow(f"group {group.group_id} has no candidate {index + 1}")
-    seat.bus.publish(
+    context.bus.publish(
         GroupEdited(
             server=group.server, group_id=group.group_id, index=index, edited=edited, rater=rater
         )
@@ -211,7 +211,7 @@ def _bounds(settings: RatingSettings) -> tuple[float, float]:
     return settings.score_low, settings.score_high
 
 
-def _check(run: Run) -> None:
+def _check(run: GroupRun) -> None:
     if run.kind == "eval":
         raise NotNow(f"group {run.group_id} is not trained on")
     if run.phase not in ("SCORING", "AWAITING_RATING"):
@@ -223,13 +223,13 @@ def _check(run: Run) -> None:
         raise NotNow(f"group {run.group_id} is being refilled", todo="Wait for its fresh answers")
 
 
-def _given_by_another(run: Run, voter: Voter, rating: str, rewards: tuple[float, ...]) -> bool:
+def _given_by_another(run: GroupRun, voter: Voter, rating: str, rewards: tuple[float, ...]) -> bool:
     """Return whether another rater has cast the same vote, which stays.
 
     Raises:
         NotNow: another rater has voted differently or holds the lease; names rater, time and vote.
     """
-    now, name = run.seat.clock(), f"group {run.group_id}"
+    now, name = run.context.clock(), f"group {run.group_id}"
     old = run.rating
     if old is not None:
         named = voter.rater or old.rater
@@ -241,7 +241,7 @@ def _given_by_another(run: Run, voter: Voter, rating: str, rewards: tuple[float,
                 todo=f"Leave it, or {OVERRIDE_HINT}",
             )
         return not same
-    group = run.seat.bus.state.groups.get(run.group_id)
+    group = run.context.bus.state.groups.get(run.group_id)
     lease = group.lease if group is not None else None
     mine = lease is None or not lease.of_another(voter.holder, now)
     if lease is not None and not mine and not (lease.rater and lease.rater == voter.rater):

@@ -20,12 +20,12 @@ from core.runtime.home import Home
 from core.settings import ProxySettings
 from core.version import version
 from proxy.alerts import dismiss_alert
-from proxy.context import Seat, ServerSeat
+from proxy.context import ProxyContext, ServerHandle
 from proxy.control.dispatch import CommandResult
 from proxy.control.journal_commands import JournalCommands
 from proxy.http.asgi import App, Receive, Scope, Send, refuse_unread, send_json
-from proxy.http.errors import NotNow, Refusal
-from proxy.http.router import FrontDoor
+from proxy.http.errors import ApiError, NotNow
+from proxy.http.router import Router
 from proxy.servers.slots import SlotsReader
 from proxy.servers.watch import ServerWatch
 
@@ -80,9 +80,9 @@ def _refuse(url: str) -> NoReturn:
 class WatchOnlyCommands:
     """The commands of a watch-only proxy: none of them changes anything on a server."""
 
-    def __init__(self, seat: Seat) -> None:
-        self.seat = seat
-        self._journal = JournalCommands(seat)
+    def __init__(self, context: ProxyContext) -> None:
+        self.context = context
+        self._journal = JournalCommands(context)
 
     async def execute(self, name: str, args: dict[str, Any]) -> CommandResult:
         """Execute the command `name` with validated arguments.
@@ -91,7 +91,7 @@ class WatchOnlyCommands:
             AjetError: the command would change something.
         """
         if name == "alert.dismiss":
-            dismiss_alert(self.seat.bus, args["key"])
+            dismiss_alert(self.context.bus, args["key"])
             return "dismissed", {}
         if name in self._journal.table:
             return await self._journal.table[name](args), {}
@@ -107,9 +107,11 @@ class WatchOnlyCommands:
 class WatchOnlyServerWatch(ServerWatch):
     """Watches one server without requests that wait for it and without commands to start it."""
 
-    def __init__(self, seat: Seat, server: ServerSeat, home: Home | None = None) -> None:
-        super().__init__(seat, server, home)
-        self._slots = SlotsReader(seat, server)
+    def __init__(
+        self, context: ProxyContext, server: ServerHandle, home: Home | None = None
+    ) -> None:
+        super().__init__(context, server, home)
+        self._slots = SlotsReader(context, server)
 
     async def run(self) -> None:
         """Run until cancelled."""
@@ -127,18 +129,18 @@ class WatchOnlyServerWatch(ServerWatch):
         super()._alert(what, cause, todos.get(what, todo), groups)
 
 
-def watch_app(settings: ProxySettings, control: App) -> FrontDoor:
+def watch_app(settings: ProxySettings, control: App) -> Router:
     """Return the application: the control API, and a refusal for every other request."""
     refused: Mapping[str, App] = dict.fromkeys(_METHODS, _no_service)
     table: dict[str, Mapping[str, App]] = {
         path: refused
         for path in ("/v1", "/v1/{*}", "/health", "/ping", "/metrics", "/tokenize", "/detokenize")
     }
-    return FrontDoor({**table, "/version": {"GET": _version}}, control, settings)
+    return Router({**table, "/version": {"GET": _version}}, control, settings)
 
 
 async def _no_service(scope: Scope, receive: Receive, send: Send) -> None:
-    refusal = Refusal(503, None, WHY)
+    refusal = ApiError(503, None, WHY)
     await refuse_unread(scope, send, refusal.status, refusal.body())
 
 
@@ -147,13 +149,13 @@ async def _version(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 @contextlib.asynccontextmanager
-async def watching(seat: Seat, home: Home) -> AsyncIterator[None]:
+async def watching(context: ProxyContext, home: Home) -> AsyncIterator[None]:
     """Watch all servers of a proxy while the context is open."""
-    left_open = len(seat.bus.state.open_groups())
+    left_open = len(context.bus.state.open_groups())
     if left_open:
         log.warning("%d groups of an earlier proxy are open: they stay as they are", left_open)
-    targets = seat.settings.servers()
-    for name, server in seat.servers.items():
-        watch = WatchOnlyServerWatch(seat, server, home if targets[name] == "embedded" else None)
-        seat.tasks.spawn(watch.run(), f"watch:{name}")
+    targets = context.settings.servers()
+    for name, server in context.servers.items():
+        watch = WatchOnlyServerWatch(context, server, home if targets[name] == "embedded" else None)
+        context.tasks.spawn(watch.run(), f"watch:{name}")
     yield

@@ -11,7 +11,7 @@ from ajet_swarm.common.errors import AjetError, UsageError
 from ajet_swarm.common.tasks import cancel
 from core.events import WhatIfChanged
 from core.runtime.home import Home
-from proxy.context import Seat
+from proxy.context import ProxyContext
 from proxy.rewards.model.commands import RewardCommands
 from proxy.rewards.trial.cases import cases_of, newest_ids, pages
 from proxy.rewards.trial.replay import TrialResult, rescore_all, summary_of
@@ -29,14 +29,14 @@ class WhatIfCommands:
     """The what-if commands of one proxy. One runs at a time; a new one cancels the previous.
 
     Args:
-        seat: The proxy's shared parts.
+        context: The proxy's shared parts.
         reward_commands: Writes the weights that are applied.
     """
 
-    def __init__(self, seat: Seat, reward_commands: RewardCommands) -> None:
-        self._seat = seat
+    def __init__(self, context: ProxyContext, reward_commands: RewardCommands) -> None:
+        self._context = context
         self._reward_commands = reward_commands
-        self._home = Home(seat.journal.path.parent)
+        self._home = Home(context.journal.path.parent)
         self._task: asyncio.Task[None] | None = None
         self._now: WhatIfChanged | None = None
         self.table: Mapping[str, Callable[[dict[str, Any]], Awaitable[str]]] = {
@@ -59,16 +59,16 @@ class WhatIfCommands:
         if not 1 <= last <= MOST:
             raise UsageError(f"{last} groups cannot be tried", todo=f"From 1 to {MOST}")
         if weights:
-            await asyncio.to_thread(model_of, self._home, self._seat.settings, choice)
+            await asyncio.to_thread(model_of, self._home, self._context.settings, choice)
         await self._cancel()
         self._now = WhatIfChanged(
             what=_what(choice),
             weights=tuple(weights.items()) if not (choice.file or choice.hooks) else (),
             total=last,
-            began=self._seat.clock(),
+            began=self._context.clock(),
         )
         self._publish()
-        self._task = self._seat.tasks.spawn(self._run(choice, last), "what-if")
+        self._task = self._context.tasks.spawn(self._run(choice, last), "what-if")
         return f"the newest {last} groups are re-scored; nothing is sent"
 
     async def stop(self, args: dict[str, Any]) -> str:
@@ -85,7 +85,7 @@ class WhatIfCommands:
         """
         if weights := weights_of(args.get("weights") or ()):
             return await self._reward_commands.weights(weights)
-        known = self._seat.bus.state.what_if
+        known = self._context.bus.state.what_if
         if known is None or known.phase != "done":
             raise AjetError(
                 "there is no what-if to apply", todo="Try some weights first: rewards.whatif"
@@ -96,7 +96,7 @@ class WhatIfCommands:
                 todo="Put that file in place of the rewards file: it is loaded when it is saved",
             )
         summary = await self._reward_commands.weights(dict(known.weights))
-        self._seat.bus.publish(
+        self._context.bus.publish(
             WhatIfChanged(
                 what=known.what,
                 phase="applied",
@@ -130,9 +130,9 @@ class WhatIfCommands:
             self._publish(phase="failed", cause=f"{type(error).__name__}: {error}")
 
     async def _score(self, choice: TrialChoice, last: int) -> None:
-        journal, loop = self._seat.journal, asyncio.get_running_loop()
-        await journal.committed(self._seat.bus.state.seq)
-        async with trial_source(self._home, self._seat.settings, choice) as one:
+        journal, loop = self._context.journal, asyncio.get_running_loop()
+        await journal.committed(self._context.bus.state.seq)
+        async with trial_source(self._home, self._context.settings, choice) as one:
             ids = await asyncio.to_thread(newest_ids, journal, last)
             if not ids:
                 raise AjetError("there are no groups to re-score", todo="Ask something first")
@@ -147,7 +147,7 @@ class WhatIfCommands:
                     published_at = loop.time()
                     self._publish(done=done)
 
-            limit = self._seat.settings.reward_limit
+            limit = self._context.settings.reward_limit
             for page in pages(ids):
                 cases = await asyncio.to_thread(cases_of, journal, page)
                 results += await rescore_all(
@@ -159,7 +159,7 @@ class WhatIfCommands:
     def _publish(self, **changed: Any) -> None:
         assert self._now is not None
         self._now = msgspec.structs.replace(self._now, seq=0, at=0.0, **changed)
-        self._seat.bus.publish(self._now)
+        self._context.bus.publish(self._now)
 
 
 def weights_of(assignments: Any) -> dict[str, float]:

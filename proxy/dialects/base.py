@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from proxy.dialects.request import ChatRequest, Winner
-from proxy.http.errors import Refusal
+from proxy.dialects.request import ChatRequest, PublicAnswer
+from proxy.http.errors import ApiError
 
 
 class Writer(Protocol):
@@ -16,7 +16,7 @@ class Writer(Protocol):
     point after `opening`. All of them return the bytes to send, complete events only.
     """
 
-    def whole(self, winners: Sequence[Winner]) -> bytes:
+    def whole(self, winners: Sequence[PublicAnswer]) -> bytes:
         """The JSON body of an answer that is not streamed; one winner for each choice."""
         ...
 
@@ -34,16 +34,16 @@ class Writer(Protocol):
         that tells this dialect's client nothing is a keepalive."""
         ...
 
-    def finish(self, winner: Winner) -> bytes:
+    def finish(self, winner: PublicAnswer) -> bytes:
         """The end after all pieces: what is still open is closed, finish reason, usage; with no
         piece before it the whole answer."""
         ...
 
-    def answer(self, winners: Sequence[Winner]) -> bytes:
+    def answer(self, winners: Sequence[PublicAnswer]) -> bytes:
         """A whole answer after `opening`: all pieces of all choices and the end."""
         ...
 
-    def error(self, refusal: Refusal) -> bytes:
+    def error(self, refusal: ApiError) -> bytes:
         """The end of a stream that cannot be finished."""
         ...
 
@@ -54,8 +54,8 @@ class Dialect:
 
     name: str
     read: Callable[[bytes, Mapping[str, str], str], ChatRequest]
-    """(raw body, headers with lower-case names, client's address) -> request. Raises `Refusal`."""
+    """(raw body, headers with lower-case names, client's address) -> request. Raises `ApiError`."""
     writer: Callable[[ChatRequest, str, int], Writer]
     """(request, model name to tell, Unix seconds) -> writer."""
-    refusal: Callable[[Refusal], bytes]
+    refusal: Callable[[ApiError], bytes]
     """The JSON body of an error before anything was sent."""

@@ -17,7 +17,7 @@ from ajet_swarm.common.lenient_json import lenient
 from ajet_swarm.common.text import content_text
 from core.ids import hex_id
 from proxy.dialects.agent_notes import own_words
-from proxy.http.errors import Refusal, invalid
+from proxy.http.errors import ApiError, invalid
 from proxy.http.json_limits import check_fields, check_values
 
 TRAIN_HEADER = "x-ajet-train"
@@ -28,7 +28,7 @@ _WORDS = {"true", "false", "yes", "no", "on", "off", "1", "0", "t", "f", "y", "n
 _decode = msgspec.json.Decoder().decode
 
 
-class Unreadable(Refusal):
+class Unreadable(ApiError):
     """A body that is no text, or nested beyond reason: vLLM's answer has a form of its own."""
 
     def __init__(self) -> None:
@@ -39,7 +39,7 @@ class Unreadable(Refusal):
         return b'{"detail":"%s"}' % UNREADABLE.encode()
 
 
-def refusal_body(refusal: Refusal) -> bytes:
+def refusal_body(refusal: ApiError) -> bytes:
     """The JSON of an error, each kind in its own form."""
     return refusal.body()
 
@@ -91,7 +91,7 @@ def decode(data: bytes, content_type: str) -> dict[str, Any]:
     """The body as a JSON object; half surrogate pairs in it become U+FFFD.
 
     Raises:
-        Refusal: it is not one.
+        ApiError: it is not one.
     """
     if content_type.partition(";")[0].strip().lower() != "application/json":
         raise bad_type()
@@ -109,10 +109,10 @@ def decode(data: bytes, content_type: str) -> dict[str, Any]:
     return body
 
 
-def bad_type() -> Refusal:
+def bad_type() -> ApiError:
     """The answer to a body that does not say it is JSON."""
     text = "Unsupported Media Type: Only 'application/json' is allowed"
-    return Refusal(400, None, text, kind="Bad Request")
+    return ApiError(400, None, text, kind="Bad Request")
 
 
 def _decode_slowly(data: bytes) -> Any:
@@ -138,7 +138,7 @@ def number(name: str, value: Any) -> float:
         value: As it came.
 
     Raises:
-        Refusal: it is none.
+        ApiError: it is none.
     """
     where = f"body.{name}"
     if isinstance(value, str):
@@ -161,7 +161,7 @@ def integer(name: str, value: Any) -> int:
     """A whole number, also from its text or from a float without a fraction.
 
     Raises:
-        Refusal: it is none, or one beyond 64 bits.
+        ApiError: it is none, or one beyond 64 bits.
     """
     where = f"body.{name}"
     if isinstance(value, str):
@@ -190,7 +190,7 @@ def flag(name: str, value: Any) -> bool:
     """True or false, also from the words for them.
 
     Raises:
-        Refusal: it is neither.
+        ApiError: it is neither.
     """
     if isinstance(value, bool):
         return value

@@ -29,7 +29,7 @@ def token_bytes(entry: Entry) -> bytes:
     return str(entry.get("token") or "").encode(errors="replace")
 
 
-class Aligned:
+class AlignedTokens:
     """Tokens next to the texts they make up: each text is cut between tokens, in order.
 
     Args:

@@ -1,7 +1,7 @@
 """One request and one answer in the form all dialects share, without I/O.
 
 The form is that of a chat completion, which is what swarm servers speak: a dialect reads its own
-requests into a `ChatRequest` and writes a `Winner` in its own words.
+requests into a `ChatRequest` and writes a `PublicAnswer` in its own words.
 """
 
 import hashlib
@@ -82,7 +82,7 @@ class ChatRequest(msgspec.Struct, kw_only=True, frozen=True):
         return _encode(self.body_of(index))
 
 
-class Winner(msgspec.Struct, frozen=True):
+class PublicAnswer(msgspec.Struct, frozen=True):
     """The parts of an upstream's completion that a client gets to see."""
 
     content: str | None
@@ -102,13 +102,13 @@ class Winner(msgspec.Struct, frozen=True):
     prompt_text: Any = None
 
 
-def winner(completion: Mapping[str, Any]) -> Winner:
+def public_answer(completion: Mapping[str, Any]) -> PublicAnswer:
     """Read a completion that has a choice with a message."""
     choice = completion["choices"][0]
     message = choice["message"]
     reasoning = message.get("reasoning") or message.get("reasoning_content")
     calls = message.get("tool_calls")
-    return Winner(
+    return PublicAnswer(
         content=whole_text(content_text(message.get("content"))) or None,
         reasoning=whole_text(content_text(reasoning)) or None,
         tool_calls=_calls(calls, completion.get("id")) if isinstance(calls, list) else [],
@@ -175,7 +175,7 @@ def _count(told: Mapping[str, Any], name: str) -> int:
     return value if isinstance(value, int) else 0
 
 
-def usage_of(winners: Sequence[Winner], each: int = 0) -> dict[str, Any]:
+def usage_of(winners: Sequence[PublicAnswer], each: int = 0) -> dict[str, Any]:
     """Usage of an answer with several choices: each prompt once, the completions summed.
 
     Args:
@@ -207,7 +207,7 @@ def usage_of(winners: Sequence[Winner], each: int = 0) -> dict[str, Any]:
     }
 
 
-def deltas(one: Winner, reasoning: str = "reasoning") -> Iterator[dict[str, Any]]:
+def deltas(one: PublicAnswer, reasoning: str = "reasoning") -> Iterator[dict[str, Any]]:
     """A winner as the deltas of a chat stream: reasoning, text, then the tool calls.
 
     A tool call is first told by index, id, type and name, then by pieces of its arguments.
@@ -223,7 +223,7 @@ def deltas(one: Winner, reasoning: str = "reasoning") -> Iterator[dict[str, Any]
     yield from call_deltas(one)
 
 
-def call_deltas(one: Winner) -> Iterator[dict[str, Any]]:
+def call_deltas(one: PublicAnswer) -> Iterator[dict[str, Any]]:
     """The tool calls of a winner as the deltas of a chat stream."""
     for index, call in enumerate(one.tool_calls):
         yield call_begins(index, call["id"], call["function"]["name"])

@@ -8,7 +8,7 @@ import msgspec
 from ajet_swarm.api.outcomes import read_json
 from proxy.dialects.common import decode, integer
 from proxy.dialects.validation import check_messages
-from proxy.http.errors import Refusal, bad_request, busy, invalid
+from proxy.http.errors import ApiError, bad_request, invalid, overloaded
 
 
 class _Named(msgspec.Struct):
@@ -27,7 +27,7 @@ def check_tokenizing(path: str, data: bytes, content_type: str) -> None:
     """Look at a body before the upstream does.
 
     Raises:
-        Refusal: vLLM would refuse it too.
+        ApiError: vLLM would refuse it too.
     """
     body = decode(data, content_type)
     if path == "/detokenize":
@@ -52,14 +52,14 @@ def _check_tokens(body: Mapping[str, Any]) -> None:
             raise invalid("greater_than_equal", f"body.tokens.{index}", text, token)
 
 
-def refused(status: int, body: bytes) -> Refusal | None:
+def refused(status: int, body: bytes) -> ApiError | None:
     """The upstream's error in vLLM's shape; None where it has that already."""
     told = read_json(body)
     told = told if isinstance(told, dict) else {}
     if isinstance(told.get("error"), dict):
         return None
     if status == 404:  # the route is there: what is not is the policy
-        return busy(5)
+        return overloaded(5)
     detail = told.get("detail")
     first = detail[0] if isinstance(detail, list) and detail else detail
     if isinstance(first, dict):

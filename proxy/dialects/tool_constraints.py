@@ -7,7 +7,7 @@ import msgspec
 
 from proxy.dialects.request import (
     ChatRequest,
-    Winner,
+    PublicAnswer,
     call_begins,
     call_goes_on,
     call_id,
@@ -96,7 +96,7 @@ def one_call_only(body: Mapping[str, Any]) -> bool:
     return body.get("parallel_tool_calls") is False
 
 
-def fitted(winners: Sequence[Winner], request: ChatRequest) -> list[Winner]:
+def fitted(winners: Sequence[PublicAnswer], request: ChatRequest) -> list[PublicAnswer]:
     """The winners as vLLM gives them for this request's `tool_choice` and `parallel_tool_calls`.
 
     Calls are cut to one where one is allowed, become text where none is, and their ids differ
@@ -108,7 +108,7 @@ def fitted(winners: Sequence[Winner], request: ChatRequest) -> list[Winner]:
     return [_fitted(one, request.body, ids) for one in winners]
 
 
-def _fitted(one: Winner, body: Mapping[str, Any], ids: CallIds) -> Winner:
+def _fitted(one: PublicAnswer, body: Mapping[str, Any], ids: CallIds) -> PublicAnswer:
     calls = one.tool_calls
     content = one.content
     if calls and refuses_calls(body):

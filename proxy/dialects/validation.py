@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from proxy.dialects.common import flag, integer, number
-from proxy.http.errors import Refusal, bad_request, invalid
+from proxy.http.errors import ApiError, bad_request, invalid
 
 MOST_CHOICES = 128
 """Choices one request may ask for."""
@@ -45,7 +45,7 @@ _STRUCTURED = "Input should be a dictionary or an instance of StructuredOutputsP
 _MISSING = "Field required"
 
 
-def bad_value(text: str, param: str, value: Any = None) -> Refusal:
+def bad_value(text: str, param: str, value: Any = None) -> ApiError:
     """A value vLLM itself refuses; it names the field and the value after its words."""
     given = "" if value is None else f", value={value}"
     return bad_request(f"{text} (parameter={param}{given})", param)
@@ -75,7 +75,7 @@ def check_numbers(
     """Put numbers in place of texts that hold numbers, refuse what holds none.
 
     Raises:
-        Refusal: names the field.
+        ApiError: names the field.
     """
     for name in numbers:
         if (value := body.get(name)) is not None:
@@ -92,7 +92,7 @@ def check_common(body: Mapping[str, Any]) -> None:
     """Refuse values and kinds that no completion may have; after `check_numbers`.
 
     Raises:
-        Refusal: names the field.
+        ApiError: names the field.
     """
     if (model := body.get("model")) is not None and not isinstance(model, str):
         raise invalid("string_type", "body.model", _STRING, model)
@@ -165,7 +165,7 @@ def check_stop_texts(texts: list[str]) -> None:
     """Refuse an empty text, that would stop every answer before its first word, and very many.
 
     Raises:
-        Refusal: there is one, or there are.
+        ApiError: there is one, or there are.
     """
     if (count := len(texts)) > MOST_STOPS:
         raise bad_value(f"stop must hold at most {MOST_STOPS} texts, got {count}.", "stop")
@@ -260,7 +260,7 @@ def check_effort(effort: Any, where: str) -> None:
     """Refuse what is no word for how hard to think; which words there are the upstream knows.
 
     Raises:
-        Refusal: it is none.
+        ApiError: it is none.
     """
     if effort is not None and not isinstance(effort, str):
         words = 'Input should be "none", "low", "medium" or "high"'
@@ -271,7 +271,7 @@ def check_logprobs(count: int | None, param: str) -> None:
     """Refuse a number of logprobs that is out of range.
 
     Raises:
-        Refusal: it is.
+        ApiError: it is.
     """
     if count is None or count == -1:
         return
@@ -292,7 +292,7 @@ def check_messages(body: Mapping[str, Any]) -> None:
     """Refuse what is no list of messages; any role passes, and text or blocks as content.
 
     Raises:
-        Refusal: names the place.
+        ApiError: names the place.
     """
     if "messages" not in body:
         raise invalid("missing", "body.messages", _MISSING, body)
@@ -341,7 +341,7 @@ def check_tools(body: Mapping[str, Any]) -> None:
     """Refuse tools that are no functions, and a choice among tools that are not there.
 
     Raises:
-        Refusal: names the field.
+        ApiError: names the field.
     """
     tools = body.get("tools")
     if tools is not None and not isinstance(tools, list):
@@ -391,7 +391,7 @@ def check_parameters(function: Mapping[str, Any], where: str) -> None:
     """Refuse parameters that are no schema.
 
     Raises:
-        Refusal: they are none.
+        ApiError: they are none.
     """
     if (given := function.get("parameters")) is not None and not isinstance(given, dict):
         raise invalid("dict_type", f"{where}.parameters", _DICTIONARY, given)

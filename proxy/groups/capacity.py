@@ -1,23 +1,23 @@
 """How many candidates a group can have: no more than its server has episodes at a time.
 
-A group that asked for more would wait for them until its deadline and keep all others waiting.
+A group that asked for more would wait for them until its deadline and block all others.
 """
 
 from core.settings import Settings
 from proxy.alerts import clear_alert, show_alert
-from proxy.context import ServerSeat
-from proxy.groups.run import Run
-from proxy.http.errors import Refusal, bad_request
+from proxy.context import ServerHandle
+from proxy.groups.run import GroupRun
+from proxy.http.errors import ApiError, bad_request
 from proxy.servers.observe_client import CANDIDATES
 
 CALM = 20
-"""Groups in a row that fit, after which the alert about those that did not is cleared."""
+"""Number of consecutive groups that fit after which the alert about oversized ones is cleared."""
 
 
-def room_of(server: ServerSeat, settings: Settings) -> int | None:
-    """Episodes that the server has at most at a time; None while it has not said.
+def capacity_of(server: ServerHandle, settings: Settings) -> int | None:
+    """Return the maximum number of episodes of a server at a time; None while unknown.
 
-    Source: a trainer keeps a batch's worth of episodes open at most (protocol section 7).
+    Source: a trainer keeps at most one batch of episodes open (protocol section 7).
     """
     if server.observes:
         return max(settings.upstream.calls, settings.proxy.repeats or CANDIDATES)
@@ -27,40 +27,40 @@ def room_of(server: ServerSeat, settings: Settings) -> int | None:
     return max(pool.completed_episode_target, pool.repeat)
 
 
-def most_choices(server: ServerSeat, settings: Settings) -> int:
-    """Choices one request may ask for: with more it would take a whole batch for itself."""
+def most_choices(server: ServerHandle, settings: Settings) -> int:
+    """Return how many choices one request may ask for: with more it would take a whole batch."""
     most = settings.proxy.most_choices
-    room = room_of(server, settings)
+    room = capacity_of(server, settings)
     return most if room is None else min(most, room)
 
 
-def too_many_choices(asked: int, room: int | None) -> Refusal | None:
-    """vLLM's 400 for an `n` that cannot be had; None when it can."""
+def too_many_choices(asked: int, room: int | None) -> ApiError | None:
+    """Return vLLM's 400 for an `n` that is too large; None if it is not."""
     if room is None or asked <= room:
         return None
     text = f"n must be at most {room}, got {asked}. (parameter=n, value={asked})"
     return bad_request(text, "n")
 
 
-def fit(run: Run) -> Refusal | None:
-    """Cut what the settings or a hook ask for down to what the server has, and say so.
+def fit_to_capacity(run: GroupRun) -> ApiError | None:
+    """Reduce the number of candidates of a run to what its server has, and raise an alert.
 
     Returns:
-        What the client is told when it is its own `n` that cannot be had.
+        The error for the client if its own `n` is too large.
     """
-    seat, server = run.seat, run.sense.server
-    room = room_of(server, seat.settings)
+    context, server = run.context, run.facts.server
+    room = capacity_of(server, context.settings)
     key = f"room:{server.name}"
     if room is None or run.n <= room:
-        run.sense.fitting += 1
-        if run.sense.fitting >= CALM or (room is not None and room >= run.sense.not_fitting):
-            clear_alert(seat.bus, key)
+        run.facts.fitting += 1
+        if run.facts.fitting >= CALM or (room is not None and room >= run.facts.not_fitting):
+            clear_alert(context.bus, key)
         return None
     if refusal := too_many_choices(run.request.n, room):
         return refusal
-    run.sense.fitting, run.sense.not_fitting = 0, run.n
+    run.facts.fitting, run.facts.not_fitting = 0, run.n
     cause = f"{run.n} candidates are wanted, {server.name} has {room} episodes at a time"
     todo = "Lower proxy.repeats or what the hook returns, or raise the job's batch"
-    show_alert(seat.bus, key, f"{cause}: {room} are used", todo)
+    show_alert(context.bus, key, f"{cause}: {room} are used", todo)
     run.n = room
     return None

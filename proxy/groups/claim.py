@@ -5,17 +5,18 @@ from functools import partial
 
 from ajet_swarm.common.tasks import EagerCoroutine
 from core.events import ClaimIntended, ClaimsReturned
-from proxy.groups.run import Candidate, Run
+from proxy.groups.run import Candidate, GroupRun
 
 REFILL_WAIT = 10.0
-"""Seconds a group that holds episodes waits for a fresh one; more would starve the others."""
+"""Seconds that a group which holds episodes waits for a fresh one; longer would starve other
+groups."""
 
 
-async def take_turn(run: Run) -> None:
-    """Wait for the run's turn among the sessions; once in, it stays in until nothing is held.
+async def take_turn(run: GroupRun) -> None:
+    """Wait for the turn of the run among the sessions; it then stays in until it holds no episode.
 
     Raises:
-        TimeoutError: it did not come before the run's deadline.
+        TimeoutError: The turn did not come before the deadline of the run.
     """
     if run.gate is None or run.entered:
         return
@@ -23,26 +24,26 @@ async def take_turn(run: Run) -> None:
     if entering.done:
         await entering
     else:
-        with run.sense.queueing():
+        with run.facts.queueing():
             await entering
     run.entered = True
 
 
-async def claim(run: Run, *, durable: bool = True) -> None:
+async def claim(run: GroupRun, *, durable: bool = True) -> None:
     """Claim all `run.n` episodes, or none.
 
     Args:
-        run: Its candidates are made anew.
+        run: Its candidates are reset.
         durable: Commit the intent first. Without it (the journal is broken) nothing of the run is
             trained on, and the next start finds what is left of it at the server.
 
     Raises:
-        ClaimTimedOut: not before the run's deadline; nothing is held.
-        JournalError: the intent could not be committed; nothing was claimed.
+        ClaimTimedOut: Not before the deadline of the run; nothing is held.
+        JournalError: The intent could not be committed; nothing was claimed.
     """
     run.reset(run.n)
-    run.begun = False
-    server = run.sense.server
+    run.generation_announced = False
+    server = run.facts.server
 
     async def intend() -> None:
         event = ClaimIntended(
@@ -52,14 +53,14 @@ async def claim(run: Run, *, durable: bool = True) -> None:
             discard_timeout=run.discard_timeout,
         )
         if durable:
-            await run.seat.bus.publish_committed(event)
+            await run.context.bus.publish_committed(event)
         else:
-            run.seat.bus.publish(event)
+            run.context.bus.publish(event)
 
-    way = run.sense.way
-    way.begin()
+    priority = run.facts.claim_priority
+    priority.begin()
     try:
-        claimed = await server.desk.claim_group(
+        claimed = await server.claimer.claim_group(
             run.n,
             episode_type=run.kind,
             discard_timeout=run.discard_timeout,
@@ -71,8 +72,8 @@ async def claim(run: Run, *, durable: bool = True) -> None:
             on_returned=lambda uuids, cause: _gave_back(run, uuids, cause),
         )
     finally:
-        way.end()
-    run.notes.tell()
+        priority.end()
+    run.episode_events.flush()
     by_uuid = {one.episode_uuid: one for one in claimed}
     for candidate in run.candidates:
         candidate.claimed = by_uuid[candidate.uuid]
@@ -80,18 +81,18 @@ async def claim(run: Run, *, durable: bool = True) -> None:
     run.first_claim_at = min([one.at for one in claimed])
 
 
-async def refill(run: Run, candidate: Candidate, deadline: float) -> bool:
-    """Claim a fresh episode for one place of a group that holds others.
+async def refill(run: GroupRun, candidate: Candidate, deadline: float) -> bool:
+    """Claim a fresh episode for one slot of a group that holds others.
 
     Args:
         run: The group.
-        candidate: The place; it holds nothing.
-        deadline: On the loop's clock.
+        candidate: The slot; it holds no episode.
+        deadline: On the clock of the loop.
 
     Returns:
-        False when none was free in time, or the engine does not roll.
+        False if none was free in time, or the engine is not rolling.
     """
-    claimed = await run.sense.server.desk.refill(
+    claimed = await run.facts.server.claimer.refill(
         episode_type=run.kind,
         discard_timeout=run.discard_timeout,
         deadline=min(deadline, run.loop.time() + REFILL_WAIT),
@@ -105,30 +106,30 @@ async def refill(run: Run, candidate: Candidate, deadline: float) -> bool:
     return True
 
 
-def _took(run: Run, uuid: str, place: Candidate | None = None) -> None:
+def _took(run: GroupRun, uuid: str, place: Candidate | None = None) -> None:
     free: list[Candidate] = []
     if place is None:
         free = [one for one in run.candidates if not one.uuid]
         place = free[0]
     run.take(place, uuid)
-    step = run.sense.server.watcher.current.step
-    run.notes.claimed(place.index, uuid, place.attempt, step)
+    step = run.facts.server.watcher.current.step
+    run.episode_events.claimed(place.index, uuid, place.attempt, step)
     if len(free) == 1:  # the last place: most groups get all their episodes in one turn of the loop
-        run.begun = run.notes.begins(
-            run.n, run.seat.clock() + run.discard_timeout, run.sense.damping
+        run.generation_announced = run.episode_events.begins(
+            run.n, run.context.clock() + run.discard_timeout, run.facts.damping
         )
 
 
-def _gave_back(run: Run, uuids: Sequence[str], cause: str) -> None:
-    run.notes.tell()
-    run.begun = False
+def _gave_back(run: GroupRun, uuids: Sequence[str], cause: str) -> None:
+    run.episode_events.flush()
+    run.generation_announced = False
     for candidate in run.candidates:
         if candidate.uuid in uuids:
-            run.put_down(candidate)
+            run.release_place(candidate)
             candidate.attempt = 0
-    run.seat.bus.publish(
+    run.context.bus.publish(
         ClaimsReturned(
-            server=run.sense.server.name,
+            server=run.facts.server.name,
             group_id=run.group_id,
             episode_uuids=tuple(uuids),
             cause=cause,

@@ -1,32 +1,34 @@
-"""Prompts that an engine cut to its window: their groups, and the alert about them."""
+"""Prompts that an engine truncated to its window: their groups, and the alert about them."""
 
 from collections import defaultdict, deque
 
 from ajet_swarm.api.outcomes import ChatAnswer
 from proxy.alerts import clear_alert, show_alert
-from proxy.groups.run import Run
+from proxy.groups.run import GroupRun
 
 RECENT = 20
-"""Groups of a server without a cut prompt after which the alert is cleared."""
+"""Number of groups of a server without a truncated prompt after which the alert is cleared."""
 SMOLLM2_WINDOW = 2048
 """Tokens of the larger embedded engine."""
 
 
 def was_cut(answer: ChatAnswer) -> bool:
-    """Whether the engine dropped the middle of the prompt; only the embedded engine says so."""
+    """Return whether the engine dropped the middle of the prompt; only the embedded engine reports
+    it."""
     info = answer.parsed.get("ajetc")
     return bool(info.get("truncated")) if isinstance(info, dict) else False
 
 
 class CutPrompts:
-    """Raises an alert while the prompts of a server's groups are cut."""
+    """Raises an alert while the prompts of the groups of a server are truncated."""
 
     def __init__(self) -> None:
         self._recent: defaultdict[str, deque[str]] = defaultdict(lambda: deque(maxlen=RECENT))
-        """Ids of the newest groups of a server, empty for those without a cut prompt."""
+        """Ids of the newest groups of a server, empty for those without a truncated prompt."""
 
-    def cause(self, run: Run) -> str:
-        """Why a group is not trained on; empty when its prompt was not cut, or may be.
+    def cause(self, run: GroupRun) -> str:
+        """Return why a group is not trained on; empty if its prompt was not cut, or if that is
+        allowed.
 
         Called once for each group whose answers are there.
         """
@@ -34,16 +36,20 @@ class CutPrompts:
         for one in run.usable:
             if one.answer is not None and "ajetc" in one.answer.parsed:
                 cut = cut or was_cut(one.answer)
-        recent = self._recent[run.sense.server.name]
+        recent = self._recent[run.facts.server.name]
         recent.append(run.group_id if cut else "")
-        key, bus = f"cut:{run.sense.server.name}", run.seat.bus
-        sent = run.seat.settings.rewards.cut_prompts == "send"
+        key, bus = f"cut:{run.facts.server.name}", run.context.bus
+        sent = run.context.settings.rewards.cut_prompts == "send"
         if cut:
-            window = f"{run.sense.context} tokens" if run.sense.context else "the engine's window"
+            window = (
+                f"{run.facts.context_length} tokens"
+                if run.facts.context_length
+                else "the engine's window"
+            )
             cause = f"prompts are cut to {window}: answers will be poor"
             cause += "" if sent else ", and these groups are not trained on"
             groups = filter(None, recent)
-            show_alert(bus, key, cause, _todo(run.sense.context or 0), groups=groups)
+            show_alert(bus, key, cause, _todo(run.facts.context_length or 0), groups=groups)
             return "" if sent else f"prompt cut to {window}: not trained on"
         if not any(recent):
             clear_alert(bus, key)

@@ -1,7 +1,7 @@
-"""What becomes of the episodes of a run, told once for all of which it is heard in one turn.
+"""Collects the episode events of one group and publishes one event for each turn of the loop.
 
-What comes back from a group's episodes, its claims, answers and ends, mostly comes together; one
-event for all of them costs its readers and the journal a quarter.
+Claims, answers and ends of a group mostly arrive together; one event for all of them costs its
+readers and the journal a quarter.
 """
 
 import asyncio
@@ -17,14 +17,15 @@ from core.events import (
 )
 
 
-class Notes:
-    """Of one run; what is noted becomes an event before the loop's turn is over, or at `tell`.
+class EpisodeEventBatch:
+    """The pending episode events of one run; published before the turn of the loop ends, or by
+    `flush`.
 
     Args:
-        bus: Is told.
-        server: Name of the run's server.
-        group_id: The run's group.
-        loop: The one the run lives on.
+        bus: Where events are published.
+        server: Name of the server of the run.
+        group_id: The group of the run.
+        loop: The loop of the run.
     """
 
     __slots__ = (
@@ -54,16 +55,20 @@ class Notes:
         self._expires_at = self._damping = 0.0
 
     def claimed(self, index: int, uuid: str, attempt: int, step: int | None) -> None:
-        """An episode is ours, for the candidate with this index."""
+        """Add a claimed episode of the candidate with this index."""
         if not (self._claimed or self._answered or self._ended):
-            self._loop.call_soon(self.tell)
+            self._loop.call_soon(self.flush)
         self._claimed.append(ClaimedEpisode(index, uuid, attempt))
         self._step = step
 
     def begins(self, n: int, expires_at: float, damping: float) -> bool:
-        """The group has all `n` episodes: whether its claims tell that, too, or it is to be told.
+        """Announce the start of generation with the claims, if those of all `n` episodes are
+        pending.
 
         See `EpisodesClaimed`.
+
+        Returns:
+            False if the start has to be announced by an event of its own.
         """
         if len(self._claimed) != n:
             return False
@@ -71,19 +76,19 @@ class Notes:
         return True
 
     def answered(self, answer: AnsweredCandidate) -> None:
-        """A candidate has its answer."""
+        """Add the answer of a candidate."""
         if not (self._claimed or self._answered or self._ended):
-            self._loop.call_soon(self.tell)
+            self._loop.call_soon(self.flush)
         self._answered.append(answer)
 
     def ended(self, index: int, uuid: str, reward: float, outcome: str, text: str) -> None:
-        """What came of a reward, see `EpisodeEnded`."""
+        """Add the outcome of a reward, see `EpisodeEnded`."""
         if not (self._claimed or self._answered or self._ended):
-            self._loop.call_soon(self.tell)
+            self._loop.call_soon(self.flush)
         self._ended.append(EndedEpisode(index, uuid, reward, outcome, text))
 
-    def tell(self) -> None:
-        """Make an event of what was noted since."""
+    def flush(self) -> None:
+        """Publish what is pending."""
         if not (self._claimed or self._answered or self._ended):
             return
         claimed, self._claimed = self._claimed, []

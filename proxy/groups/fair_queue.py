@@ -1,18 +1,17 @@
-"""Lets senders take turns at a server's episodes, and bounds the groups that hold some.
+"""Takes turns between senders at the episodes of a server, and limits the groups that hold some.
 
-A sender with a hundred requests does not keep one with a single request waiting: API keys go in
-turn, then addresses, then sessions; the requests of one lane in order, while newcomers pass in
-every second turn (`ajet_swarm.claims.shares`). Only
-`CLAIMING` groups claim at a time, so that who is next is decided here and not in the order in which
-they began to claim.
+A sender with a hundred requests does not delay one with a single request: API keys take turns, then
+addresses, then sessions; the requests of one lane go in order, while newcomers overtake in every
+second turn (`ajet_swarm.claims.shares`). Only `CLAIMING` groups claim at a time, so that the next
+one is chosen here and not by the order in which they began to claim.
 
-A lane of which nobody claims yet is let in beyond that, up to as many again, and once more as many
-where nobody of its key and address claims: the claimer gives its turns by lane too, so what one
-has waiting there does not keep another one out.
+A lane of which nobody claims yet is let in beyond that limit, up to as many again, and once more as
+many if nobody of its key and address claims: the claimer takes turns by lane too, so waiting
+requests of one lane do not keep another one out.
 
-The last place is kept for a group that is smaller than all that claim: large ones that wait in vain
-for more episodes than there are do not keep the small one out that could have its own. Among those
-inside the claimer then lets the small one go first.
+The last place is reserved for a group that is smaller than all that claim: large groups that wait
+in vain for more episodes than there are do not keep out a small one that could be served. Inside,
+the claimer lets the small one go first.
 """
 
 import asyncio
@@ -22,16 +21,16 @@ from ajet_swarm.claims.shares import FairQueue, Lane
 from ajet_swarm.common.tasks import Deadline, DeadlineTimeout
 
 CLAIMING = 32
-"""Groups that claim at once at most: enough to keep the server busy while some of them wait until
-their intent is committed."""
+"""Maximum number of groups that claim at once: enough to keep the server busy while some of them
+wait for the commit of their intent."""
 
 
 class FairGate:
-    """One server's gate. Lives on one event loop.
+    """The gate of one server. It belongs to one event loop.
 
     Args:
-        limit: Groups that may be inside; 0 is no limit.
-        claiming: Groups inside that hold nothing yet.
+        limit: Maximum number of groups inside; 0 is no limit.
+        claiming: Maximum number of groups inside that hold no episode yet.
     """
 
     def __init__(self, limit: int = 0, claiming: int = CLAIMING) -> None:
@@ -40,16 +39,17 @@ class FairGate:
         """Groups that claim or hold episodes."""
         self._most = claiming
         self._trying: set[Turn] = set()
-        """Of these, the ones that hold none yet."""
+        """Of these, the ones that hold no episode yet."""
         self._lanes: Counter[Lane] = Counter()
         """How many of those each lane has."""
         self._senders: Counter[Lane] = Counter()
         """How many of those each sender has: a lane without its session."""
         self._beyond = 0
-        """How many of them were let in beyond the places."""
-        self._queue: FairQueue[_Place] = FairQueue()
+        """How many of them were let in beyond the limit."""
+        self._queue: FairQueue[_QueuedTurn] = FairQueue()
         self._wishes: Counter[tuple[Lane, int]] = Counter()
-        """How many in the queue have the same lane and size: all of them may go in, or none."""
+        """How many in the queue have the same lane and size: either all of them may enter, or
+        none."""
 
     @property
     def claiming(self) -> int:
@@ -58,15 +58,15 @@ class FairGate:
 
     @property
     def waiting(self) -> int:
-        """Groups before the gate."""
+        """Groups in the queue."""
         return len(self._queue)
 
     def turn(self) -> "Turn":
-        """The turn of one group."""
+        """Return the turn of one group."""
         return Turn(self)
 
     def _beyond_places(self, lane: Lane, size: int) -> bool | None:
-        """Whether a group that goes in now is beyond the places; None where it may not go in."""
+        """Return whether a group that enters now exceeds the limit; None if it may not enter."""
         if self.limit and self.inside >= self.limit:
             return None
         claiming = len(self._trying)
@@ -101,7 +101,7 @@ class FairGate:
             if beyond is not None:
                 self._take(turn, beyond)
                 return
-        place = _Place(asyncio.get_running_loop().create_future(), turn)
+        place = _QueuedTurn(asyncio.get_running_loop().create_future(), turn)
         self._queue.push(turn.lane, place, turn.newcomer)
         self._wishes[turn.lane, turn.size] += 1
         entered = False
@@ -115,15 +115,15 @@ class FairGate:
             if not entered:
                 self._withdraw(place)
 
-    def _withdraw(self, place: "_Place") -> None:
+    def _withdraw(self, place: "_QueuedTurn") -> None:
         gate = place.open
         if gate.done() and not (gate.cancelled() or gate.exception()):  # in and gone at once
             self._out(place.turn)
         else:
             self._remove(place)
 
-    def _remove(self, place: "_Place") -> None:
-        """Take it out of the queue, where it may be no more."""
+    def _remove(self, place: "_QueuedTurn") -> None:
+        """Remove it from the queue, if it is still there."""
         if not self._queue.remove(place.turn.lane, place):
             return
         wish = place.turn.lane, place.turn.size
@@ -156,9 +156,11 @@ class FairGate:
                 self._take(place.turn, beyond)
                 place.open.set_result(None)
 
-    def _next(self) -> "tuple[_Place, bool] | None":
-        """Whose turn it is: the first of all that may go in, the kept place is for a small one; and
-        whether that is beyond the places."""
+    def _next(self) -> "tuple[_QueuedTurn, bool] | None":
+        """Return the next group, and whether it exceeds the limit.
+
+        The first of all that may enter; the reserved place is for a small one.
+        """
         if len(self._trying) >= 3 * self._most or (self.limit and self.inside >= self.limit):
             return None
         first = self._queue.first()
@@ -183,8 +185,8 @@ class FairGate:
         return None
 
 
-class _Place:
-    """Before the gate."""
+class _QueuedTurn:
+    """A group in the queue."""
 
     __slots__ = ("open", "turn")
 
@@ -197,10 +199,10 @@ class Turn:
     """One group at the gate.
 
     Attributes:
-        lane: Whom it takes turns with.
-        size: Episodes it wants.
-        newcomer: It passes others of its key and address in every second turn.
-        beyond: It was let in beyond the places, as the only one of its lane.
+        lane: Fairness key.
+        size: Number of episodes it needs.
+        newcomer: It overtakes others of its key and address in every second turn.
+        beyond: It was let in beyond the limit, as the only one of its lane.
     """
 
     __slots__ = ("_gate", "_holding", "_inside", "beyond", "lane", "newcomer", "size")
@@ -217,16 +219,16 @@ class Turn:
     async def enter(
         self, lane: Lane, deadline: Deadline, size: int = 1, newcomer: bool = False
     ) -> None:
-        """Wait for a turn; at once when inside already.
+        """Wait for a turn; return at once if inside already.
 
         Args:
-            lane: Whose turn it is: key, address, session.
-            deadline: On the loop's clock.
-            size: Episodes it wants.
+            lane: Fairness key: API key, address, session.
+            deadline: On the clock of the loop.
+            size: Number of episodes it needs.
             newcomer: See `FairQueue`.
 
         Raises:
-            TimeoutError: it did not come before the deadline.
+            TimeoutError: The turn did not come before the deadline.
         """
         if not self._inside:
             self.lane, self.size, self.newcomer = lane, size, newcomer
@@ -234,13 +236,13 @@ class Turn:
             self._inside = True
 
     def claimed(self) -> None:
-        """The group has all its episodes: the next one may claim."""
+        """Let the next group claim: this one has all its episodes."""
         if self._inside and not self._holding:
             self._holding = True
             self._gate._claimed(self)
 
     def leave(self) -> None:
-        """Nothing is held any more; no matter when it was left before."""
+        """Leave the gate, if inside: no episode is held any more."""
         if self._inside:
             self._inside = self._holding = False
             self._gate._out(self)

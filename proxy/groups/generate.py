@@ -1,4 +1,4 @@
-"""Asks each claimed episode for its candidate: retries, the live one, those that are late."""
+"""Calls the model for each claimed episode: retries, the streamed candidate, stragglers."""
 
 import asyncio
 import logging
@@ -13,16 +13,16 @@ from ajet_swarm.protocol.errors import ChatError, ChatErrorKind
 from core.events import AnsweredCandidate, CandidateFailed, GenerationStarted
 from proxy.groups.claim import REFILL_WAIT, refill
 from proxy.groups.cut_prompts import was_cut
-from proxy.groups.run import Candidate, Run
+from proxy.groups.run import Candidate, GroupRun
 from proxy.groups.stragglers import StragglerRule
 from proxy.groups.submit import release
-from proxy.http.errors import busy
+from proxy.http.errors import overloaded
 from proxy.servers.server_facts import ROLLING, has_lost_all
 
 log = logging.getLogger(__name__)
 
 MAYBE_GONE = frozenset({ChatErrorKind.LOST_EPISODE, ChatErrorKind.BROKEN})
-"""Failures after which the episode may not be ours any more."""
+"""Failures after which the episode may no longer be ours."""
 GONE = frozenset({ChatErrorKind.UNREACHABLE.value, *(kind.value for kind in MAYBE_GONE)})
 RETRIED = frozenset(ChatErrorKind) - {
     ChatErrorKind.UNAUTHORIZED,
@@ -36,67 +36,68 @@ AGAIN = "its group claims fresh episodes"
 _UNFINISHED = frozenset({"", "abort", "error"})
 """Finish reasons of a completion that broke off."""
 LAST_TRY = 1.0
-"""Seconds before the end after which nothing is begun anew."""
+"""Seconds before the end in which no new attempt starts."""
 
 
-async def generate(run: Run) -> None:
-    """Ask all candidates at once and wait until each has answered or failed for good.
+async def generate(run: GroupRun) -> None:
+    """Call the model for all candidates at once and wait until each has answered or failed for
+    good.
 
     Bounded by the stream budget from now, by the clock of the candidates that have answered (they
-    are idle meanwhile) and by the rule for stragglers. What takes longer is a failed candidate.
+    are idle meanwhile) and by the straggler rule. What takes longer is a failed candidate.
     """
-    limit = run.seat.settings.proxy.stream_budget
-    if not run.begun:
-        run.seat.bus.publish(
+    limit = run.context.settings.proxy.stream_budget
+    if not run.generation_announced:
+        run.context.bus.publish(
             GenerationStarted(
-                server=run.sense.server.name,
+                server=run.facts.server.name,
                 group_id=run.group_id,
                 n=run.n,
-                expires_at=run.seat.clock() + run.discard_timeout,
-                damping=run.sense.damping,
+                expires_at=run.context.clock() + run.discard_timeout,
+                damping=run.facts.damping,
             )
         )
     if run.gate is not None:
         run.gate.claimed()
-    run.gave_way = False
+    run.cut_stragglers = False
     scope = DeadlineTimeout(run.loop.time() + limit, run.loop)
-    effort = _Effort(run, scope, limit)
+    effort = _CandidateCalls(run, scope, limit)
     try:
         async with scope:
             await effort.fill_all()
     except TimeoutError:
         effort.cut_off()
     finally:
-        run.notes.tell()
+        run.episode_events.flush()
     if times := [one.seconds for one in run.usable]:
         run.latency["slowest"] = round(max(times), 6)
 
 
-class _Effort:
-    """Gets the candidates of one run."""
+class _CandidateCalls:
+    """The model calls of one run."""
 
-    def __init__(self, run: Run, scope: DeadlineTimeout, limit: float) -> None:
+    def __init__(self, run: GroupRun, scope: DeadlineTimeout, limit: float) -> None:
         self.run = run
         self.body = run.request.encoded()
         self.seeds = run.request.seeds
-        """Each candidate has a seed of its own in its body."""
+        """Each candidate has its own seed in its body."""
         self.headers = {"X-Request-Id": run.request.request_id}
         self.scope = scope
         self.limit = limit
         self.overflows = 0
         self._asked: dict[int, asyncio.Task[None] | PendingCall[ChatAnswer]] = {}
-        """By candidate, the call that is under way, or the task that minds it."""
+        """By candidate index, the pending call, or the task that handles it."""
         self._given_up: dict[int, ChatError] = {}
-        """Of these, the ones whose answer is not waited for any more, and why."""
+        """Of these, the ones whose answer is no longer awaited, and why."""
         self._minded = False
         self._hedged = False
         self._too_late = TOO_LATE
-        """Why candidates that have not answered at the end are given back."""
+        """Why candidates without an answer are returned at the end."""
         self._stragglers = StragglerRule(run, self._cut, self._hedge)
 
     async def fill_all(self) -> None:
-        """All candidates, side by side."""
-        remove = self.run.sense.server.watcher.add_listener(self._seen)
+        """Run all candidates concurrently."""
+        remove = self.run.facts.server.watcher.add_listener(self._seen)
         try:
             await self._ask_all()
         finally:
@@ -104,9 +105,9 @@ class _Effort:
             self._stragglers.close()
 
     async def _ask_all(self) -> None:
-        """The first call of each candidate; what is more than that gets a task."""
+        """Make the first call of each candidate; what goes beyond that gets a task."""
         crew = TaskBatch(self.run.loop)
-        client = self.run.sense.server.client
+        client = self.run.facts.server.client
         begun: list[PendingCall[ChatAnswer]] = []
         asked: list[Candidate] = []
         live = self.run.streams  # then the first goes first, and has a task to read it
@@ -155,11 +156,13 @@ class _Effort:
         return self._take(candidate, answer, began)
 
     async def _fill(self, candidate: Candidate, failure: ChatError | None = None) -> None:
-        """One candidate: an episode, its answer; a fresh episode when it fails.
+        """Get the answer of one candidate: an episode, its call, a fresh episode if it fails.
 
-        `failure` is that of its first call, when that was made before.
+        Args:
+            candidate: The candidate.
+            failure: The failure of its first call, if that was made before.
         """
-        retries = self.run.seat.settings.rewards.retries
+        retries = self.run.context.settings.rewards.retries
         while True:
             failure = failure or await self._ask(candidate)
             if failure is None:
@@ -198,17 +201,17 @@ class _Effort:
 
     def _take(self, candidate: Candidate, answer: ChatAnswer, began: float) -> ChatError | None:
         run, message = self.run, answer.message
-        candidate.active_at = run.seat.clock()
+        candidate.active_at = run.context.clock()
         if fault := incomplete(answer):
             return ChatError(ChatErrorKind.UPSTREAM, fault)
         candidate.answer = answer
-        run.see_usable()
+        run.refresh_usable()
         candidate.seconds = run.loop.time() - began
         candidate.error = candidate.unretried = ""
-        run.sense.answer_seconds.append(candidate.seconds)
+        run.facts.answer_seconds.append(candidate.seconds)
         if not self._minded:
             self._mind_the_clock()
-        run.notes.answered(answered(candidate, answer, message))
+        run.episode_events.answered(answered(candidate, answer, message))
         if run.live:
             self._answered_live(candidate)
         self._stragglers.settled()
@@ -217,60 +220,60 @@ class _Effort:
     async def _answer_of(self, candidate: Candidate) -> ChatAnswer:
         run, claimed = self.run, candidate.claimed
         assert claimed is not None
-        client = run.sense.server.client
+        client = run.facts.server.client
         if not (candidate.index == 0 and run.streams):
             body = self._body_of(candidate)
             return await client.chat(claimed, body, self.headers, self.limit)
 
         def tell(delta: dict[str, Any]) -> None:
             self._stragglers.restart()
-            if run.reply is None:
-                run.lead = candidate
-                run.tell(delta)
+            if run.final_answer is None:
+                run.streamed_candidate = candidate
+                run.add_delta(delta)
 
         return await client.chat_stream(claimed, run.request.body, tell, self.headers, self.limit)
 
     def _answered_live(self, candidate: Candidate) -> None:
         run = self.run
         if candidate.index == 0 or run.candidates[0].error:
-            run.notes.tell()
+            run.episode_events.flush()
             run.resolve(candidate, "live")
 
     # --- time ----------------------------------------------------------------------------------
 
     @property
     def deadline(self) -> float:
-        """On the loop's clock."""
+        """On the clock of the loop."""
         when = self.scope.when()
         assert when is not None
         return when
 
     def _mind_the_clock(self) -> None:
-        """The first one that has answered is the first one the server takes back."""
+        """Shorten the deadline: the server reclaims the first answered episode first."""
         self._minded = True
-        left = self.run.clock - self.run.seat.clock()
+        left = self.run.clock - self.run.context.clock()
         end = self.run.loop.time() + left
         if end < self.deadline and not self.scope.expired():
             self.scope.reschedule(end)
 
     def _cut(self, why: str) -> None:
-        """Give back what has not answered: see `cut_off`."""
+        """Return the candidates that have not answered: see `cut_off`."""
         run = self.run
         if not self.scope.expired():
-            run.gave_way = run.limit_used = True
+            run.cut_stragglers = run.limit_used = True
             self._too_late = why
             self.scope.reschedule(run.loop.time())
 
     def _hedge(self) -> bool:
-        """Ask fresh episodes in place of the late ones; False where it is off, or was done."""
-        if not self.run.seat.settings.proxy.hedge or self._hedged or not self._rolls_on():
+        """Start fresh episodes in place of the late ones; False if disabled or already done."""
+        if not self.run.context.settings.proxy.hedge or self._hedged or not self._rolls_on():
             return False
         self._hedged = True
         self._give_up(LATE)
         return True
 
     def _seen(self, seen: ServerStatus) -> None:
-        """The server changed: what is asked of it may never be answered."""
+        """Handle a change of the server: pending calls may never be answered."""
         if has_lost_all(seen):
             self._give_up(ChatError(ChatErrorKind.LOST_EPISODE, f"the engine is {seen.raw}"))
         elif seen.down:
@@ -279,15 +282,15 @@ class _Effort:
             self._stragglers.engine_changed()
 
     def _give_up(self, why: ChatError) -> None:
-        """Wait no longer for those that are being asked."""
+        """Stop waiting for the pending calls."""
         for index, task in tuple(self._asked.items()):
-            reading = why is LATE and self.run.candidates[index] is self.run.lead
+            reading = why is LATE and self.run.candidates[index] is self.run.streamed_candidate
             if not reading and index not in self._given_up:
                 self._given_up[index] = why
                 task.cancel()
 
     def cut_off(self) -> None:
-        """Time is up: fail and give back every candidate that has not answered."""
+        """Fail and return every candidate that has not answered: the time is up."""
         run, unretried = self.run, self._why_not_now()
         if unretried == NO_TIME and self._too_late != TOO_LATE:
             unretried = "its group goes on without it" if run.usable else AGAIN
@@ -303,7 +306,8 @@ class _Effort:
     # --- failures ------------------------------------------------------------------------------
 
     def _why_final(self, failure: ChatError) -> str:
-        """Why no fresh episode can take the place of one that failed so; empty when one can."""
+        """Return why no fresh episode can replace a candidate with this failure; empty if one
+        can."""
         if failure.kind is ChatErrorKind.OVERFLOW:
             # One may be a fault of its episode; a second one means that the prompt is too long.
             self.overflows += 1
@@ -314,8 +318,8 @@ class _Effort:
         return self._why_not_now()
 
     def _why_not_now(self) -> str:
-        """Why nothing can be asked of a fresh episode now; empty when it can."""
-        seen = self.run.sense.server.watcher.current
+        """Return why no fresh episode can be used now; empty if one can."""
+        seen = self.run.facts.server.watcher.current
         if not seen.is_in(ROLLING):
             return f"the engine is {seen.display_state.value}"
         return "" if self._rolls_on() else NO_TIME
@@ -324,21 +328,21 @@ class _Effort:
         return self._why_not_now() or f"no episode was free in {REFILL_WAIT:g} s"
 
     def _rolls_on(self) -> bool:
-        """Whether there is an engine and time for a fresh episode."""
-        rolling = self.run.sense.server.watcher.current.is_in(ROLLING)
+        """Return whether there is an engine, and time, for a fresh episode."""
+        rolling = self.run.facts.server.watcher.current.is_in(ROLLING)
         return rolling and self.run.loop.time() < self.deadline - LAST_TRY
 
     def _failed(self, candidate: Candidate, failure: ChatError, unretried: str) -> None:
-        """Note a failure; `unretried` is why no fresh episode follows, empty when one does."""
+        """Record a failure; `unretried` says why no fresh episode follows, empty if one does."""
         run = self.run
         candidate.error, candidate.failure = failure.kind.value, failure
         candidate.unretried = unretried
-        run.notes.tell()
+        run.episode_events.flush()
         # A call that was lost on the way may still be running: its episode is ours all the same.
         candidate.lost = candidate.lost or failure.kind in MAYBE_GONE
-        run.seat.bus.publish(
+        run.context.bus.publish(
             CandidateFailed(
-                server=run.sense.server.name,
+                server=run.facts.server.name,
                 group_id=run.group_id,
                 index=candidate.index,
                 episode_uuid=candidate.uuid,
@@ -349,8 +353,8 @@ class _Effort:
                 unretried=unretried,
             )
         )
-        if candidate is run.lead:  # no other answer may follow what the user has read of this one
-            run.refuse(busy(1, "The answer broke off. Please try again."))
+        if candidate is run.streamed_candidate:  # the user has read part of its answer
+            run.refuse(overloaded(1, "The answer broke off. Please try again."))
         elif run.live and candidate.index == 0 and run.usable:
             run.resolve(run.usable[0], "live")
 
@@ -362,11 +366,11 @@ def _used_up(retries: int) -> str:
 
 
 def incomplete(answer: ChatAnswer) -> str:
-    """Why a completion is no answer; empty when it is one.
+    """Return why a completion is not an answer; empty if it is one.
 
-    A completion without text, reasoning and tool calls is an answer when it has a finish reason:
-    the model stopped at once, or a limit stopped it. Content that is neither text nor null is a
-    fault of the server.
+    A completion without text, reasoning and tool calls is an answer if it has a finish reason: the
+    model stopped at once, or a limit stopped it. Content that is neither text nor null is an error
+    of the server.
     """
     message = answer.message
     if answer.finish_reason not in _UNFINISHED and isinstance(message.get("content"), str):
@@ -384,7 +388,7 @@ def incomplete(answer: ChatAnswer) -> str:
 def answered(
     candidate: Candidate, answer: ChatAnswer, message: dict[str, Any]
 ) -> AnsweredCandidate:
-    """What the event tells of an answer."""
+    """Return the event data of an answer."""
     usage = answer.usage
     read, written = usage.get("prompt_tokens"), usage.get("completion_tokens")
     return AnsweredCandidate(
@@ -399,12 +403,15 @@ def answered(
     )
 
 
-def may_go_again(run: Run) -> bool:
-    """Whether a run without any answer lost its episodes to the engine, not by its own fault: they
-    are gone, or the rule for stragglers aborted them, or what failed could not be retried
-    because the engine did not roll any more."""
-    retries = run.seat.settings.rewards.retries
-    return run.gave_way or any(
+def may_go_again(run: GroupRun) -> bool:
+    """Return whether a run without any answer lost its episodes to the engine, not by its own
+    fault.
+
+    They are gone, or the straggler rule aborted them, or the failures could not be retried because
+    the engine was no longer rolling.
+    """
+    retries = run.context.settings.rewards.retries
+    return run.cut_stragglers or any(
         one.error in GONE
         or (one.failure is not None and one.failure.kind in _ANEW and one.attempt <= retries)
         for one in run.candidates

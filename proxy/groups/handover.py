@@ -1,7 +1,8 @@
-"""What one run of the proxy leaves to the next: the rating mode, and word of what waited.
+"""What one run of the proxy leaves to the next: the rating mode, and the fate of waiting groups.
 
-The mode the operator switched to holds over restarts and kills. The setting `rating.mode`, of file
-or environment, rules the first start, and each start at which it is another than at the one before.
+The mode that the operator switched to survives restarts and kills. The setting `rating.mode`, of
+file or environment, applies to the first start, and to each start at which its value differs from
+the one before.
 """
 
 import logging
@@ -11,22 +12,22 @@ from collections.abc import Sequence
 from core.commands import MODES
 from core.state import Group, State
 from proxy.alerts import show_alert
-from proxy.context import Seat
+from proxy.context import ProxyContext
 
 log = logging.getLogger(__name__)
 
 KEY = "recovered"
-"""Of the alert that says what became of groups that waited."""
+"""Key of the alert about groups that were waiting."""
 _SETTING = "rating_mode_setting"
 _LEFT = "waited_at_stop"
 _LEFT_GROUPS = "groups_waited_at_stop"
 
 
-def mode_at_start(seat: Seat) -> str:
-    """The rating mode to begin with; to be asked once, before the start is announced."""
-    setting, known = seat.settings.rating.mode, seat.bus.state.rating_mode
-    if seat.journal.meta(_SETTING) != setting:
-        seat.journal.put_meta(_SETTING, setting)
+def mode_at_start(context: ProxyContext) -> str:
+    """Return the initial rating mode; called once, before the start is announced."""
+    setting, known = context.settings.rating.mode, context.bus.state.rating_mode
+    if context.journal.meta(_SETTING) != setting:
+        context.journal.put_meta(_SETTING, setting)
         return setting
     if known not in MODES or known == setting:
         return setting
@@ -35,36 +36,40 @@ def mode_at_start(seat: Seat) -> str:
 
 
 def unrated(state: State) -> list[Group]:
-    """Groups that wait for the operator's word and have none; not those in a window of mode off."""
+    """Return groups that wait for the operator and are not rated; not those in a window of mode
+    off."""
     return [one for one in state.waiting() if is_unrated(one)]
 
 
 def is_unrated(group: Group) -> bool:
-    """Whether it waits for the operator's word and has none."""
+    """Return whether a group waits for the operator and is not rated."""
     waits = group.phase == "AWAITING_RATING" and group.awaiting != "window"
     return waits and group.rating is None
 
 
-def note_waited(seat: Seat, waited: Sequence[Group]) -> None:
-    """Keep for the next start what became of groups that had waited when the stop was asked."""
+def note_waited(context: ProxyContext, waited: Sequence[Group]) -> None:
+    """Store for the next start what happened to groups that were waiting when the proxy was
+    stopped."""
     fates = Counter(_fate(group) for group in waited)
     if not fates:
         return
     groups = "1 group" if len(waited) == 1 else f"{len(waited)} groups"
     said = ", ".join(f"{count} {fate}" for fate, count in sorted(fates.items()))
-    seat.journal.put_meta(_LEFT_GROUPS, " ".join(group.group_id for group in waited))
-    seat.journal.put_meta(_LEFT, f"{groups} waited for a rating when the proxy was stopped: {said}")
+    context.journal.put_meta(_LEFT_GROUPS, " ".join(group.group_id for group in waited))
+    context.journal.put_meta(
+        _LEFT, f"{groups} waited for a rating when the proxy was stopped: {said}"
+    )
 
 
-def tell_waited(seat: Seat) -> None:
-    """Say what `note_waited` kept, once."""
-    told = seat.journal.meta(_LEFT)
+def tell_waited(context: ProxyContext) -> None:
+    """Raise the alert that `note_waited` stored, once."""
+    told = context.journal.meta(_LEFT)
     if not told:
         return
-    seat.journal.put_meta(_LEFT, "")
+    context.journal.put_meta(_LEFT, "")
     todo = "Enter opens them: each group says what it was"
-    groups = (seat.journal.meta(_LEFT_GROUPS) or "").split()
-    show_alert(seat.bus, KEY, told, todo, level="info", groups=groups)
+    groups = (context.journal.meta(_LEFT_GROUPS) or "").split()
+    show_alert(context.bus, KEY, told, todo, level="info", groups=groups)
 
 
 def _fate(group: Group) -> str:

@@ -1,7 +1,7 @@
-"""Walks one group from its request to its last reward.
+"""Takes one group from its request to its last reward.
 
-QUEUED -> CLAIMING -> GENERATING -> SCORING -> [AWAITING_RATING] -> SUBMITTING -> DONE, or
-ABORTED or FAILED with a cause. The user's answer is a fact of its own.
+QUEUED -> CLAIMING -> GENERATING -> SCORING -> [AWAITING_RATING] -> SUBMITTING -> DONE, or ABORTED
+or FAILED with a cause. The answer to the user is independent of these phases.
 """
 
 import asyncio
@@ -15,29 +15,29 @@ from core.events import GroupClosed, RatingAwaited
 from core.journal.writer import JournalError
 from proxy.alerts import clear_alert, show_alert
 from proxy.groups import refill
-from proxy.groups.capacity import fit, room_of
+from proxy.groups.capacity import capacity_of, fit_to_capacity
 from proxy.groups.claim import claim, take_turn
 from proxy.groups.cut_prompts import CutPrompts
 from proxy.groups.generate import generate, may_go_again
 from proxy.groups.outcome import sealed, short_of, why_failed, why_none
-from proxy.groups.run import Run, best_of
+from proxy.groups.run import GroupRun, best_of
 from proxy.groups.score import score
 from proxy.groups.seal_policy import Drop, Seal, Situation, Wait, decide
 from proxy.groups.submit import TAKEN, release, submit
-from proxy.http.errors import Refusal, Stopping
+from proxy.http.errors import ApiError, ProxyStopping
 from proxy.rewards.source import observes_requests
 from proxy.servers.server_facts import ROLLING, ROLLING_POST, has_lost_all
 
 log = logging.getLogger(__name__)
 
 HOOK_LIMIT = 10.0
-"""Seconds the hook that is told of a new request may hold it up."""
+"""Maximum number of seconds that the request hook may delay a request."""
 ROUNDS = 3
-"""Times a group is begun anew when the engine takes all its episodes away."""
+"""Maximum number of rounds: a group starts again when the engine reclaims all its episodes."""
 
 
-class Ended(Exception):
-    """The run is over: its phase and cause."""
+class RunEnded(Exception):
+    """The run is over; carries its phase and cause."""
 
     def __init__(self, phase: str, cause: str) -> None:
         super().__init__(cause)
@@ -46,13 +46,13 @@ class Ended(Exception):
 
 
 class Lifecycle:
-    """Walks runs; one for all groups.
+    """Runs groups through their phases; one object for all groups.
 
     Args:
-        rescue: Owner of clean-up that must come to its end.
-        draining: Whether no new requests are taken any more.
-        closing: Whether waiting for the operator is over.
-        attended_until: Until when somebody is taken to be at a console.
+        rescue: Owner of clean-up that must finish.
+        draining: Returns whether new requests are refused.
+        closing: Returns whether groups no longer wait for the operator.
+        attended_until: Returns until when an operator is assumed to be at a console.
     """
 
     def __init__(
@@ -69,87 +69,91 @@ class Lifecycle:
         self._attended_until = attended_until
         self._cut_prompts = CutPrompts()
 
-    async def walk(self, run: Run) -> None:
-        """Live the whole life of `run`; whatever happens, nothing stays claimed."""
-        run.lap("")
+    async def walk(self, run: GroupRun) -> None:
+        """Run all phases of `run`; whatever happens, no episode stays claimed."""
+        run.mark_phase_end("")
         try:
             await self._phases(run)
-        except Ended as ended:
+        except RunEnded as ended:
             await self._surely_finish(run, ended)
         except asyncio.CancelledError:
             stop = run.stop
             if run.sealed:  # rewards are fixed and on disk: the next start sends what is left
                 run.leave_gate()
                 raise
-            end = Ended(stop.phase, stop.cause) if stop else Ended("ABORTED", "the proxy stopped")
-            refusal = stop.refusal if stop else Stopping()
+            end = (
+                RunEnded(stop.phase, stop.cause)
+                if stop
+                else RunEnded("ABORTED", "the proxy stopped")
+            )
+            refusal = stop.refusal if stop else ProxyStopping()
             await self._rescued(run, end, refusal)
             if stop is None:
                 raise
         except Exception as error:  # one group's fault must not reach the others
             log.exception("group %s failed", run.group_id)
             cause = f"{type(error).__name__}: {error}"
-            refusal = Refusal(500, None, "The request could not be completed.")
-            await self._rescued(run, Ended("FAILED", cause), refusal)
+            refusal = ApiError(500, None, "The request could not be completed.")
+            await self._rescued(run, RunEnded("FAILED", cause), refusal)
 
-    async def _rescued(self, run: Run, end: Ended, refusal: Refusal) -> None:
+    async def _rescued(self, run: GroupRun, end: RunEnded, refusal: ApiError) -> None:
         best = run.best()
-        if best is not None and run.reply is None and run.tickets:
+        if best is not None and run.final_answer is None and run.waiters:
             run.resolve(best, "provisional")
         run.refuse(refusal)
         await self._surely_finish(run, end)
 
-    async def _surely_finish(self, run: Run, end: Ended) -> None:
-        """Give back what is held and close the group, also when cancelled meanwhile."""
+    async def _surely_finish(self, run: GroupRun, end: RunEnded) -> None:
+        """Return held episodes and close the group, even if cancelled meanwhile."""
         run.closing = True
         if run.held or run.returning:
             await run_to_end(self._finish(run, end), self._rescue, f"end:{run.group_id}")
         else:
             await self._finish(run, end)
 
-    async def _finish(self, run: Run, end: Ended) -> None:
-        run.notes.tell()
+    async def _finish(self, run: GroupRun, end: RunEnded) -> None:
+        run.episode_events.flush()
         await run.returned()
         if run.held:
             await release(run, run.held, end.cause)
         run.leave_gate()
-        run.lap("submit" if run.sealed else run.lapping)
-        if run.row is not None and (run.reply is None or run.reply.index is None):
-            run.seat.rows.again(run.row)  # it was not answered: its next try finds it again
+        run.mark_phase_end("submit" if run.sealed else run.current_span)
+        if run.row is not None and (run.final_answer is None or run.final_answer.index is None):
+            run.context.rows.again(run.row)  # it was not answered: its next try finds it again
         run.phase = end.phase
-        run.seat.bus.publish(
+        run.context.bus.publish(
             GroupClosed(
-                server=run.sense.server.name,
+                server=run.facts.server.name,
                 group_id=run.group_id,
                 phase=end.phase,
                 cause=end.cause,
                 latency=run.latency,
             )
         )
-        if run.leftovers:
-            run.sense.sweep_soon()
+        if run.needs_sweep:
+            run.facts.sweep_soon()
 
-    async def _phases(self, run: Run) -> None:
+    async def _phases(self, run: GroupRun) -> None:
         await self._tell_source(run)
         await self._get_answers(run)
         if run.kind == "eval":
             await self._end_untrained(run)
-            raise Ended("DONE", run.untrained)
+            raise RunEnded("DONE", run.untrained)
         await self._score(run)
         self._drop_cut(run)
         try:
             source = await self._decide(run)
         finally:
-            run.sense.unscored.pop(run.group_id, None)
+            run.facts.unscored.pop(run.group_id, None)
         await self._seal_and_send(run, source)
 
     # --- before the answers --------------------------------------------------------------------
 
-    async def _tell_source(self, run: Run) -> None:
-        source = run.seat.rewards
+    async def _tell_source(self, run: GroupRun) -> None:
+        source = run.context.rewards
         request = run.request
         if not observes_requests(source):
-            clear_alert(run.seat.bus, "hook")
+            clear_alert(run.context.bus, "hook")
             run.n = max(run.n, request.n)
             return
         try:
@@ -161,7 +165,7 @@ class Lifecycle:
             self._alert(run, "hook", "the hook for new requests took too long and was left out")
             return
         if report.error is None:
-            clear_alert(run.seat.bus, "hook")
+            clear_alert(run.context.bus, "hook")
         elif source.health().ok:  # a folder that does not load has an alert of its own
             self._alert(run, "hook", f"the hook for new requests failed: {report.error.cause}")
         own = {name: run.metadata[name] for name in ("task_id", "dataset_task_id")}
@@ -169,63 +173,66 @@ class Lifecycle:
         run.n = max(run.n, report.repeat or 0) if run.kind != "eval" else 1
         run.n = max(run.n, request.n)
 
-    async def _get_answers(self, run: Run) -> None:
+    async def _get_answers(self, run: GroupRun) -> None:
         for _ in range(ROUNDS):
             try:
                 await self._claim(run)
             except ClaimTimedOut as error:
-                run.refuse(run.busy(2))
-                raise Ended("ABORTED", f"no episodes in time: {error.cause}") from None
+                run.refuse(run.overloaded(2))
+                raise RunEnded("ABORTED", f"no episodes in time: {error.cause}") from None
             run.phase = "GENERATING"
-            run.lap("claim")
+            run.mark_phase_end("claim")
             run.live = self._is_live(run)
             await generate(run)
-            run.lap("generate")
+            run.mark_phase_end("generate")
             if run.usable or not self._another_round(run):
                 break
             await run.returned()  # an aborted episode may be claimed again, under the same id
         if not run.usable:
             run.refuse(why_none(run))
-            raise Ended("FAILED", f"no candidate gave an answer: {why_failed(run)}")
+            raise RunEnded("FAILED", f"no candidate gave an answer: {why_failed(run)}")
         if run.kind == "eval":
             run.resolve(run.usable[0], "only")
 
-    def _is_live(self, run: Run) -> bool:
-        """Whether the first candidate is the answer. An operator who holds answers goes before, and
-        several choices are the best ones."""
-        mode = run.seat.bus.state.rating_mode
-        return run.seat.settings.proxy.answer == "live" and mode != "hold" and run.request.n == 1
+    def _is_live(self, run: GroupRun) -> bool:
+        """Return whether the first candidate is the answer.
 
-    def _another_round(self, run: Run) -> bool:
+        Not in the rating mode that holds answers, and not for several choices, which are the best
+        ones.
+        """
+        mode = run.context.bus.state.rating_mode
+        return run.context.settings.proxy.answer == "live" and mode != "hold" and run.request.n == 1
+
+    def _another_round(self, run: GroupRun) -> bool:
         in_time = run.loop.time() < run.deadline - 1.0
-        return run.reply is None and in_time and may_go_again(run)
+        return run.final_answer is None and in_time and may_go_again(run)
 
-    async def _claim(self, run: Run) -> None:
+    async def _claim(self, run: GroupRun) -> None:
         run.phase = "CLAIMING"
         if not run.held:  # another round: it queues again
             run.leave_gate()
-        watcher = run.sense.server.watcher
+        watcher = run.facts.server.watcher
         try:
             if not watcher.current.is_in(ROLLING):
                 async with DeadlineTimeout(lambda: run.deadline, run.loop):
                     await watcher.wait_for(ROLLING)
-            if run.sense.recovering:
-                await run.sense.recovered(max(run.deadline - run.loop.time(), 0.0))
+            if run.facts.recovering:
+                await run.facts.recovered(max(run.deadline - run.loop.time(), 0.0))
             await take_turn(run)
         except TimeoutError:
             seen = watcher.current
             cause = "no turn" if seen.is_in(ROLLING) else seen.display_state.value
-            raise ClaimTimedOut(run.n, 0, cause, run.sense.server.name) from None
+            raise ClaimTimedOut(run.n, 0, cause, run.facts.server.name) from None
         if run.kind != "eval":
-            run.n = max(run.n, await run.sense.repeats())
-        if refusal := fit(run):
+            run.n = max(run.n, await run.facts.repeats())
+        if refusal := fit_to_capacity(run):
             run.refuse(refusal)
-            raise Ended("ABORTED", refusal.message)
-        run.lap("queue")
-        settings, mode = run.seat.settings.rating, run.seat.bus.state.rating_mode
+            raise RunEnded("ABORTED", refusal.message)
+        run.mark_phase_end("queue")
+        settings, mode = run.context.settings.rating, run.context.bus.state.rating_mode
         off = mode == "off"
         run.discard_timeout = settings.discard_timeout if off else settings.discard_timeout_rating
-        if not run.seat.journal.error:
+        if not run.context.journal.error:
             try:
                 await claim(run)
                 return
@@ -239,69 +246,70 @@ class Lifecycle:
 
     # --- rewards -------------------------------------------------------------------------------
 
-    async def _score(self, run: Run) -> None:
+    async def _score(self, run: GroupRun) -> None:
         run.phase = "SCORING"
         enough = len(run.usable) >= min(2, run.n)
         if enough:
-            version = run.seat.rewards.version
+            version = run.context.rewards.version
             await score(run)
-            if run.sheet is None and version and run.seat.rewards.version not in ("", version):
+            if run.sheet is None and version and run.context.rewards.version not in ("", version):
                 await score(run)  # another version was loaded meanwhile
-        run.lap("score")
-        state = run.seat.bus.state
+        run.mark_phase_end("score")
+        state = run.context.bus.state
         best = run.best()
         assert best is not None
         short = len(run.usable) < run.n
-        abort = short and (not enough or run.seat.settings.rewards.short_group == "abort")
+        abort = short and (not enough or run.context.settings.rewards.short_group == "abort")
         if state.rating_mode != "hold" or abort:
             run.resolve(best, self._why(run))
         if abort:
-            raise Ended("ABORTED", short_of(run))
+            raise RunEnded("ABORTED", short_of(run))
 
-    def _drop_cut(self, run: Run) -> None:
-        """Answer a group whose prompt was cut, and abort it: its answers are to another prompt.
+    def _drop_cut(self, run: GroupRun) -> None:
+        """Answer and abort a group whose prompt was cut: its answers belong to another prompt.
 
         Raises:
-            Ended: it was cut.
+            RunEnded: The prompt was cut.
         """
         cause = self._cut_prompts.cause(run)
         if cause and (best := run.best()) is not None:
             run.resolve(best, self._why(run))
-            raise Ended("ABORTED", cause)
+            raise RunEnded("ABORTED", cause)
 
-    async def _end_untrained(self, run: Run) -> None:
-        """End the episodes of an eval group with the automatic reward, where there is one.
+    async def _end_untrained(self, run: GroupRun) -> None:
+        """End the episodes of an eval group with the automatic reward, if there is one.
 
-        The trainer never sees it. A helper call is no answer to judge; it is aborted, as is what
-        the source abstains from.
+        The trainer never sees it. A helper call is not scored: it is aborted, as is a group from
+        which the source abstains.
         """
         if run.request.train or run.request.helper:
             return
         run.phase = "SCORING"
         await score(run)
-        run.lap("score")
+        run.mark_phase_end("score")
         if run.sheet is not None:
             run.phase = "SUBMITTING"
             await submit(run, self._rewards(run, "auto"))
 
-    def _why(self, run: Run) -> str:
+    def _why(self, run: GroupRun) -> str:
         if len(run.usable) == 1:
             return "only"
-        final = run.sheet is not None and run.seat.bus.state.rating_mode == "off"
+        final = run.sheet is not None and run.context.bus.state.rating_mode == "off"
         return "winner" if final else "provisional"
 
-    async def _decide(self, run: Run) -> str:
-        """Wait for the operator as long as the rules say; returns whose rewards are sealed."""
+    async def _decide(self, run: GroupRun) -> str:
+        """Wait for the operator as long as the rules allow; return the source of the rewards to
+        seal."""
         shown: tuple[float, str, str] | None = None
         while True:
             run.wake.clear()
             if run.refill is not None:
                 await refill.carry_out(run)
                 shown = None
-            now = run.seat.clock()
+            now = run.context.clock()
             decision = decide(self._situation(run, now))
             if isinstance(decision, Seal):
-                run.lap("rate")
+                run.mark_phase_end("rate")
                 return decision.source
             if isinstance(decision, Drop):
                 self._dropped(run, decision)
@@ -311,23 +319,25 @@ class Lifecycle:
             if key != shown:
                 shown = key
                 self._await(run, decision)
-            with run.sense.window(run.wake), contextlib.suppress(TimeoutError):
+            with run.facts.window(run.wake), contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(max(decision.wake - now, 0.001)):
                     await run.wake.wait()
 
-    def _dropped(self, run: Run, decision: Drop) -> None:
+    def _dropped(self, run: GroupRun, decision: Drop) -> None:
         if (best := run.best()) is not None:
             run.resolve(best, "provisional")
-        run.lap("rate")
+        run.mark_phase_end("rate")
         for one in run.candidates:
-            one.lost = one.lost or has_lost_all(run.sense.server.watcher.current)
+            one.lost = one.lost or has_lost_all(run.facts.server.watcher.current)
         unscored = decision.cause.startswith("unscored: ") and run.abstained
-        raise Ended("ABORTED", f"{decision.cause}; {run.abstained}" if unscored else decision.cause)
+        raise RunEnded(
+            "ABORTED", f"{decision.cause}; {run.abstained}" if unscored else decision.cause
+        )
 
-    def _await(self, run: Run, decision: Wait) -> None:
-        run.seat.bus.publish(
+    def _await(self, run: GroupRun, decision: Wait) -> None:
+        run.context.bus.publish(
             RatingAwaited(
-                server=run.sense.server.name,
+                server=run.facts.server.name,
                 group_id=run.group_id,
                 until=decision.until,
                 fallback=decision.fallback,
@@ -335,16 +345,16 @@ class Lifecycle:
             )
         )
 
-    def _situation(self, run: Run, now: float) -> Situation:
-        state, settings = run.seat.bus.state, run.seat.settings.rating
-        seen = run.sense.server.watcher.current
+    def _situation(self, run: GroupRun, now: float) -> Situation:
+        state, settings = run.context.bus.state, run.context.settings.rating
+        seen = run.facts.server.watcher.current
         return Situation(
             now=now,
             mode=state.rating_mode,
             consoles=state.consoles,
             attended_until=self._attended_until(),
             rolling=seen.is_in(ROLLING) and not self._draining(),
-            crowded=run.sense.crowded,
+            crowded=run.facts.crowded,
             gone=has_lost_all(seen),
             closing=self._closing(),
             scored=run.sheet is not None,
@@ -360,19 +370,19 @@ class Lifecycle:
             blocks_update=seen.is_in(ROLLING_POST),
         )
 
-    def _over_half(self, run: Run) -> bool:
-        """Whether unscored groups would hold more than half of the pool with this one.
+    def _over_half(self, run: GroupRun) -> bool:
+        """Return whether unscored groups would hold more than half of the pool including this one.
 
-        A group that may stay open is counted in `Sense.unscored`. In a rating mode one may always:
-        the operator has to have something to rate where a group is the whole pool.
+        A group that may stay open is counted in `ServerFacts.unscored`. In a rating mode one is
+        always allowed: the operator needs something to rate where one group is the whole pool.
         """
-        unscored = run.sense.unscored
+        unscored = run.facts.unscored
         others = sum(unscored.values()) - unscored.pop(run.group_id, 0)
         if run.sheet is not None or run.rating is not None:
             return False
-        room = room_of(run.sense.server, run.seat.settings)
+        room = capacity_of(run.facts.server, run.context.settings)
         held = len(run.held)
-        rates = others == 0 and run.seat.bus.state.rating_mode != "off"
+        rates = others == 0 and run.context.bus.state.rating_mode != "off"
         if room is not None and 2 * (others + held) > room and not rates:
             return True
         unscored[run.group_id] = held
@@ -380,7 +390,7 @@ class Lifecycle:
 
     # --- sending -------------------------------------------------------------------------------
 
-    async def _seal_and_send(self, run: Run, source: str) -> None:
+    async def _seal_and_send(self, run: GroupRun, source: str) -> None:
         rewards = self._rewards(run, source)
         winner = best_of(run.usable, rewards)
         assert winner is not None
@@ -389,36 +399,39 @@ class Lifecycle:
         event = sealed(run, rewards, winner.index, source)
         run.resolve(winner, "winner" if len(run.usable) > 1 else "only")
         try:
-            await run.seat.bus.publish_durable(event)
+            await run.context.bus.publish_durable(event)
         except JournalError:
             self._alert(run, "journal", "the journal cannot be written: no reward is sent")
             run.sealed = False
-            raise Ended("ABORTED", "the journal cannot be written") from None
-        sense = run.sense
-        if sense.way.crowded and not sense.crowded:  # else others wait for what this one holds
-            await sense.way.turn()
+            raise RunEnded("ABORTED", "the journal cannot be written") from None
+        facts = run.facts
+        # Otherwise other requests wait for what this group holds.
+        if facts.claim_priority.crowded and not facts.crowded:
+            await facts.claim_priority.turn()
         outcomes = await submit(run, rewards)
-        if run.ended == len(outcomes):
-            raise Ended("DONE", short_of(run))
+        if run.rewards_taken == len(outcomes):
+            raise RunEnded("DONE", short_of(run))
         counted = ", ".join(
             f"{outcomes.count(kind)} {kind}"
             for kind in dict.fromkeys(outcomes)
             if kind not in TAKEN
         )
-        if run.ended or "unknown" in outcomes:
-            raise Ended("DONE", f"{run.ended} of {len(outcomes)} rewards taken, {counted}")
+        if run.rewards_taken or "unknown" in outcomes:
+            raise RunEnded(
+                "DONE", f"{run.rewards_taken} of {len(outcomes)} rewards taken, {counted}"
+            )
         expired = all(outcome == "expired" for outcome in outcomes)
-        raise Ended("ABORTED" if expired else "FAILED", "expired" if expired else counted)
+        raise RunEnded("ABORTED" if expired else "FAILED", "expired" if expired else counted)
 
-    def _rewards(self, run: Run, source: str) -> dict[int, float]:
+    def _rewards(self, run: GroupRun, source: str) -> dict[int, float]:
         if source == "human":
             return dict(run.rated)
         assert run.sheet is not None
         return {score.index: score.reward for score in run.sheet.scores}
 
-    def _alert(self, run: Run, key: str, cause: str) -> None:
-        if key == "journal" and not run.seat.journal.error:
+    def _alert(self, run: GroupRun, key: str, cause: str) -> None:
+        if key == "journal" and not run.context.journal.error:
             return  # it is written again, and nobody would clear the alert
-        if key != "journal" or key not in run.seat.bus.state.alerts:
+        if key != "journal" or key not in run.context.bus.state.alerts:
             groups = (run.group_id,) if key == "hook" else ()
-            show_alert(run.seat.bus, key, cause, level="error", groups=groups)
+            show_alert(run.context.bus, key, cause, level="error", groups=groups)

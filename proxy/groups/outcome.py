@@ -1,4 +1,4 @@
-"""What a group came to: its sealed rewards, or why there was no answer."""
+"""The result of a group: its sealed rewards, or why there was no answer."""
 
 from collections.abc import Container, Sequence
 
@@ -8,34 +8,34 @@ from core.events import GroupSealed, SentReward
 from core.scoring.advantage import advantages, is_dead, spread
 from core.state import Group, Rating
 from proxy.groups.generate import GONE
-from proxy.groups.run import Candidate, Run
-from proxy.http.errors import Refusal
+from proxy.groups.run import Candidate, GroupRun
+from proxy.http.errors import ApiError
 from proxy.http.upstream_errors import refusal_of
 
 
-def sealed(run: Run, rewards: dict[int, float], best: int, source: str) -> GroupSealed:
-    """The event that fixes these rewards, by candidate."""
-    mine = [one for one in run.usable if not one.taken]  # the others cannot be sent any more
+def sealed(run: GroupRun, rewards: dict[int, float], best: int, source: str) -> GroupSealed:
+    """Return the event that fixes these rewards, by candidate."""
+    mine = [one for one in run.usable if not one.superseded]  # the others cannot be sent any more
     return _seal(
-        run.sense.server.name,
+        run.facts.server.name,
         run.group_id,
         [(one.index, one.uuid, rewards[one.index]) for one in mine],
         best,
         source,
-        run.sense.damping,
+        run.facts.damping,
         run.sheet.version if run.sheet is not None else "",
     )
 
 
 def sealed_by_vote(group: Group, held: Container[str]) -> GroupSealed | None:
-    """The event that fixes the rewards of a group's committed vote, from state alone.
+    """Return the event that fixes the rewards of the committed vote of a group, from state alone.
 
     Args:
         group: Not sealed.
         held: Episodes that can still be ended.
 
     Returns:
-        None when there is no vote that means rewards, or an episode of it can not be ended.
+        None if no vote gives rewards, or one of its episodes cannot be ended.
     """
     answered = [one for one in group.candidates if one.phase == "answered"]
     rewards = group.rating.rewards if group.rating is not None else ()
@@ -59,7 +59,7 @@ def _seal(
     damping: float,
     version: str,
 ) -> GroupSealed:
-    """The event; `values` are candidate index, episode and reward."""
+    """Return the event; `values` are candidate index, episode and reward."""
     rewards = [reward for _, _, reward in values]
     dead = ""
     if is_dead(rewards):
@@ -83,15 +83,15 @@ def _seal(
     )
 
 
-def why_failed(run: Run) -> str:
-    """Why the candidates failed, and why they were not retried."""
+def why_failed(run: GroupRun) -> str:
+    """Return why the candidates failed, and why they were not retried."""
     errors = ", ".join(dict.fromkeys(one.error or "no answer" for one in run.candidates))
     reasons = dict.fromkeys(one.unretried for one in run.candidates if one.unretried)
     return f"{errors}; not retried: {', '.join(reasons)}" if reasons else errors
 
 
-def short_of(run: Run) -> str:
-    """How many candidates answered and why the others did not; empty when all did."""
+def short_of(run: GroupRun) -> str:
+    """Return how many candidates answered and why the others did not; empty if all did."""
     if len(run.usable) >= run.n:
         return ""
     causes: dict[str, list[str]] = {}
@@ -115,7 +115,7 @@ def _why_failed(candidate: Candidate) -> str:
     return f"{what}: {why}{more}"
 
 
-def why_none(run: Run) -> Refusal:
+def why_none(run: GroupRun) -> ApiError:
     """Return the error for the user when no candidate gave an answer."""
     if (told := refusal_of(one.failure for one in run.candidates)) is not None:
         return told
@@ -125,14 +125,17 @@ def why_none(run: Run) -> Refusal:
             "This model's maximum context length is exceeded by your prompt. "
             "Please reduce the length of the input prompt."
         )
-        return Refusal(400, None, text, param="input_tokens")
+        return ApiError(400, None, text, param="input_tokens")
     if errors & GONE:
-        return run.busy(5)
-    return run.busy(5, f"None of the {run.n} candidates gave an answer. Please try again later.")
+        return run.overloaded(5)
+    return run.overloaded(
+        5, f"None of the {run.n} candidates gave an answer. Please try again later."
+    )
 
 
 def vote_words(vote: Rating) -> str:
-    """A vote for people; candidates are counted from 1: `2 best`, `ranking 3 1 2`, `tie`."""
+    """Describe a vote for people; candidates are counted from 1: `2 best`, `ranking 3 1 2`,
+    `tie`."""
     places = " ".join(str(index + 1) for index in vote.order)
     match vote.rating:
         case "best":

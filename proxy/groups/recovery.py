@@ -1,9 +1,9 @@
 """Cleans up after a proxy that was killed: nothing stays claimed, no reward is sent twice.
 
-The journal says which groups were open and which of them were sealed; the server's buffer says
-which episodes still live as ours. Sealed rewards whose episode lives are sent; a group with a
-committed vote whose episodes all live is sealed with the vote's rewards and sent; everything else
-is aborted. One alert for each server says what was lost, and which votes.
+The journal records which groups were open and which of them were sealed; the buffer of the server
+shows which episodes are still ours. Sealed rewards whose episode still exists are sent; a group
+with a committed vote whose episodes all exist is sealed with the rewards of the vote and sent;
+everything else is aborted. One alert for each server lists what was lost, and which votes.
 """
 
 import asyncio
@@ -18,19 +18,19 @@ from ajet_swarm.protocol.schemas import WireOutput
 from core.events import EpisodeAborted, EpisodeClaimed, GroupClosed, singles
 from core.state import Candidate, Group
 from proxy.alerts import show_alert
-from proxy.context import Seat, ServerSeat
+from proxy.context import ProxyContext, ServerHandle
 from proxy.groups.handover import is_unrated
 from proxy.groups.outcome import sealed_by_vote, vote_words
-from proxy.groups.submit import Ending, end, ours, publish_end
-from proxy.servers.server_facts import Sense
+from proxy.groups.submit import PendingReward, end, episodes_held, publish_end
+from proxy.servers.server_facts import ServerFacts
 
 log = logging.getLogger(__name__)
 
 CAUSE = "proxy was killed"
 OVER = frozenset({"ended", "recorded", "aborted", "expired"})
-"""Phases of candidates that need nothing more. A failed one may not have been given back yet."""
+"""Phases of candidates that need no clean-up. A failed one may not have been returned yet."""
 LISTED = 5
-"""Lost votes that the alert names."""
+"""Number of lost votes that the alert names."""
 SENT = frozenset({"ended", "recorded"})
 
 _WORDS = {
@@ -43,25 +43,27 @@ _WORDS = {
     "gone": "{} not finished and no longer held by the server",
     "stray": "{} claimed and not yet noted in the journal, given back",
 }
-"""What became of episodes, in the order in which it is said."""
+"""What happened to episodes, in the order of the alert."""
 
 
 class Recovery:
-    """One start's clean-up."""
+    """The clean-up of one start."""
 
-    def __init__(self, seat: Seat, senses: Mapping[str, Sense], tasks: Tasks) -> None:
-        self.seat = seat
-        self.senses = senses
+    def __init__(
+        self, context: ProxyContext, server_facts: Mapping[str, ServerFacts], tasks: Tasks
+    ) -> None:
+        self.context = context
+        self.server_facts = server_facts
         self._tasks = tasks
 
     async def run(self, seconds: float) -> None:
-        """Clean up at every server; what takes longer than `seconds` goes on in the background.
+        """Clean up at every server; what takes longer than `seconds` continues in the background.
 
-        Meanwhile requests are taken; only the claims of a server that has groups left wait.
+        Requests are accepted meanwhile; only claims at a server with open groups wait.
         """
-        left: dict[str, list[Group]] = {name: [] for name in self.seat.servers}
+        left: dict[str, list[Group]] = {name: [] for name in self.context.servers}
         strange: dict[str, list[Group]] = {}
-        for group in self.seat.bus.state.open_groups():
+        for group in self.context.bus.state.open_groups():
             if group.server in left:
                 left[group.server].append(group)
             else:
@@ -72,7 +74,7 @@ class Recovery:
             cause += ": what it holds of them is freed only by its own time limit"
             self._alert(name, cause, lost)
         works = [
-            self._tasks.spawn(self._server(self.senses[name], groups), f"recover:{name}")
+            self._tasks.spawn(self._server(self.server_facts[name], groups), f"recover:{name}")
             for name, groups in left.items()
         ]
         if works:
@@ -80,71 +82,71 @@ class Recovery:
             for work in pending:
                 log.warning("%s goes on in the background", work.get_name())
 
-    async def _server(self, sense: Sense, groups: list[Group]) -> None:
+    async def _server(self, facts: ServerFacts, groups: list[Group]) -> None:
         with contextlib.ExitStack() as claims_wait:
             if groups:
-                claims_wait.enter_context(sense.recovery())
-            await self._begin(sense, groups, claims_wait)
+                claims_wait.enter_context(facts.recovery())
+            await self._begin(facts, groups, claims_wait)
 
     async def _begin(
-        self, sense: Sense, groups: list[Group], claims_wait: contextlib.ExitStack
+        self, facts: ServerFacts, groups: list[Group], claims_wait: contextlib.ExitStack
     ) -> None:
-        name = sense.server.name
+        name = facts.server.name
         if groups:
             text = "%s: %d groups were open when the proxy was killed"
             log.warning(text, name, len(groups))
-        held = await ours(sense.server)
+        held = await episodes_held(facts.server)
         if held is not None:
-            await self._clean(sense, groups, held)
+            await self._clean(facts, groups, held)
             return
         if groups:  # they stay open until then, and it is said why
             why = "the server does not answer, they stay open until it does"
             self._alert(name, f"{_open(len(groups))} on {name}: {why}", groups)
         # The start does not wait for a server that is not there.
-        later = self._later(sense, groups, claims_wait.pop_all())
+        later = self._later(facts, groups, claims_wait.pop_all())
         self._tasks.spawn(later, f"recover later:{name}")
 
     async def _later(
-        self, sense: Sense, groups: list[Group], claims_wait: contextlib.ExitStack
+        self, facts: ServerFacts, groups: list[Group], claims_wait: contextlib.ExitStack
     ) -> None:
         """Clean up once the server answers; its groups stay open until then."""
         with claims_wait:
-            await self._once_there(sense, groups)
+            await self._once_there(facts, groups)
 
-    async def _once_there(self, sense: Sense, groups: list[Group]) -> None:
+    async def _once_there(self, facts: ServerFacts, groups: list[Group]) -> None:
         pause = 0.1
-        while (held := await ours(sense.server)) is None:
+        while (held := await episodes_held(facts.server)) is None:
             await asyncio.sleep(pause)
             pause = min(2 * pause, 5.0)
-            await sense.server.watcher.wait_for(lambda seen: seen.reachable)
-        await self._clean(sense, groups, held)
+            await facts.server.watcher.wait_for(lambda seen: seen.reachable)
+        await self._clean(facts, groups, held)
 
-    async def _clean(self, sense: Sense, groups: list[Group], held: set[str]) -> None:
-        mine = {uuid for uuid in held if not sense.holds(uuid)}
+    async def _clean(self, facts: ServerFacts, groups: list[Group], held: set[str]) -> None:
+        mine = {uuid for uuid in held if not facts.holds(uuid)}
         owners = await asyncio.to_thread(self._owners, groups)
         known = {one.episode_uuid for group in groups for one in group.candidates}
         came: Counter[str] = Counter({"stray": len(mine - known)})
         opened = _open(len(groups), sum(map(is_unrated, groups)))
         works = (
-            self._group(sense.server, group, _of(group, mine, owners), came) for group in groups
+            self._group(facts.server, group, _of(group, mine, owners), came) for group in groups
         )
         for failure in await asyncio.gather(*works, return_exceptions=True):
             if failure is not None:  # it stays open in the journal: the next start tries again
                 log.error("a group was not cleaned up", exc_info=failure)
-        sense.sweep_soon()
+        facts.sweep_soon()
         lost = _lost_votes(groups)
-        self._tell(sense.server.name, opened + lost if groups else "", came, groups)
+        self._tell(facts.server.name, opened + lost if groups else "", came, groups)
         if groups:  # a frozen server may still run a claim of the proxy that was killed
-            self._tasks.spawn(self._look_again(sense), f"look again:{sense.server.name}")
+            self._tasks.spawn(self._look_again(facts), f"look again:{facts.server.name}")
 
-    async def _look_again(self, sense: Sense) -> None:
-        await asyncio.sleep(sense.server.desk.releaser.second_look)
-        sense.sweep_soon()
+    async def _look_again(self, facts: ServerFacts) -> None:
+        await asyncio.sleep(facts.server.claimer.releaser.second_look)
+        facts.sweep_soon()
 
     def _owners(self, groups: Sequence[Group]) -> dict[str, str]:
-        """Episodes that several groups have claimed -> the group that did so last.
+        """Map episodes that several groups have claimed to the group that did so last.
 
-        A record keeps its uuid when the server takes it back, and another group may get it.
+        A record keeps its uuid when the server reclaims it, and another group may get it.
         """
         counted = Counter(
             one.episode_uuid for group in groups for one in group.candidates if one.episode_uuid
@@ -154,7 +156,7 @@ class Recovery:
         for group in groups:
             if several.isdisjoint(one.episode_uuid for one in group.candidates):
                 continue
-            told = self.seat.journal.group_events(group.group_id)
+            told = self.context.journal.group_events(group.group_id)
             for event in chain.from_iterable(map(singles, told)):
                 if isinstance(event, EpisodeClaimed) and event.episode_uuid in several:
                     found = (event.seq, group.group_id)
@@ -162,13 +164,13 @@ class Recovery:
         return {uuid: group_id for uuid, (_, group_id) in last.items()}
 
     async def _group(
-        self, server: ServerSeat, group: Group, held: set[str], came: Counter[str]
+        self, server: ServerHandle, group: Group, held: set[str], came: Counter[str]
     ) -> None:
         mine = [one for one in group.candidates if one.episode_uuid and one.phase not in OVER]
         if group.sealed_at is None:
             live = {one.episode_uuid for one in mine} if server.observes else held
             if (seal := sealed_by_vote(group, live)) is not None:
-                await self.seat.bus.publish_durable(seal)
+                await self.context.bus.publish_durable(seal)
         sealed = group.sealed_at is not None
         ended = any(one.phase in SENT for one in group.candidates)
         works = []
@@ -183,10 +185,10 @@ class Recovery:
         self._close(group, "DONE" if sealed and sent else "ABORTED", CAUSE)
 
     async def _end(
-        self, server: ServerSeat, group: Group, one: Candidate, reward: float, held: set[str]
+        self, server: ServerHandle, group: Group, one: Candidate, reward: float, held: set[str]
     ) -> str:
         metadata = {"task_id": group.task_id, "dataset_task_id": group.dataset_task_id}
-        ending = Ending(
+        ending = PendingReward(
             group_id=group.group_id,
             index=one.index,
             uuid=one.episode_uuid,
@@ -198,19 +200,21 @@ class Recovery:
             discard_timeout=0.0,
         )
         if one.episode_uuid in held or server.observes:
-            outcome, text = await end(server, ending, self.seat.clock())
+            outcome, text = await end(server, ending, self.context.clock())
         else:
             outcome, text = "unknown", f"{CAUSE}; the server no longer holds the episode"
-        publish_end(self.seat.bus, server.name, ending, outcome, text)
+        publish_end(self.context.bus, server.name, ending, outcome, text)
         return outcome
 
-    async def _abort(self, server: ServerSeat, group: Group, one: Candidate, held: set[str]) -> str:
+    async def _abort(
+        self, server: ServerHandle, group: Group, one: Candidate, held: set[str]
+    ) -> str:
         reason, outcome = CAUSE, "given back"
         if one.episode_uuid in held:
-            await server.desk.give_back([one.episode_uuid], CAUSE)
+            await server.claimer.give_back([one.episode_uuid], CAUSE)
         else:
             reason, outcome = f"{CAUSE}; the server no longer held the episode", "gone"
-        self.seat.bus.publish(
+        self.context.bus.publish(
             EpisodeAborted(
                 server=server.name,
                 group_id=group.group_id,
@@ -224,7 +228,7 @@ class Recovery:
     # --- what is said of it ----------------------------------------------------------------------
 
     def _close(self, group: Group, phase: str, cause: str) -> None:
-        self.seat.bus.publish(
+        self.context.bus.publish(
             GroupClosed(server=group.server, group_id=group.group_id, phase=phase, cause=cause)
         )
 
@@ -244,7 +248,7 @@ class Recovery:
         if groups:
             todo = "Users without an answer were cut off. Enter opens the groups"
         ids = [group.group_id for group in groups]
-        show_alert(self.seat.bus, f"recovered:{name}", cause, todo, groups=ids, server=name)
+        show_alert(self.context.bus, f"recovered:{name}", cause, todo, groups=ids, server=name)
 
 
 def _open(count: int, unrated: int = 0) -> str:
@@ -254,7 +258,7 @@ def _open(count: int, unrated: int = 0) -> str:
 
 
 def _lost_votes(groups: Sequence[Group]) -> str:
-    """The committed votes of groups whose episodes could not be ended; empty without one."""
+    """Return the committed votes of groups whose episodes could not be ended; empty without any."""
     lost = [
         f"{one.rating.rater or 'somebody'} on {one.group_id} ({vote_words(one.rating)})"
         for one in groups
@@ -268,5 +272,5 @@ def _lost_votes(groups: Sequence[Group]) -> str:
 
 
 def _of(group: Group, held: set[str], owners: Mapping[str, str]) -> set[str]:
-    """What the server holds, without what another group has claimed since."""
+    """Return the held episodes without those that another group has claimed since."""
     return {uuid for uuid in held if owners.get(uuid, group.group_id) == group.group_id}

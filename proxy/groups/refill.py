@@ -1,4 +1,4 @@
-"""Fresh candidates for a scored group that is short of some, by the operator's order."""
+"""Fresh candidates for a scored group that is short, when the operator asks for them."""
 
 import asyncio
 from typing import Any
@@ -9,7 +9,7 @@ from ajet_swarm.protocol.errors import ChatError, ChatErrorKind
 from core.events import CandidateFailed
 from proxy.groups.claim import refill
 from proxy.groups.generate import answered, incomplete
-from proxy.groups.run import Candidate, Refill, Run
+from proxy.groups.run import Candidate, GroupRun, Refill
 from proxy.groups.score import abstain, evaluate, take
 from proxy.groups.submit import release
 from proxy.http.errors import NotNow
@@ -17,16 +17,16 @@ from proxy.rewards.source import Abstention, ScoreSheet
 from proxy.servers.server_facts import ROLLING, has_lost_all
 
 PATIENCE = 20.0
-"""Seconds whoever ordered it waits for what comes of it."""
+"""Seconds that the command waits for the outcome."""
 LEAST = 0.5
-"""Seconds that must be left of the group's clock."""
+"""Seconds that must be left until the group has to be sealed."""
 
 
-async def order(run: Run) -> str:
-    """Ask for the candidates that `run` is short of, and wait a while for what comes of it.
+async def order(run: GroupRun) -> str:
+    """Request the candidates that `run` lacks, and wait a while for the outcome.
 
     Raises:
-        NotNow: it is not short, not open to it now, or no fresh candidate came.
+        NotNow: The group is not short, cannot be refilled now, or no fresh candidate came.
     """
     check(run)
     wanted = Refill(asyncio.get_running_loop().create_future())
@@ -44,11 +44,11 @@ async def order(run: Run) -> str:
     return f"group {run.group_id} is being refilled; its answers are not there yet"
 
 
-def check(run: Run) -> None:
-    """Say why a group cannot be refilled now.
+def check(run: GroupRun) -> None:
+    """Check that a group can be refilled now.
 
     Raises:
-        NotNow: it cannot.
+        NotNow: It cannot; says why.
     """
     name = f"group {run.group_id}"
     if run.kind == "eval":
@@ -67,20 +67,20 @@ def check(run: Run) -> None:
             f"{name} is rated already: fresh candidates would have no place in it",
             todo="Undo the rating first",
         )
-    seen = run.sense.server.watcher.current
+    seen = run.facts.server.watcher.current
     if not seen.is_in(ROLLING):
         raise NotNow(
-            f"{run.sense.server.name} is {seen.display_state.value}: it gives no fresh episodes"
+            f"{run.facts.server.name} is {seen.display_state.value}: it gives no fresh episodes"
         )
     if _left(run) < LEAST:
         raise NotNow(f"{name} has no time left for fresh candidates")
 
 
-async def carry_out(run: Run) -> None:
-    """Do what was ordered: claim, ask, score all answers anew. The group's walk waits meanwhile.
+async def carry_out(run: GroupRun) -> None:
+    """Claim, generate, and score all answers again; the task of the group waits meanwhile.
 
-    Either the fresh answers are in the group with rewards for all, or it is as it was and what was
-    claimed for it is given back.
+    Either the fresh answers are in the group with rewards for all, or the group is as before and
+    what was claimed for it is returned.
     """
     wanted = run.refill
     assert wanted is not None
@@ -96,17 +96,17 @@ async def carry_out(run: Run) -> None:
         run.refill = None
 
 
-async def _bounded(run: Run, wanted: Refill, places: list[Candidate]) -> str:
+async def _bounded(run: GroupRun, wanted: Refill, places: list[Candidate]) -> str:
     loop, left = run.loop, _left(run)
-    scoring = min(run.seat.settings.reward_limit, left / 2)
-    patience = run.seat.settings.proxy.stream_budget
+    scoring = min(run.context.settings.reward_limit, left / 2)
+    patience = run.context.settings.proxy.stream_budget
     scope = DeadlineTimeout(loop.time() + min(patience, left - scoring))
 
     def seen_now(seen: ServerStatus) -> None:
         if (seen.down or has_lost_all(seen)) and not scope.expired():
             scope.reschedule(loop.time())
 
-    remove = run.sense.server.watcher.add_listener(seen_now)
+    remove = run.facts.server.watcher.add_listener(seen_now)
     try:
         async with scope:
             await run.returned()  # a place is free once its failed episode is given back
@@ -121,15 +121,15 @@ async def _bounded(run: Run, wanted: Refill, places: list[Candidate]) -> str:
     return await _put_in(run, wanted, places)
 
 
-async def _fill(run: Run, wanted: Refill, place: Candidate, until: float | None) -> None:
-    """One place: an episode and its answer, in `wanted` only."""
+async def _fill(run: GroupRun, wanted: Refill, place: Candidate, until: float | None) -> None:
+    """Get an episode and its answer for one slot; the result goes to `wanted` only."""
     assert until is not None
     if not await refill(run, place, until):
         wanted.causes.append("no episode was free")
         return
     began = run.loop.time()
     assert place.claimed is not None
-    client, headers = run.sense.server.client, {"X-Request-Id": run.request.request_id}
+    client, headers = run.facts.server.client, {"X-Request-Id": run.request.request_id}
     try:
         body = run.request.encoded(place.index)
         answer = await client.chat(place.claimed, body, headers, until - began)
@@ -140,21 +140,22 @@ async def _fill(run: Run, wanted: Refill, place: Candidate, until: float | None)
         place.lost = place.lost or error.kind in (ChatErrorKind.LOST_EPISODE, ChatErrorKind.BROKEN)
         _failed(run, wanted, place, cause)
         return
-    place.active_at = run.seat.clock()
+    place.active_at = run.context.clock()
     wanted.fresh[place.index] = answer
     wanted.seconds[place.index] = run.loop.time() - began
 
 
-async def _put_in(run: Run, wanted: Refill, places: list[Candidate]) -> str:
-    """Score the group with the fresh answers; they stay if that gives rewards, or had none before.
+async def _put_in(run: GroupRun, wanted: Refill, places: list[Candidate]) -> str:
+    """Score the group with the fresh answers; they stay if that gives rewards, or if it had none
+    before.
 
     Raises:
-        NotNow: the rewards abstain with them; they are out again, and given back.
+        NotNow: The rewards abstain with the fresh answers, which are removed and returned.
     """
     fresh = [one for one in places if one.index in wanted.fresh]
     for one in fresh:
         one.answer, one.seconds = wanted.fresh[one.index], wanted.seconds[one.index]
-    run.see_usable()
+    run.refresh_usable()
     found: ScoreSheet | Abstention | None = None
     try:
         found = await evaluate(run)
@@ -162,7 +163,7 @@ async def _put_in(run: Run, wanted: Refill, places: list[Candidate]) -> str:
         if run.sheet is not None and not isinstance(found, ScoreSheet):
             for one in fresh:
                 one.answer = None
-            run.see_usable()
+            run.refresh_usable()
     if isinstance(found, Abstention) and run.sheet is not None:
         for one in fresh:
             _failed(run, wanted, one, f"the rewards abstain with it: {found.cause}")
@@ -171,8 +172,8 @@ async def _put_in(run: Run, wanted: Refill, places: list[Candidate]) -> str:
     for one in fresh:
         one.error = ""
         answer = wanted.fresh[one.index]
-        run.notes.answered(answered(one, answer, answer.message))
-    run.notes.tell()
+        run.episode_events.answered(answered(one, answer, answer.message))
+    run.episode_events.flush()
     if isinstance(found, ScoreSheet):
         take(run, found)
     else:
@@ -181,12 +182,12 @@ async def _put_in(run: Run, wanted: Refill, places: list[Candidate]) -> str:
     return f"has {len(run.usable)} of {run.n} candidates now and is scored again{more}"
 
 
-def _failed(run: Run, wanted: Refill, place: Candidate, cause: str) -> None:
+def _failed(run: GroupRun, wanted: Refill, place: Candidate, cause: str) -> None:
     wanted.causes.append(cause)
-    run.notes.tell()  # that it was claimed comes first
-    run.seat.bus.publish(
+    run.episode_events.flush()  # that it was claimed comes first
+    run.context.bus.publish(
         CandidateFailed(
-            server=run.sense.server.name,
+            server=run.facts.server.name,
             group_id=run.group_id,
             index=place.index,
             episode_uuid=place.uuid,
@@ -199,6 +200,6 @@ def _why(wanted: Refill) -> str:
     return ", ".join(dict.fromkeys(wanted.causes)) or "no answer"
 
 
-def _left(run: Run) -> float:
-    """Seconds to the group's clock."""
-    return run.clock - run.seat.clock()
+def _left(run: GroupRun) -> float:
+    """Return the seconds until the group has to be sealed."""
+    return run.clock - run.context.clock()

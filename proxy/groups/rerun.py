@@ -1,4 +1,4 @@
-"""Once more: a group scored with the present rewards, a request asked as a new group."""
+"""Run again: score a group with the present rewards, or repeat its request as a new group."""
 
 import logging
 import secrets
@@ -10,24 +10,24 @@ from core.events import GroupOpened
 from proxy.dataset_rows import HEADER, Row, Rows
 from proxy.dialects.images import has_images
 from proxy.dialects.request import ChatRequest
-from proxy.groups.run import Reply, Run, Ticket
+from proxy.groups.run import AnswerWaiter, FinalAnswer, GroupRun
 from proxy.groups.score import evaluate, take
-from proxy.http.errors import NotNow, Refusal
+from proxy.http.errors import ApiError, NotNow
 from proxy.rewards.source import Abstention, Listener, SourceHealth
 
 if TYPE_CHECKING:
-    from proxy.context import Seat
+    from proxy.context import ProxyContext
 
 log = logging.getLogger(__name__)
 
 _PATIENCE = 30.0
 
 
-async def rescore(run: Run) -> None:
-    """Score the answers again and put the new rewards in place of the old ones.
+async def rescore(run: GroupRun) -> None:
+    """Score the answers again and replace the old rewards.
 
     Raises:
-        NotNow: the answers are not all there, the group was finished meanwhile, or the rewards
+        NotNow: The answers are not complete, the group was finished meanwhile, or the rewards
             abstain. Nothing has changed then.
     """
     if run.kind == "eval":
@@ -53,12 +53,12 @@ async def rescore(run: Run) -> None:
     run.wake.set()
 
 
-def rescoring(runs: Mapping[str, Run], tasks: Tasks) -> Listener:
-    """A listener of the rewards that scores unscored open groups again once the rewards are well.
+def rescoring(runs: Mapping[str, GroupRun], tasks: Tasks) -> Listener:
+    """Return a listener that scores unscored open groups again once the rewards work.
 
     Args:
-        runs: The groups that live.
-        tasks: Owner of the work.
+        runs: The open groups.
+        tasks: Owner of the tasks.
     """
 
     def changed(health: SourceHealth) -> None:
@@ -72,7 +72,7 @@ def rescoring(runs: Mapping[str, Run], tasks: Tasks) -> Listener:
     return changed
 
 
-async def _try_again(run: Run) -> None:
+async def _try_again(run: GroupRun) -> None:
     try:
         await rescore(run)
     except NotNow as error:  # it abstains with the new version too, or ended meanwhile
@@ -80,10 +80,9 @@ async def _try_again(run: Run) -> None:
 
 
 def request_of(opened: GroupOpened, rows: Rows) -> ChatRequest:
-    """The request of a group as a new one that repeats nothing.
+    """Return the request of a group as a new request that repeats nothing.
 
-    Where it came from a dataset its row is announced again, so that reference and metadata are
-    known.
+    If it came from a dataset its row is announced again, so that reference and metadata are known.
     """
     headers = {}
     if opened.row_id:
@@ -114,24 +113,24 @@ def request_of(opened: GroupOpened, rows: Rows) -> ChatRequest:
     )
 
 
-async def listen(ticket: Ticket) -> None:
-    """Be the user of a request that was asked again: wait for the answer."""
+async def await_answer(waiter: AnswerWaiter) -> None:
+    """Wait for the answer of a repeated request in place of a user."""
     try:
-        while not isinstance(await ticket.next(_PATIENCE), Reply):
-            if ticket.left:
+        while not isinstance(await waiter.next(_PATIENCE), FinalAnswer):
+            if waiter.left:
                 return
-        ticket.delivered()
+        waiter.confirm_delivery()
     finally:
-        ticket.leave()
+        waiter.leave()
 
 
-def opened_by(seat: "Seat", group_id: str) -> GroupOpened:
-    """The event that opened a group, from the journal; blocks.
+def opened_by(context: "ProxyContext", group_id: str) -> GroupOpened:
+    """Return the event that opened a group, from the journal; blocks.
 
     Raises:
-        NotNow: it is not there.
+        NotNow: It is not there.
     """
-    for event in seat.journal.group_events(group_id):
+    for event in context.journal.group_events(group_id):
         if isinstance(event, GroupOpened):
             messages = event.body.get("messages")
             if isinstance(messages, list):
@@ -142,6 +141,6 @@ def opened_by(seat: "Seat", group_id: str) -> GroupOpened:
     raise NotNow(f"the request of group {group_id} is not kept")
 
 
-def not_now(refusal: Refusal) -> NotNow:
-    """A refusal in the operator's words."""
+def not_now(refusal: ApiError) -> NotNow:
+    """Return an API error as an error for the operator."""
     return NotNow(f"it cannot be asked again now: {refusal.message}")

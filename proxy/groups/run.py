@@ -1,6 +1,6 @@
-"""One group while it lives: its candidates, who waits for its answer, and what is known of it.
+"""The state of one open group: its candidates, its waiting users and what is known of it.
 
-Only facts and small moves on them; `lifecycle` walks a run through its phases.
+It holds data and small changes of it; `lifecycle` takes a run through its phases.
 """
 
 import asyncio
@@ -17,16 +17,16 @@ from ajet_swarm.common.text import content_text
 from ajet_swarm.protocol.errors import ChatError
 from core.events import AnswerReturned
 from core.state import Rating
-from proxy.context import Seat
+from proxy.context import ProxyContext
 from proxy.dataset_rows import Row
 from proxy.dialects.request import ChatRequest
-from proxy.groups.event_batch import Notes
-from proxy.groups.waiter import Piece, Reply, Ticket
-from proxy.http.errors import BUSY, Refusal
+from proxy.groups.event_batch import EpisodeEventBatch
+from proxy.groups.waiter import AnswerWaiter, Delta, FinalAnswer
+from proxy.http.errors import BUSY, ApiError
 from proxy.rewards.source import ScoreSheet
-from proxy.servers.server_facts import Sense
+from proxy.servers.server_facts import ServerFacts
 
-_LAPS = {
+_PHASE_SPANS = {
     "QUEUED": "queue",
     "GENERATING": "generate",
     "SCORING": "score",
@@ -34,11 +34,21 @@ _LAPS = {
     "SUBMITTING": "submit",
 }
 
-__all__ = ["Candidate", "Gate", "Piece", "Reply", "Run", "Stop", "Ticket", "best_of", "ranked"]
+__all__ = [
+    "AnswerWaiter",
+    "Candidate",
+    "Delta",
+    "FinalAnswer",
+    "Gate",
+    "GroupRun",
+    "StopReason",
+    "best_of",
+    "ranked",
+]
 
 
 class Candidate(msgspec.Struct):
-    """One place in a group, and the episode that fills it now."""
+    """One slot of a group, and the episode that fills it now."""
 
     index: int
     uuid: str = ""
@@ -47,19 +57,20 @@ class Candidate(msgspec.Struct):
     answer: ChatAnswer | None = None
     seconds: float = 0.0
     active_at: float = 0.0
-    """Unix seconds of the last sign of life the server saw."""
+    """Unix seconds of the last activity that the server has seen."""
     error: str = ""
     failure: ChatError | None = None
-    """The last one, whatever came of the place since."""
+    """The last failure, whatever happened to the slot since."""
     unretried: str = ""
-    """Why no fresh episode took the place of the failed one; empty when one did."""
+    """Why no fresh episode replaced the failed one; empty if one did."""
     lost: bool = False
-    """The server no longer knows the episode as ours, or may not: never abort it unseen."""
-    taken: bool = False
-    """The same episode was claimed anew for another candidate of ours since: hands off."""
+    """The server may no longer hold the episode for us: never abort it without checking."""
+    superseded: bool = False
+    """The same episode was claimed again for another candidate of ours: leave it alone."""
 
     @property
     def usable(self) -> bool:
+        """Whether it has an answer."""
         return self.answer is not None
 
     @property
@@ -70,12 +81,12 @@ class Candidate(msgspec.Struct):
 
 
 @dataclass(frozen=True, slots=True)
-class Stop:
-    """Why a run was told to end before its time."""
+class StopReason:
+    """Why a run has to end early."""
 
     cause: str
     phase: str
-    refusal: Refusal
+    refusal: ApiError
 
 
 @dataclass(slots=True, eq=False)
@@ -93,7 +104,7 @@ class Refill:
 
 
 class Gate(Protocol):
-    """Bounds the groups that hold episodes, and lets senders take turns."""
+    """Limits the number of groups that hold episodes, and takes turns between senders."""
 
     async def enter(
         self, lane: Lane, deadline: Deadline, size: int = 1, newcomer: bool = False
@@ -101,30 +112,30 @@ class Gate(Protocol):
         """Wait for a turn.
 
         Args:
-            lane: Whose turn it is: key, address, session.
-            deadline: On the loop's clock.
-            size: Episodes it wants.
-            newcomer: It passes others of its key and address in every second turn.
+            lane: Fairness key: API key, address, session.
+            deadline: On the clock of the loop.
+            size: Number of episodes the group needs.
+            newcomer: Let it overtake others of its key and address in every second turn.
 
         Raises:
-            TimeoutError: it did not come before the deadline.
+            TimeoutError: The turn did not come before the deadline.
         """
         ...
 
     def claimed(self) -> None:
-        """The group has all its episodes: the next one may claim."""
+        """The group has all its episodes: let the next one claim."""
         ...
 
     def leave(self) -> None:
-        """Nothing is held any more."""
+        """The group holds no episode any more."""
         ...
 
 
-class Run(msgspec.Struct, eq=False):
+class GroupRun(msgspec.Struct, eq=False):
     """A group from its request to its last reward."""
 
-    seat: Seat
-    sense: Sense
+    context: ProxyContext
+    facts: ServerFacts
     group_id: str
     request: ChatRequest
     row: Row | None
@@ -132,108 +143,109 @@ class Run(msgspec.Struct, eq=False):
     task_id: str
     metadata: dict[str, Any]
     opened_at: float
-    on_alone: "Callable[[Run], None]"
-    """Called when the last listener has left before the answer."""
+    on_abandoned: "Callable[[GroupRun], None]"
+    """Called when the last waiter has left before the answer."""
     kind: str = "train"
     untrained: str = "not trained on"
-    """What an eval group is closed with."""
+    """The cause with which an eval group is closed."""
     phase: str = "QUEUED"
     candidates: list[Candidate] = []
     usable: list[Candidate] = []
-    """Candidates with an answer, by index; see `see_usable`."""
-    tickets: set[Ticket] = set()
+    """Candidates with an answer, by index; see `refresh_usable`."""
+    waiters: set[AnswerWaiter] = set()
     lane: Lane = ("", "", "")
-    """Whom it takes turns with: key, address, session."""
+    """Fairness key: API key, address, session."""
     newcomer: bool = False
-    """It passes others of its key and address in every second turn."""
+    """It overtakes others of its key and address in every second turn."""
     gate: Gate | None = None
-    """Entered before claiming, left when nothing is held any more."""
+    """Entered before claiming, left when no episode is held any more."""
     entered: bool = False
-    begun: bool = False
-    """That its generation starts was told with its claims."""
-    reply: Reply | None = None
+    generation_announced: bool = False
+    """Whether the event of its claims also announced the start of generation."""
+    final_answer: FinalAnswer | None = None
     live: bool = False
-    """The user gets the first candidate, whatever wins."""
-    lead: Candidate | None = None
-    """Whose pieces the user has begun to read: no other answer may follow them."""
-    pieces: list[dict[str, Any]] = []
-    """The lead's deltas so far."""
+    """The user gets the first candidate, whichever candidate wins."""
+    streamed_candidate: Candidate | None = None
+    """The candidate whose deltas the user has begun to read: no other answer may follow them."""
+    deltas: list[dict[str, Any]] = []
+    """The deltas of the streamed candidate so far."""
     sheet: ScoreSheet | None = None
-    """Scores of the usable candidates; None before, and when the source abstained."""
+    """Scores of the usable candidates; None before scoring, and when the source abstained."""
     abstained: str = ""
-    """Part and cause of the abstention, where the source abstained."""
+    """Part and cause of the abstention, if the source abstained."""
     rating: Rating | None = None
     votes: int = 0
-    """How many there were, replaced and undone ones too."""
+    """Number of votes so far, including replaced and undone ones."""
     first_rated_at: float | None = None
-    """Unix seconds of the first vote since there was none."""
+    """Unix seconds of the first vote of the current series; None without a vote."""
     rated: dict[int, float] = {}
-    """Rewards by candidate that the rating means."""
+    """Rewards by candidate index that follow from the rating."""
     rated_from: str = ""
-    """The console that the rating came from; empty when it did not say."""
+    """The console that sent the rating; empty if it sent no name."""
     accepted: bool = False
     refill: Refill | None = None
-    """Fresh candidates that were ordered and are not there yet."""
+    """The pending request for fresh candidates."""
     scored_at: float = 0.0
     discard_timeout: float = 240.0
     first_claim_at: float = 0.0
     sealed: bool = False
     rescored: str = ""
-    """Version of the rewards by which the group was last scored again on its own accord."""
-    gave_way: bool = False
-    """The rule for stragglers aborted its candidates in this round."""
+    """Version of the rewards with which the group was last re-scored automatically."""
+    cut_stragglers: bool = False
+    """The straggler rule aborted candidates in this round."""
     limit_used: bool = False
-    """The rule for stragglers aborted its candidates in any round: `straggler_limit` no longer
-    applies while the run has no answer, else a slow model would never finish one."""
+    """The straggler rule aborted candidates in any round: `straggler_limit` no longer applies while
+    the run has no answer, otherwise a slow model would never finish one."""
     returning: list[asyncio.Task[None]] = []
-    """Episodes being given back while the group goes on."""
-    leftovers: bool = False
-    """The server may hold an episode that nobody here ends or aborts any more."""
-    ended: int = 0
-    """Rewards the server took."""
-    stop: Stop | None = None
+    """Tasks that return episodes while the group goes on."""
+    needs_sweep: bool = False
+    """The server may hold an episode that no task here will end or abort."""
+    rewards_taken: int = 0
+    """Number of rewards that the server has accepted."""
+    stop: StopReason | None = None
     closing: bool = False
-    """The last steps are under way: nothing can stop it any more."""
+    """The final steps are under way: the run can no longer be stopped."""
     task: asyncio.Task[None] | None = None
     wake: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
     latency: dict[str, float] = {}
-    notes: Notes = None  # type: ignore[assignment]  # made once the others are known
-    """Of its episodes."""
+    episode_events: EpisodeEventBatch = None  # type: ignore[assignment]  # made once the others are known
+    """Collects the events of its episodes."""
     loop: asyncio.AbstractEventLoop = msgspec.field(default_factory=asyncio.get_running_loop)
-    """Asked for once: asyncio's own look-up costs a call to the system each time."""
-    _lap: float = 0.0
+    """Looked up once: the lookup of asyncio costs a system call each time."""
+    _phase_began: float = 0.0
 
     def __post_init__(self) -> None:
-        name = self.sense.server.name
-        self.notes = Notes(self.seat.bus, name, self.group_id, self.loop)
+        name = self.facts.server.name
+        self.episode_events = EpisodeEventBatch(self.context.bus, name, self.group_id, self.loop)
 
     # --- time ----------------------------------------------------------------------------------
 
-    def lap(self, name: str) -> None:
-        """The time since the last lap belongs to `name`; the first call begins."""
+    def mark_phase_end(self, name: str) -> None:
+        """Add the time since the last call to `latency[name]`; the first call starts the clock."""
         now = self.loop.time()
-        if name and self._lap:
-            self.latency[name] = round(self.latency.get(name, 0.0) + now - self._lap, 6)
-        self._lap = now
+        if name and self._phase_began:
+            self.latency[name] = round(self.latency.get(name, 0.0) + now - self._phase_began, 6)
+        self._phase_began = now
 
     @property
-    def lapping(self) -> str:
-        """What the time since the last lap was spent on; empty after the last phase."""
+    def current_span(self) -> str:
+        """The `latency` key of the time since the last mark; empty after the last phase."""
         if self.phase == "CLAIMING":
             return "claim" if "queue" in self.latency else "queue"
-        return _LAPS.get(self.phase, "")
+        return _PHASE_SPANS.get(self.phase, "")
 
     @property
     def deadline(self) -> float:
-        """When the last listener's patience is over, on the loop's clock; it may be postponed."""
+        """The latest deadline of its waiters, on the clock of the loop; it may be postponed."""
         now = self.loop.time()
-        return max([ticket.deadline for ticket in self.tickets], default=now)
+        return max([waiter.deadline for waiter in self.waiters], default=now)
 
     @property
     def clock(self) -> float:
-        """Unix seconds at which the group must be sealed: its first episode is taken back soon.
+        """Unix seconds at which the group must be sealed: the server soon reclaims its first
+        episode.
 
-        A margin of a tenth, at most 10 s, leaves time for the ends.
+        A margin of a tenth, at most 10 s, leaves time to end the episodes.
         """
         limit = self.discard_timeout
         margin = min(10.0, limit / 10)
@@ -244,15 +256,15 @@ class Run(msgspec.Struct, eq=False):
 
     @property
     def streams(self) -> bool:
-        """Whether somebody would read the first candidate as it comes.
+        """Whether a user would read the first candidate as it is generated.
 
-        What pieces cannot carry (logprobs, token ids) is told with a whole answer only.
+        Logprobs and token ids do not fit into deltas; a request for them gets a whole answer.
         """
-        if not self.live or self.reply is not None or self.lead is not None:
+        if not self.live or self.final_answer is not None or self.streamed_candidate is not None:
             return False
         body = self.request.body
         whole = body.get("logprobs") or body.get("return_token_ids")
-        return not whole and any(ticket.stream for ticket in self.tickets)
+        return not whole and any(waiter.stream for waiter in self.waiters)
 
     @property
     def held(self) -> list[Candidate]:
@@ -260,40 +272,43 @@ class Run(msgspec.Struct, eq=False):
         return [one for one in self.candidates if one.uuid]
 
     def reset(self, n: int) -> None:
-        """`n` empty places."""
+        """Start over with `n` empty slots."""
         self.n = n
         self.candidates = [Candidate(index) for index in range(n)]
-        self.see_usable()
+        self.refresh_usable()
 
-    def see_usable(self) -> None:
-        """Candidates, or their answers, have changed."""
+    def refresh_usable(self) -> None:
+        """Recompute `usable` after the candidates, or their answers, have changed."""
         self.usable = [one for one in self.candidates if one.answer is not None]
 
     def take(self, place: Candidate, uuid: str) -> None:
-        """An episode was claimed for this place."""
+        """Record that an episode was claimed for this slot."""
         place.uuid = uuid
         place.attempt += 1
-        place.lost = place.taken = False
-        self.sense.hold(uuid, place)
+        place.lost = place.superseded = False
+        self.facts.hold(uuid, place)
 
-    def put_down(self, place: Candidate) -> None:
-        """The place's episode was ended or given back."""
-        self.sense.drop(place.uuid, place)
+    def release_place(self, place: Candidate) -> None:
+        """Record that the episode of the slot was ended or returned."""
+        self.facts.drop(place.uuid, place)
         place.uuid, place.claimed = "", None
 
     def give_back(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run `work`, which gives back episodes, while the group goes on: a server may answer an
-        abort late, and the user must not wait for that."""
-        self.returning.append(self.sense.spawn(work, f"return:{self.group_id}"))
+        """Run `work`, which returns episodes, while the group goes on.
+
+        A server may acknowledge an abort late, and the user must not wait for that.
+        """
+        self.returning.append(self.facts.spawn(work, f"return:{self.group_id}"))
 
     async def returned(self) -> None:
-        """Wait until the episodes of `give_back` are given back."""
+        """Wait until the tasks of `give_back` are done."""
         while self.returning:
             await asyncio.wait(self.returning)
             self.returning = [one for one in self.returning if not one.done()]
 
     def best(self) -> Candidate | None:
-        """The usable candidate with the highest automatic reward; unscored the first with text."""
+        """Return the usable candidate with the highest automatic reward; without scores the first
+        with text."""
         usable = self.usable
         if self.sheet is None or not self.sheet.scores:
             return min(usable, key=lambda one: one.is_blank, default=None)
@@ -301,59 +316,61 @@ class Run(msgspec.Struct, eq=False):
         return best_of(usable, rewards)
 
     def leave_gate(self) -> None:
-        """Nothing is held any more: the next one's turn."""
+        """Let the next group in: no episode is held any more."""
         if self.gate is not None and self.entered:
             self.entered = False
             self.gate.leave()
 
     # --- the answer ----------------------------------------------------------------------------
 
-    def join(self, stream: bool) -> Ticket:
-        """One listener more."""
-        proxy = self.seat.settings.proxy
+    def join(self, stream: bool) -> AnswerWaiter:
+        """Add a waiter."""
+        proxy = self.context.settings.proxy
         budget = proxy.stream_budget if stream else proxy.answer_budget
-        ticket = Ticket(self, stream, budget, self.loop)
-        self.tickets.add(ticket)
-        if self.reply is not None:
-            ticket.give(self.reply)
-        return ticket
+        waiter = AnswerWaiter(self, stream, budget, self.loop)
+        self.waiters.add(waiter)
+        if self.final_answer is not None:
+            waiter.deliver(self.final_answer)
+        return waiter
 
-    def left(self, ticket: Ticket) -> None:
-        """A listener has gone."""
-        self.tickets.discard(ticket)
-        if not self.tickets and self.reply is None:
-            self.on_alone(self)
+    def waiter_left(self, waiter: AnswerWaiter) -> None:
+        """Remove a waiter."""
+        self.waiters.discard(waiter)
+        if not self.waiters and self.final_answer is None:
+            self.on_abandoned(self)
 
-    def busy(self, retry_after: int, message: str = BUSY) -> Refusal:
-        """A 503 of the group's server: see `ServerSeat.busy`."""
-        return self.sense.server.busy(self.request.model, retry_after, message)
+    def overloaded(self, retry_after: int, message: str = BUSY) -> ApiError:
+        """Return the 503 of the server of the group: see `ServerHandle.overloaded`."""
+        return self.facts.server.overloaded(self.request.model, retry_after, message)
 
-    def spend_budget(self, ticket: Ticket) -> None:
-        """A listener's patience is over: give it what there is."""
-        if self.lead is None and (best := self.best()) is not None:
+    def spend_budget(self, waiter: AnswerWaiter) -> None:
+        """Give a waiter whose deadline has passed the best answer so far, or an error."""
+        if self.streamed_candidate is None and (best := self.best()) is not None:
             self.resolve(best, "provisional")
             return
         text = "No answer was ready in time. Please try again later."
-        late = Reply(None, (), "error", ticket.late or self.busy(2, text))
-        ticket.give(late)
-        self.tickets.discard(ticket)
-        if not self.tickets:
-            self.settle(late, (ticket,))
-            self.on_alone(self)
+        late = FinalAnswer(None, (), "error", waiter.late_error or self.overloaded(2, text))
+        waiter.deliver(late)
+        self.waiters.discard(waiter)
+        if not self.waiters:
+            self.set_final_answer(late, (waiter,))
+            self.on_abandoned(self)
 
     def resolve(self, candidate: Candidate, why: str) -> None:
-        """The user gets this candidate's answer first; the first word holds.
+        """Give the user the answer of this candidate first; only the first call counts.
 
-        Once pieces of an answer were told, only that answer can be given.
+        Once deltas of an answer were sent, only that answer can be given.
         """
-        if self.reply is None and (self.lead is None or self.lead is candidate):
+        if self.final_answer is None and (
+            self.streamed_candidate is None or self.streamed_candidate is candidate
+        ):
             chosen = self._choices(candidate)
             answers = tuple([one.answer for one in chosen if one.answer is not None])
             others = tuple([one.index for one in chosen[1:]])
-            self.settle(Reply(candidate.index, answers, why, others=others))
+            self.set_final_answer(FinalAnswer(candidate.index, answers, why, others=others))
 
     def _choices(self, first: Candidate) -> list[Candidate]:
-        """As many usable candidates as choices were asked for, by the order known now."""
+        """Return as many usable candidates as the request has choices, in the order known now."""
         wanted = self.request.n
         if wanted == 1:
             return [first]
@@ -363,31 +380,31 @@ class Run(msgspec.Struct, eq=False):
         others = [one for one in self.usable if one is not first]
         return [first, *ranked(others, rewards)][:wanted]
 
-    def tell(self, delta: dict[str, Any]) -> None:
-        """A part of the lead's answer came."""
-        if not self.pieces and self.tickets:
-            self.latency["first_piece"] = self._waited(self.tickets)
-        self.pieces.append(delta)
-        for ticket in self.tickets:
-            ticket.wake()
+    def add_delta(self, delta: dict[str, Any]) -> None:
+        """Pass on a delta of the streamed candidate."""
+        if not self.deltas and self.waiters:
+            self.latency["first_piece"] = self._waited(self.waiters)
+        self.deltas.append(delta)
+        for waiter in self.waiters:
+            waiter.wake()
 
-    def refuse(self, refusal: Refusal) -> None:
-        """The user gets an error; nothing when it was answered before."""
-        self.settle(Reply(None, (), "error", refusal))
+    def refuse(self, refusal: ApiError) -> None:
+        """Answer the user with an error, unless there was an answer before."""
+        self.set_final_answer(FinalAnswer(None, (), "error", refusal))
 
-    def settle(self, reply: Reply, told: tuple[Ticket, ...] = ()) -> None:
-        """Fix the reply and tell everybody; only the first one counts."""
-        if self.reply is not None:
+    def set_final_answer(self, reply: FinalAnswer, told: tuple[AnswerWaiter, ...] = ()) -> None:
+        """Fix the answer and deliver it to all waiters; only the first call counts."""
+        if self.final_answer is not None:
             return
-        self.reply = reply
-        listeners = (*self.tickets, *told)
+        self.final_answer = reply
+        listeners = (*self.waiters, *told)
         if listeners:
             waited = self._waited(listeners)
-            keepalives = max([ticket.keepalives for ticket in listeners])
+            keepalives = max([waiter.keepalives for waiter in listeners])
             self.latency |= {"answered": waited, "keepalives": keepalives}
-            self.seat.bus.publish(
+            self.context.bus.publish(
                 AnswerReturned(
-                    server=self.sense.server.name,
+                    server=self.facts.server.name,
                     group_id=self.group_id,
                     index=reply.index,
                     why=reply.why,
@@ -396,23 +413,26 @@ class Run(msgspec.Struct, eq=False):
                     others=reply.others,
                 )
             )
-        for ticket in tuple(self.tickets):
-            ticket.give(reply)
+        for waiter in tuple(self.waiters):
+            waiter.deliver(reply)
 
-    def _waited(self, listeners: Iterable[Ticket]) -> float:
-        """Seconds since the first of them came."""
+    def _waited(self, listeners: Iterable[AnswerWaiter]) -> float:
+        """Return the seconds since the first of them came."""
         now = self.loop.time()
-        return round(now - min([ticket.began for ticket in listeners]), 6)
+        return round(now - min([waiter.started_at for waiter in listeners]), 6)
 
 
 def ranked(candidates: list[Candidate], rewards: dict[int, float]) -> list[Candidate]:
-    """Highest reward first; a tie goes to the lowest index; those without a reward come last."""
+    """Sort candidates by reward, highest first.
+
+    A tie goes to the lowest index; candidates without a reward come last.
+    """
     worst = float("-inf")
     return sorted(candidates, key=lambda one: (-rewards.get(one.index, worst), one.index))
 
 
 def best_of(candidates: list[Candidate], rewards: dict[int, float]) -> Candidate | None:
-    """The first of `ranked`."""
+    """Return the first of `ranked`."""
     worst = float("-inf")
     best, most = None, worst
     for one in candidates:

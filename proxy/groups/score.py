@@ -2,12 +2,12 @@
 
 from ajet_swarm.common.text import one_line
 from core.events import GroupScored, ScoringAbstained
-from proxy.groups.run import Run
+from proxy.groups.run import GroupRun
 from proxy.rewards.source import Abstention, Answer, GroupContext, ScoreSheet, request_scores
 
 
-def context_of(run: Run) -> GroupContext:
-    """What a source may look at."""
+def context_of(run: GroupRun) -> GroupContext:
+    """Return what a reward source gets of a group."""
     row = run.row
     return GroupContext(
         group_id=run.group_id,
@@ -35,10 +35,10 @@ def context_of(run: Run) -> GroupContext:
     )
 
 
-async def score(run: Run) -> None:
-    """Score the usable candidates; sets `run.sheet`, or leaves it None when the source abstains.
+async def score(run: GroupRun) -> None:
+    """Score the usable candidates; set `run.sheet`, or leave it None if the source abstains.
 
-    Never raises for what a source does, and never takes longer than its limit and some slack.
+    Never raises for an error in a source, and never takes much longer than its time limit.
     """
     found = await evaluate(run)
     if isinstance(found, Abstention):
@@ -47,19 +47,21 @@ async def score(run: Run) -> None:
         take(run, found)
 
 
-async def evaluate(run: Run) -> ScoreSheet | Abstention:
-    """What the source says of the usable candidates now; changes nothing."""
-    return await request_scores(run.seat.rewards, context_of(run), run.seat.settings.reward_limit)
+async def evaluate(run: GroupRun) -> ScoreSheet | Abstention:
+    """Return the scores of the usable candidates now; change nothing."""
+    return await request_scores(
+        run.context.rewards, context_of(run), run.context.settings.reward_limit
+    )
 
 
-def take(run: Run, sheet: ScoreSheet) -> None:
-    """The scores are those of the group from now on."""
+def take(run: GroupRun, sheet: ScoreSheet) -> None:
+    """Make these the scores of the group."""
     run.sheet, run.abstained = sheet, ""
-    run.scored_at = run.seat.clock()
+    run.scored_at = run.context.clock()
     best = run.best()
-    run.seat.bus.publish(
+    run.context.bus.publish(
         GroupScored(
-            server=run.sense.server.name,
+            server=run.facts.server.name,
             group_id=run.group_id,
             scores=sheet.scores,
             best=best.index if best is not None else 0,
@@ -69,13 +71,13 @@ def take(run: Run, sheet: ScoreSheet) -> None:
     )
 
 
-def abstain(run: Run, abstention: Abstention) -> None:
-    """The group has no automatic rewards."""
-    run.scored_at = run.seat.clock()
+def abstain(run: GroupRun, abstention: Abstention) -> None:
+    """Record that the group has no automatic rewards."""
+    run.scored_at = run.context.clock()
     run.abstained = one_line(f"{abstention.part}: {abstention.cause}", 300)
-    run.seat.bus.publish(
+    run.context.bus.publish(
         ScoringAbstained(
-            server=run.sense.server.name,
+            server=run.facts.server.name,
             group_id=run.group_id,
             part=abstention.part,
             cause=abstention.cause,

@@ -1,32 +1,32 @@
-"""When a scored group is sealed, and with what: one pure function of the situation.
+"""When a scored group is sealed, and with which rewards: one pure function of the situation.
 
 The rules:
 
 - `group.accept` seals at once: with the rating if there is one, else with the automatic reward.
-- A rating can be undone for a while. Mode off: 2 s, or to the window's end if that is later, and no
-  longer than ROLLING lasts. Rating modes: `rating.window` seconds. A vote that replaces another one
-  begins this time anew, up to `EXTENSION` times of it after the first vote.
-- Mode off without a rating: sealed when the window ends; the window is open only while a console
-  looks on, the server is ROLLING and no other request waits for the episodes it holds.
+- A rating can be undone for a while. Mode off: 2 s, or until the window ends if that is later, and
+  no longer than ROLLING lasts. Rating modes: `rating.window` seconds. A vote that replaces another
+  one restarts this time, up to `EXTENSION` times of it after the first vote.
+- Mode off without a rating: sealed when the window ends; the window is open only while a console is
+  attached, the server is ROLLING and no other request waits for the episodes it holds.
 - answer_first and hold: open until the clock of the episodes runs out, then the fallback.
 - A group without automatic rewards is open to the operator until the clock runs out, then aborted;
-  with nobody at a console it is aborted at once. It is also aborted when unscored groups would hold
-  more than half of the pool, and in mode off when the weight update waits for its episodes.
+  with nobody at a console it is aborted at once. It is also aborted if unscored groups would hold
+  more than half of the pool, and in mode off if the weight update waits for its episodes.
 - Nothing outlives the clock. When the engine has wiped its episodes nothing can be sent any more.
 """
 
 import msgspec
 
 UNDO = 2.0
-"""Seconds in which a rating can be taken back in mode off."""
+"""Seconds in which a rating can be undone in mode off."""
 
 
 EXTENSION = 3.0
-"""Times that undo may take, from the first vote, however often the vote is replaced."""
+"""Limit of the undo time, counted from the first vote, however often the vote is replaced."""
 
 
 class Situation(msgspec.Struct, frozen=True, kw_only=True):
-    """What the decision depends on. Times are unix seconds."""
+    """The inputs of the decision. Times are Unix seconds."""
 
     now: float
     mode: str
@@ -34,7 +34,7 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     consoles: int
     """Attached now."""
     attended_until: float
-    """Until then somebody is taken to be at a console that was detached."""
+    """Until then an operator is assumed to be at a console that was detached."""
     rolling: bool
     """The server is ROLLING and no drain is under way."""
     crowded: bool
@@ -50,17 +50,17 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     fallback: str
     rated_at: float | None
     first_rated_at: float | None = None
-    """When the first of the votes came that replace each other; None for `rated_at`."""
+    """When the first of the votes came that replaced each other; None for `rated_at`."""
     skip: bool
     accepted: bool
     over_half: bool = False
-    """With this unscored group, unscored groups hold more than half of the pool's episodes."""
+    """With this unscored group, unscored groups hold more than half of the episodes of the pool."""
     blocks_update: bool = False
     """The engine is in ROLLING_POST: the weight update waits for every claimed episode."""
 
 
 class Wait(msgspec.Struct, frozen=True):
-    """Stay open; look again at `wake` at the latest."""
+    """Stay open; decide again at `wake` at the latest."""
 
     until: float
     """When the window closes, for people."""
@@ -76,7 +76,7 @@ class Seal(msgspec.Struct, frozen=True):
 
 
 class Drop(msgspec.Struct, frozen=True):
-    """Abort the group whole."""
+    """Abort the whole group."""
 
     cause: str
 
@@ -85,7 +85,7 @@ Decision = Wait | Seal | Drop
 
 
 def decide(now: Situation) -> Decision:
-    """What to do with a scored (or abstained) group now."""
+    """Decide what to do with a scored (or abstained) group now."""
     if now.gone:
         return Drop("lost: the engine left rolling")
     if now.rated_at is not None:
@@ -115,9 +115,9 @@ def held_until(
     rolling: bool,
     clock: float,
 ) -> float:
-    """Unix seconds until which a vote can be taken back; `rated_at` when it is sent at once.
+    """Return the Unix seconds until which a vote can be undone; `rated_at` if it is sent at once.
 
-    The arguments are as of `Situation`.
+    The arguments are those of `Situation`.
     """
     undo = UNDO if mode == "off" else window
     first = rated_at if first_rated_at is None else first_rated_at

@@ -1,15 +1,15 @@
-"""Decides when candidates that have not answered are late, and what is done about them."""
+"""Decides when candidates without an answer are late, and what happens to them."""
 
 import asyncio
 from collections.abc import Callable
 
 from ajet_swarm.protocol.schemas import EngineState
-from proxy.groups.run import Run
+from proxy.groups.run import GroupRun
 from proxy.servers.server_facts import ROLLING
 
 POST = frozenset({EngineState.ROLLING_POST})
 CROWD_CHECK = 1.0
-"""Seconds between two checks whether other requests wait for what a late candidate holds."""
+"""Seconds between two checks whether other requests wait for the episode of a late candidate."""
 SLACK = 2.0
 """A candidate is not late before it took this many times as long as most answers of its server."""
 
@@ -18,51 +18,53 @@ class StragglerRule:
     """Watches one run while it generates.
 
     Candidates are late `straggler_after` seconds after the others of their group were settled
-    (answered, or failed for good), or `straggler_limit` seconds after they were asked. In
-    ROLLING_POST late candidates are given back: the batch of all users waits for them. In any other
-    state the user is answered, where there is an answer, and late candidates may go on until
-    another request waits for their episodes.
+    (answered, or failed for good), or `straggler_limit` seconds after their call began. In
+    ROLLING_POST late candidates are returned: the batch of all users waits for them. In any other
+    state the user is answered, if there is an answer, and late candidates may go on until another
+    request waits for their episodes.
 
-    A group without an answer is aborted by the limit in ROLLING too, and claims fresh episodes,
-    when its user waits long enough for another try. The limit does so once for each run, in any
-    state: a slow answer looks the same as a silent runner, and must not be aborted each time.
-    From then on the limit applies to what is late after an answer of the group. A comment that
-    keeps a stream alive is no sign of life: servers send it for a silent runner, too.
+    A group without an answer is aborted by the limit in ROLLING too, and claims fresh episodes, if
+    its user waits long enough for another try. The limit does so once for each run, in any state: a
+    slow answer looks the same as a silent runner, and must not be aborted each time. From then on
+    the limit applies to candidates that are late after an answer of the group. A comment that keeps
+    a stream open does not count as activity: servers send it for a silent runner, too.
 
     Args:
         run: The group.
-        cut: Gives back all candidates that have not answered, with the reason.
-        hedge: Asks fresh episodes in place of the late candidates; False when that is not possible.
+        cut: Returns all candidates that have not answered, with the reason.
+        hedge: Starts fresh episodes in place of the late candidates; False if that is not possible.
     """
 
-    def __init__(self, run: Run, cut: Callable[[str], object], hedge: Callable[[], bool]) -> None:
+    def __init__(
+        self, run: GroupRun, cut: Callable[[str], object], hedge: Callable[[], bool]
+    ) -> None:
         self._run = run
-        self._settings = run.seat.settings.proxy
+        self._settings = run.context.settings.proxy
         self._cut: Callable[[str], object] = cut
         self._hedge: Callable[[], bool] = hedge
         self._failed = 0
         """Candidates that failed for good."""
         self._active_at = run.loop.time()
-        """When a candidate was asked, or a piece of an answer came, on the loop's clock."""
+        """When a call began, or a delta of an answer came, on the clock of the loop."""
         self._settled_at: float | None = None
         """When enough candidates were settled."""
         self._alarm: asyncio.TimerHandle | None = None
         limit = self._settings.straggler_limit
-        self._limit = limit and max(limit, SLACK * run.sense.usual_seconds)
+        self._limit = limit and max(limit, SLACK * run.facts.usual_seconds)
         """Seconds after which a candidate is late whatever the others do; 0 for never."""
         self._schedule()
 
     def restart(self) -> None:
-        """Count from now: a candidate was asked, or a piece of its answer came."""
+        """Count from now: a call began, or a delta of its answer came."""
         self._active_at = self._run.loop.time()
 
     def failed(self) -> None:
-        """A candidate failed for good."""
+        """Record that a candidate failed for good."""
         self._failed += 1
         self.settled()
 
     def settled(self) -> None:
-        """A candidate answered, or failed for good."""
+        """Record that a candidate answered, or failed for good."""
         run = self._run
         if run.limit_used:
             self.restart()
@@ -100,8 +102,8 @@ class StragglerRule:
         self._alarm = self._run.loop.call_at(when, self._check)
 
     def _due(self) -> tuple[float | None, bool]:
-        """When what has not answered is late, on the loop's clock, None for never; and whether it
-        is late since the others were settled."""
+        """Return when the rest is late, on the clock of the loop, None for never; and whether it
+        counts from when the others were settled."""
         late_at = None
         if self._limit and (self._run.usable or not self._run.limit_used):
             late_at = self._active_at + self._limit
@@ -114,7 +116,7 @@ class StragglerRule:
         return late_at, False
 
     def _why(self, behind: bool) -> str:
-        """Why what has not answered is late."""
+        """Return why the rest is late."""
         if not behind:
             return f"no answer in {self._limit:.3g} s"
         count = len(self._run.usable)
@@ -134,7 +136,7 @@ class StragglerRule:
 
     def _act(self, why: str) -> None:
         run = self._run
-        if run.sense.server.watcher.current.is_in(POST):
+        if run.facts.server.watcher.current.is_in(POST):
             self._cut(f"{why}, the batch waits for it")
         elif not run.usable:
             if self._may_start_again():
@@ -144,23 +146,24 @@ class StragglerRule:
             self._schedule()
         elif self._settings.straggler == "cut":
             self._cut(why)
-        elif run.seat.bus.state.rating_mode == "hold":
+        elif run.context.bus.state.rating_mode == "hold":
             self._cut(f"{why}, the operator cannot rate before")
         else:
             best = run.best()
             assert best is not None
             run.resolve(best, "provisional")
-            if run.sense.crowded:
+            if run.facts.crowded:
                 self._cut(f"{why}, other requests wait for its episode")
             else:
                 self._ring_at(run.loop.time() + CROWD_CHECK)
 
     def _may_start_again(self) -> bool:
-        """Whether a run without an answer can claim fresh episodes, and has time for theirs."""
+        """Return whether a run without an answer can claim fresh episodes, and has time for their
+        answers."""
         run = self._run
-        rolling = run.sense.server.watcher.current.is_in(ROLLING)
+        rolling = run.facts.server.watcher.current.is_in(ROLLING)
         left = run.deadline - run.loop.time()
-        return rolling and run.lead is None and left > self._limit
+        return rolling and run.streamed_candidate is None and left > self._limit
 
 
 def _unused(*_: object) -> bool:

@@ -1,7 +1,8 @@
-"""Ends and aborts: what happens to an episode at the end of its time with us.
+"""Ends and aborts episodes.
 
-Ends go in parallel and are never sent twice without proof that the first one did not arrive. An
-abort is sent blindly only while the episode is surely ours: the server asks nobody's name.
+Ends run in parallel and are never repeated without proof that the first one did not arrive. An
+abort is sent without a check only while the episode is certainly ours: the server does not check
+who sends it.
 """
 
 import asyncio
@@ -17,25 +18,25 @@ from ajet_swarm.protocol.errors import SwarmError
 from ajet_swarm.protocol.schemas import WireOutput
 from core.bus import Bus
 from core.events import EpisodeAborted, EpisodeEnded
-from proxy.context import ServerSeat
-from proxy.groups.run import Candidate, Run
+from proxy.context import ServerHandle
+from proxy.groups.run import Candidate, GroupRun
 
 log = logging.getLogger(__name__)
 
 LOOK_AGAIN = (0.0, 0.5, 1.5, 4.0)
-"""Seconds between looks at the buffer after an end whose outcome is not known: the server may still
-be at it."""
+"""Seconds between checks of the buffer after an end with an unknown outcome: the server may still
+be processing it."""
 TAKEN = frozenset({"ended", "recorded"})
-"""Outcomes of a reward that is where it should be."""
+"""Outcomes of a reward that has arrived."""
 REACH_FOR = 60.0
-"""Seconds an end that was never sent waits for the server to come back."""
+"""Seconds that an end which was never sent waits for the server to return."""
 
 
 _WELL = {EndKind.ENDED: "ended", EndKind.RECORDED: "recorded"}
 
 
-async def ours(server: ServerSeat) -> set[str] | None:
-    """Episodes the server holds as claimed by us; None when it does not say."""
+async def episodes_held(server: ServerHandle) -> set[str] | None:
+    """Return the episodes that the server holds as claimed by us; None if it does not answer."""
     try:
         records = await server.client.buffer()
     except SwarmError:
@@ -47,37 +48,37 @@ async def ours(server: ServerSeat) -> set[str] | None:
 # --- giving back -------------------------------------------------------------------------------
 
 
-async def release(run: Run, candidates: Iterable[Candidate], reason: str) -> None:
-    """Give back the episodes of these candidates; what cannot be done now is swept later.
+async def release(run: GroupRun, candidates: Iterable[Candidate], reason: str) -> None:
+    """Return the episodes of these candidates; what cannot be returned now is swept later.
 
-    Episodes that may not be ours any more are looked up first.
+    Episodes that may no longer be ours are looked up first.
     """
-    run.notes.tell()
+    run.episode_events.flush()
     mine = [one for one in candidates if one.uuid]
-    late = run.seat.clock() - run.discard_timeout
+    late = run.context.clock() - run.discard_timeout
     doubtful = {one.uuid for one in mine if one.lost or one.active_at < late}
-    sure = [one.uuid for one in mine if one.uuid not in doubtful and not one.taken]
-    doubtful -= {one.uuid for one in mine if one.taken}
+    sure = [one.uuid for one in mine if one.uuid not in doubtful and not one.superseded]
+    doubtful -= {one.uuid for one in mine if one.superseded}
     for one in mine:
         one.lost = True  # when this is cut short, whoever tries again looks first
-    server = run.sense.server
+    server = run.facts.server
     why = "the server had taken it back"
     if not server.watcher.current.reachable:  # nobody waits for that
         why = "the server is not there"
         sure, doubtful = [], set()
-        run.sense.sweep_soon()
+        run.facts.sweep_soon()
     if doubtful:
-        found = await ours(server)
+        found = await episodes_held(server)
         if found is None:
-            run.leftovers = True
+            run.needs_sweep = True
         else:
             sure += [uuid for uuid in doubtful if uuid in found]
-    await server.desk.give_back(sure, reason)
+    await server.claimer.give_back(sure, reason)
     for one in mine:
         uuid = one.uuid
-        run.put_down(one)
+        run.release_place(one)
         told = reason if uuid in sure else f"{reason} ({why})"
-        run.seat.bus.publish(
+        run.context.bus.publish(
             EpisodeAborted(
                 server=server.name,
                 group_id=run.group_id,
@@ -91,7 +92,7 @@ async def release(run: Run, candidates: Iterable[Candidate], reason: str) -> Non
 # --- ending ------------------------------------------------------------------------------------
 
 
-class Ending(msgspec.Struct, frozen=True):
+class PendingReward(msgspec.Struct, frozen=True):
     """One reward to send."""
 
     group_id: str
@@ -101,21 +102,21 @@ class Ending(msgspec.Struct, frozen=True):
     task_id: str
     output: WireOutput
     active_at: float
-    """Unix seconds of its last call; 0 when that is not known."""
+    """Unix seconds of its last call; 0 if unknown."""
     claimed_at: float
     discard_timeout: float
 
 
-async def submit(run: Run, rewards: dict[int, float]) -> list[str]:
+async def submit(run: GroupRun, rewards: dict[int, float]) -> list[str]:
     """Send the sealed rewards, all at once.
 
     Returns:
         One outcome for each reward, as in `EpisodeEnded`.
     """
-    server, now, crew = run.sense.server, run.seat.clock(), TaskBatch(run.loop)
+    server, now, crew = run.facts.server, run.context.clock(), TaskBatch(run.loop)
     outcomes: list[str] = []
     begun: list[PendingCall[EndOutcome]] = []
-    sent: list[tuple[Candidate, Ending]] = []
+    sent: list[tuple[Candidate, PendingReward]] = []
 
     def heard(index: int) -> None:
         outcome, (one, ending) = begun[index].result(), sent[index]
@@ -130,7 +131,7 @@ async def submit(run: Run, rewards: dict[int, float]) -> list[str]:
             continue
         ending = _ending(run, one, rewards[one.index])
         call = None
-        if not (one.taken or _is_late(ending, now)):
+        if not (one.superseded or _is_late(ending, now)):
             call = server.client.begin_end(ending.uuid, ending.task_id, ending.output)
         if call is None:
             crew.add(_end_and_tell(run, one, ending))
@@ -146,9 +147,9 @@ async def submit(run: Run, rewards: dict[int, float]) -> list[str]:
     return outcomes + await crew.results() if crew else outcomes
 
 
-def _ending(run: Run, one: Candidate, reward: float) -> Ending:
+def _ending(run: GroupRun, one: Candidate, reward: float) -> PendingReward:
     assert one.claimed is not None
-    return Ending(
+    return PendingReward(
         group_id=run.group_id,
         index=one.index,
         uuid=one.uuid,
@@ -162,26 +163,26 @@ def _ending(run: Run, one: Candidate, reward: float) -> Ending:
 
 
 async def _end_and_tell(
-    run: Run, one: Candidate, ending: Ending, first: EndOutcome | None = None
+    run: GroupRun, one: Candidate, ending: PendingReward, first: EndOutcome | None = None
 ) -> str:
-    """The long way; `first` is what came of it when it was sent before."""
-    if one.taken:
+    """Send one reward with retries and checks; `first` is the outcome of an attempt just before."""
+    if one.superseded:
         outcome, text = "expired", "the server had taken it back; another candidate has it now"
     else:
-        outcome, text = await end(run.sense.server, ending, run.seat.clock(), first)
+        outcome, text = await end(run.facts.server, ending, run.context.clock(), first)
     return _tell(run, one, ending, outcome, text)
 
 
-def _tell(run: Run, one: Candidate, ending: Ending, outcome: str, text: str) -> str:
-    run.notes.ended(ending.index, ending.uuid, ending.reward, outcome, text)
-    run.ended += outcome in TAKEN
-    run.put_down(one)
-    run.leftovers = run.leftovers or outcome in ("unknown", "refused")
+def _tell(run: GroupRun, one: Candidate, ending: PendingReward, outcome: str, text: str) -> str:
+    run.episode_events.ended(ending.index, ending.uuid, ending.reward, outcome, text)
+    run.rewards_taken += outcome in TAKEN
+    run.release_place(one)
+    run.needs_sweep = run.needs_sweep or outcome in ("unknown", "refused")
     return outcome
 
 
-def publish_end(bus: Bus, server: str, ending: Ending, outcome: str, text: str) -> None:
-    """Tell what became of one reward."""
+def publish_end(bus: Bus, server: str, ending: PendingReward, outcome: str, text: str) -> None:
+    """Publish the outcome of one reward."""
     bus.publish(
         EpisodeEnded(
             server=server,
@@ -195,8 +196,8 @@ def publish_end(bus: Bus, server: str, ending: Ending, outcome: str, text: str) 
     )
 
 
-def _is_late(ending: Ending, now: float) -> bool:
-    """Whether the server may have taken the episode back."""
+def _is_late(ending: PendingReward, now: float) -> bool:
+    """Return whether the server may have reclaimed the episode."""
     limit = ending.discard_timeout
     if ending.claimed_at and now > ending.claimed_at + 2 * limit:
         return True
@@ -204,15 +205,15 @@ def _is_late(ending: Ending, now: float) -> bool:
 
 
 async def end(
-    server: ServerSeat, ending: Ending, now: float, first: EndOutcome | None = None
+    server: ServerHandle, ending: PendingReward, now: float, first: EndOutcome | None = None
 ) -> tuple[str, str]:
-    """Send one reward, as late as it may be.
+    """Send one reward, unless it is too late.
 
     Args:
-        server: Where to.
+        server: The server of the episode.
         ending: The reward.
         now: Unix seconds.
-        first: What came of it when it was sent just before.
+        first: The outcome of an attempt just before.
 
     Returns:
         The outcome (ended, expired, refused or unknown) and the reason for people.
@@ -227,15 +228,15 @@ async def end(
     outcome = first
     if outcome is None or outcome.kind is EndKind.UNREACHABLE:
         outcome = await _send_when_it_can(server, ending)
-    if outcome.kind is EndKind.ERROR and ending.uuid in (await ours(server) or ()):
+    if outcome.kind is EndKind.ERROR and ending.uuid in (await episodes_held(server) or ()):
         outcome = await _send(server, ending)  # it failed before it took the reward: once more
     if outcome.kind is EndKind.UNKNOWN_OUTCOME:
         return await _resolve(server, ending, outcome)
     return await _judge(server, ending, outcome)
 
 
-async def _send_when_it_can(server: ServerSeat, ending: Ending) -> EndOutcome:
-    """Send it; for as long as it surely never left, wait for the server and try again."""
+async def _send_when_it_can(server: ServerHandle, ending: PendingReward) -> EndOutcome:
+    """Send it; while it certainly did not leave, wait for the server and try again."""
     until = 0.0
     while True:
         outcome = await _send(server, ending)
@@ -250,11 +251,13 @@ async def _send_when_it_can(server: ServerSeat, ending: Ending) -> EndOutcome:
             return outcome
 
 
-async def _send(server: ServerSeat, ending: Ending) -> EndOutcome:
+async def _send(server: ServerHandle, ending: PendingReward) -> EndOutcome:
     return await server.client.end(ending.uuid, ending.task_id, ending.output)
 
 
-async def _judge(server: ServerSeat, ending: Ending, outcome: EndOutcome) -> tuple[str, str]:
+async def _judge(
+    server: ServerHandle, ending: PendingReward, outcome: EndOutcome
+) -> tuple[str, str]:
     match outcome.kind:
         case EndKind.ENDED:
             return "ended", ""
@@ -273,12 +276,17 @@ async def _judge(server: ServerSeat, ending: Ending, outcome: EndOutcome) -> tup
             return "refused", outcome.text
 
 
-async def _resolve(server: ServerSeat, ending: Ending, outcome: EndOutcome) -> tuple[str, str]:
-    """No answer came. Gone from the buffer it was taken, most likely; still ours it never was."""
+async def _resolve(
+    server: ServerHandle, ending: PendingReward, outcome: EndOutcome
+) -> tuple[str, str]:
+    """Find the outcome of an end without a response.
+
+    An episode that left the buffer was most likely ended; one that is still ours never was.
+    """
     held: set[str] | None = None
     for pause in LOOK_AGAIN:
         await asyncio.sleep(pause)
-        held = await ours(server)
+        held = await episodes_held(server)
         if held is not None and ending.uuid not in held:
             return "unknown", "no answer came; the server no longer holds the episode"
     if held is None:
@@ -286,10 +294,10 @@ async def _resolve(server: ServerSeat, ending: Ending, outcome: EndOutcome) -> t
     return await _judge(server, ending, await _send(server, ending))
 
 
-async def _abort_if_ours(server: ServerSeat, uuid: str) -> None:
-    held = await ours(server)
+async def _abort_if_ours(server: ServerHandle, uuid: str) -> None:
+    held = await episodes_held(server)
     if held is not None and uuid in held:
-        await server.desk.give_back([uuid], "not ended")
+        await server.claimer.give_back([uuid], "not ended")
 
 
-__all__ = ["Ending", "end", "ours", "publish_end", "release", "submit"]
+__all__ = ["PendingReward", "end", "episodes_held", "publish_end", "release", "submit"]

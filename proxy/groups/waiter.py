@@ -1,4 +1,4 @@
-"""What a request's handler holds while it waits for its answer: the ticket, its news, its reply."""
+"""What a request handler holds while it waits: the waiter, its deltas, the final answer."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -7,20 +7,20 @@ from typing import Any, Protocol
 import msgspec
 
 from ajet_swarm.api.outcomes import ChatAnswer
-from proxy.http.errors import Refusal, Stopping
+from proxy.http.errors import ApiError, ProxyStopping
 
 
-class Reply(msgspec.Struct, frozen=True):
-    """What the user gets: the answers of candidates, or a refusal."""
+class FinalAnswer(msgspec.Struct, frozen=True):
+    """What the user gets: the answers of candidates, or an error."""
 
     index: int | None
-    """Of the candidate whose answer comes first; None on a refusal."""
+    """The candidate whose answer comes first; None for an error."""
     answers: tuple[ChatAnswer, ...]
-    """One for each choice that was asked for, best first; fewer when fewer were there by then,
-    none on a refusal."""
+    """One for each requested choice, best first; fewer if fewer were there by then, none for an
+    error."""
     why: str
     """winner, provisional, only, live, replayed, several (one for each prompt) or error."""
-    refusal: Refusal | None = None
+    error: ApiError | None = None
     others: tuple[int, ...] = ()
     """Candidates of the further answers."""
 
@@ -30,157 +30,170 @@ class Reply(msgspec.Struct, frozen=True):
         return self.answers[0] if self.answers else None
 
 
-class Piece(msgspec.Struct, frozen=True):
-    """A part of the answer, told as it comes: one delta of a chat stream."""
+class Delta(msgspec.Struct, frozen=True):
+    """One delta of a streamed answer."""
 
     delta: Mapping[str, Any]
-    """Any of `reasoning`, `content` and `tool_calls`; a tool call is first told by index, id, type
-    and name, then by index and pieces of its arguments."""
+    """Any of `reasoning`, `content` and `tool_calls`. A tool call first has its index, id, type and
+    name, then its index and pieces of its arguments."""
 
 
-class Host(Protocol):
-    """What a ticket is for: a run."""
+class WaiterOwner(Protocol):
+    """What a waiter waits for: an open group, or a replayed answer."""
 
     @property
     def group_id(self) -> str:
-        """The group's name."""
+        """Id of the group."""
         ...
 
     @property
-    def pieces(self) -> Sequence[Mapping[str, Any]]:
-        """The deltas of the live candidate so far."""
+    def deltas(self) -> Sequence[Mapping[str, Any]]:
+        """The deltas of the streamed candidate so far."""
         ...
 
-    def spend_budget(self, ticket: "Ticket") -> None:
-        """The listener's patience is over: give it something."""
+    def spend_budget(self, waiter: "AnswerWaiter") -> None:
+        """Give a waiter whose deadline has passed an answer or an error."""
         ...
 
-    def left(self, ticket: "Ticket") -> None:
-        """The listener has gone."""
+    def waiter_left(self, waiter: "AnswerWaiter") -> None:
+        """The user has disconnected."""
         ...
 
 
-class Ticket:
-    """One listener of a run: a user that waits for its answer. Read by one task only."""
+class AnswerWaiter:
+    """One user who waits for the answer of a group. Only one task reads it."""
 
-    __slots__ = ("_at", "_left", "_loop", "_news", "_reply", "began", "deadline", "host",
-                 "keepalives", "late", "on_delivered", "stream")  # fmt: skip
+    __slots__ = (
+        "_at",
+        "_left",
+        "_loop",
+        "_news",
+        "_reply",
+        "deadline",
+        "keepalives",
+        "late_error",
+        "on_delivered",
+        "owner",
+        "started_at",
+        "stream",
+    )  # fmt: skip
 
     def __init__(
         self,
-        host: Host,
+        owner: WaiterOwner,
         stream: bool,
         budget: float,
         loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
-        self.host = host
+        self.owner = owner
         self.stream = stream
         self._loop = loop or asyncio.get_running_loop()
-        self.began = self._loop.time()
-        self.deadline = self.began + budget
+        self.started_at = self._loop.time()
+        self.deadline = self.started_at + budget
         self.keepalives = 0
-        """How often the wait was long enough for a sign of life."""
+        """Number of keepalives that were sent."""
         self.on_delivered: Callable[[], None] | None = None
-        """Called once, when the user has all of the answer."""
-        self.late: Refusal | None = None
-        """What it is told when nothing is there by its deadline, if not that it took too long."""
+        """Called once, when the user has received the whole answer."""
+        self.late_error: ApiError | None = None
+        """The error at the deadline; None for the usual one."""
         self._at = 0
         self._left = False
-        self._reply: Reply | None = None
+        self._reply: FinalAnswer | None = None
         self._news: asyncio.Future[None] | None = None
 
     @property
     def group_id(self) -> str:
-        return self.host.group_id
+        return self.owner.group_id
 
     @property
     def age(self) -> float:
-        """Seconds since it came."""
-        return self._loop.time() - self.began
+        """Seconds since the request came."""
+        return self._loop.time() - self.started_at
 
     @property
     def left(self) -> bool:
-        """The user is gone."""
+        """Whether the user has disconnected."""
         return self._left
 
     @property
-    def live(self) -> bool:
-        """Pieces were handed out: the end is a `finish` or an error, never another answer."""
+    def has_streamed(self) -> bool:
+        """Whether deltas were handed out: the stream then ends with `finish` or an error, never
+        another answer."""
         return self._at > 0
 
-    async def next(self, seconds: float) -> Reply | Piece | None:
-        """What comes next, or None: `seconds` have passed without news, or the user has left.
+    async def next(self, seconds: float) -> FinalAnswer | Delta | None:
+        """Return the next delta or the final answer; None after `seconds`, or if the user has left.
 
-        Pieces come before the reply, and only on a stream. At the ticket's budget the provisional
-        best is the reply; without any candidate by then, or in the midst of pieces, it is a 503.
+        Deltas come before the final answer, and only on a stream. At the deadline the provisional
+        best is the answer; without any candidate by then, or after some deltas, it is a 503.
         """
         loop = self._loop
         until = loop.time() + seconds
         while not self._left:
-            if self.stream and self._at < len(self.host.pieces):
+            if self.stream and self._at < len(self.owner.deltas):
                 return self._piece()
             if self._reply is not None:
                 return self._reply
             now = loop.time()
             if now >= self.deadline:
-                self.host.spend_budget(self)
+                self.owner.spend_budget(self)
             elif now >= until:
                 return None
             else:
                 await self._wait(min(until, self.deadline))
         return None
 
-    def kept_alive(self) -> None:
-        """The user was sent that there is no news."""
+    def count_keepalive(self) -> None:
+        """Count a keepalive that was sent to the user."""
         self.keepalives += 1
 
     def leave(self) -> None:
-        """The user is gone, or was told off; the last one to leave ends the run."""
+        """End the wait: the user has disconnected or got an error. The last waiter ends the run."""
         if self._reply is None and not self._left:
             self._left = True
             self.wake()
-            self.host.left(self)
+            self.owner.waiter_left(self)
 
     def postpone(self, seconds: float, most: float) -> None:
-        """Wait `seconds` longer, in all at most `most` seconds."""
-        self.deadline = max(self.deadline, min(self.deadline + seconds, self.began + most))
+        """Extend the deadline by `seconds`, up to `most` seconds after the start."""
+        self.deadline = max(self.deadline, min(self.deadline + seconds, self.started_at + most))
 
-    def hurry(self) -> None:
-        """The proxy stops: an end is wanted now."""
-        self.late = Stopping()
+    def expire_now(self) -> None:
+        """End the wait because the proxy stops."""
+        self.late_error = ProxyStopping()
         self.deadline = 0.0
         self.wake()
 
-    def delivered(self) -> None:
-        """The last byte of the answer was written and the user was still there."""
+    def confirm_delivery(self) -> None:
+        """Record that the last byte was written while the user was connected."""
         told, self.on_delivered = self.on_delivered, None
         if told is not None:
             told()
 
-    def give(self, reply: Reply) -> None:
-        """Hand the reply over; the first one counts."""
+    def deliver(self, reply: FinalAnswer) -> None:
+        """Hand over the final answer; only the first one counts."""
         if self._reply is None and not self._left:
             self._reply = reply
             self.wake()
 
     def wake(self) -> None:
-        """There is news."""
+        """Wake the reading task."""
         if self._news is not None and not self._news.done():
             self._news.set_result(None)
 
-    def _piece(self) -> Piece:
-        """The next delta; text that has piled up comes as one."""
-        pieces = self.host.pieces
+    def _piece(self) -> Delta:
+        """Return the next delta; text that has piled up is joined into one."""
+        pieces = self.owner.deltas
         first = pieces[self._at]
         self._at += 1
         name = next(iter(first)) if len(first) == 1 else ""
         if name not in ("content", "reasoning"):
-            return Piece(first)
+            return Delta(first)
         texts = [first[name]]
         while self._at < len(pieces) and pieces[self._at].keys() == {name}:
             texts.append(pieces[self._at][name])
             self._at += 1
-        return Piece(first if len(texts) == 1 else {name: "".join(texts)})
+        return Delta(first if len(texts) == 1 else {name: "".join(texts)})
 
     async def _wait(self, until: float) -> None:
         loop = self._loop

@@ -8,8 +8,8 @@ import contextlib
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any, TypeVar
 
-from proxy.http.body_budget import BodyBytes, no_room
-from proxy.http.errors import Offline, Refusal
+from proxy.http.body_budget import BodyReservation, budget_exceeded
+from proxy.http.errors import ApiError, EngineOffline
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -62,7 +62,7 @@ def headers_of(scope: Scope) -> dict[str, str]:
 
 
 async def read_body(
-    headers: Mapping[str, str], receive: Receive, largest: int, room: BodyBytes | None = None
+    headers: Mapping[str, str], receive: Receive, largest: int, room: BodyReservation | None = None
 ) -> bytes:
     """The whole request body.
 
@@ -73,17 +73,17 @@ async def read_body(
         room: Counts the bytes that are in memory.
 
     Raises:
-        Refusal: 413 for a body over `largest`, 503 for one that `room` has no place for. The rest
+        ApiError: 413 for a body over `largest`, 503 for one that `room` has no place for. The rest
             is read and discarded first, so that the client sees the answer; not where the client
             waits to be asked for its body.
         ClientLeft: the connection ended first.
     """
     size = _length(headers)
-    refusal: Refusal | None = None
+    refusal: ApiError | None = None
     if size > largest:
         refusal = _too_large(largest)
     elif room is not None and not room.has_room(size):
-        refusal = no_room()
+        refusal = budget_exceeded()
     parts: list[bytes] = []
     got, more = 0, True
     while more and refusal is None:
@@ -92,7 +92,7 @@ async def read_body(
         if got > largest:
             refusal = _too_large(largest)
         elif room is not None and not room.add(len(part)):
-            refusal = no_room()
+            refusal = budget_exceeded()
         else:
             parts.append(part)
     if refusal is None:
@@ -108,13 +108,13 @@ async def read_body(
     raise refusal
 
 
-async def apart(data: bytes, read: Callable[[], T]) -> T:
+async def parse_body(data: bytes, read: Callable[[], T]) -> T:
     """What `read` makes of a body, in a thread of its own where that takes a while."""
     return await asyncio.to_thread(read) if len(data) > LONG else read()
 
 
-def _too_large(largest: int) -> Refusal:
-    return Refusal(413, None, f"The request body is larger than {largest >> 20} MiB.")
+def _too_large(largest: int) -> ApiError:
+    return ApiError(413, None, f"The request body is larger than {largest >> 20} MiB.")
 
 
 async def _part(receive: Receive) -> tuple[bytes, bool]:
@@ -168,9 +168,9 @@ async def send_json(send: Send, status: int, body: bytes, more: Extra = ()) -> N
     await send_bytes(send, status, b"application/json", body, more)
 
 
-async def send_refusal(send: Send, refusal: Refusal, body: bytes, more: Extra = ()) -> None:
+async def send_error(send: Send, refusal: ApiError, body: bytes, more: Extra = ()) -> None:
     """An error before anything else was sent; `body` tells it in the dialect's words."""
-    if isinstance(refusal, Offline):  # or the SDKs of OpenAI and Anthropic wait 60 s, twice
+    if isinstance(refusal, EngineOffline):  # or the SDKs of OpenAI and Anthropic wait 60 s, twice
         more = (*more, (b"x-should-retry", b"false"))
     if refusal.retry_after is not None:
         more = (*more, (b"retry-after", str(refusal.retry_after).encode()))

@@ -1,9 +1,9 @@
 """One bound on the bytes of request bodies in memory, for all connections together. No I/O."""
 
-from proxy.http.errors import Refusal
+from proxy.http.errors import ApiError
 
 BODY_BYTES = "ajet.body_bytes"
-"""Key of a scope: the `BodyBytes` of its request. The front door sets it and releases the bytes
+"""Key of a scope: the `BodyReservation` of its request. The router sets it and releases the bytes
 when the request is answered."""
 
 _FULL = "The server holds too many request bodies in memory. Please try again later."
@@ -11,7 +11,7 @@ _RETRY_AFTER = 5
 """Seconds; large bodies stay in memory until their requests are answered."""
 
 
-class BodyRoom:
+class BodyBudget:
     """The bound. It belongs to one event loop.
 
     Args:
@@ -25,21 +25,21 @@ class BodyRoom:
         self._most = most
         self.used = 0
 
-    def body(self) -> "BodyBytes":
+    def body(self) -> "BodyReservation":
         """The bytes of one more request, none yet."""
-        return BodyBytes(self)
+        return BodyReservation(self)
 
     def has_room(self, size: int) -> bool:
         """Whether `size` more bytes fit."""
         return self.used + size <= self._most
 
 
-class BodyBytes:
+class BodyReservation:
     """What one request's body takes of the room, until it is released."""
 
     __slots__ = ("_room", "_size")
 
-    def __init__(self, room: BodyRoom) -> None:
+    def __init__(self, room: BodyBudget) -> None:
         self._room = room
         self._size = 0
 
@@ -61,8 +61,8 @@ class BodyBytes:
         self._size = 0
 
 
-def no_room() -> Refusal:
+def budget_exceeded() -> ApiError:
     """The answer to a body for which there is no room."""
-    refusal = Refusal(503, _RETRY_AFTER, _FULL)
+    refusal = ApiError(503, _RETRY_AFTER, _FULL)
     refusal.closes = True
     return refusal

@@ -53,7 +53,7 @@ class NotNow(AjetError):
     """A command that cannot be carried out as things are."""
 
 
-class Refusal(AjetError):
+class ApiError(AjetError):
     """A request that is answered with an error.
 
     Attributes:
@@ -96,14 +96,14 @@ class Refusal(AjetError):
         return _encode({"error": said})
 
 
-class Stopping(Refusal):
+class ProxyStopping(ApiError):
     """The proxy is told to stop: no overload, a new one may be there in a moment."""
 
     def __init__(self) -> None:
         super().__init__(503, 5, "The server is shutting down. Please try again later.")
 
 
-class Offline(Refusal):
+class EngineOffline(ApiError):
     """The engine is off and stays off until somebody starts it: to try again at once is in vain."""
 
     def __init__(self, engine: str) -> None:
@@ -117,23 +117,23 @@ class Offline(Refusal):
         super().__init__(503, 60, text)
 
 
-def busy(retry_after: int, message: str = BUSY) -> Refusal:
+def overloaded(retry_after: int, message: str = BUSY) -> ApiError:
     """Overload, a pause or a stop: come back later."""
-    return Refusal(503, retry_after, message)
+    return ApiError(503, retry_after, message)
 
 
-def bad_request(message: str, param: str | None) -> Refusal:
+def bad_request(message: str, param: str | None) -> ApiError:
     """A value vLLM itself refuses."""
-    return Refusal(400, None, message, param=param)
+    return ApiError(400, None, message, param=param)
 
 
-def invalid(kind: str, param: str, message: str, given: Any, extra: str = "") -> Refusal:
+def invalid(kind: str, param: str, message: str, given: Any, extra: str = "") -> ApiError:
     """A body that the framework in front of vLLM refuses."""
     text = (
         f"1 validation error:\n  {{'type': '{kind}', 'loc': '{param}', 'msg': '{message}', "
         f"'input': {_shown(given)}{extra}}}"
     )
-    return Refusal(400, None, text, kind="Bad Request", param=param)
+    return ApiError(400, None, text, kind="Bad Request", param=param)
 
 
 def _shown(given: Any) -> str:

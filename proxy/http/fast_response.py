@@ -15,7 +15,7 @@ from uvicorn.protocols.http.httptools_impl import (
 
 from proxy.http.asgi import Extra
 
-Whole = Callable[[bytes, Extra], bool]
+SendWhole = Callable[[bytes, Extra], bool]
 """Takes the body of a 200 in JSON and more headers; False when it has to go the long way."""
 
 
@@ -27,7 +27,7 @@ def _opening(headers: tuple[tuple[bytes, bytes], ...]) -> bytes:
     return STATUS_LINE[200] + told + b"content-length: "
 
 
-def whole_of(cycle: RequestResponseCycle) -> Whole:
+def whole_of(cycle: RequestResponseCycle) -> SendWhole:
     """What answers this exchange in one step."""
 
     def whole(body: bytes, more: Extra) -> bool:

@@ -7,7 +7,7 @@ small things holds everybody else up, in each place that walks over it.
 from collections.abc import Mapping
 from typing import Any
 
-from proxy.http.errors import Refusal, bad_request
+from proxy.http.errors import ApiError, bad_request
 
 MOST_VALUES = 100_000
 """JSON values one body may hold; 2,000 messages of an agent are about 50,000."""
@@ -19,7 +19,7 @@ def check_values(data: bytes, most: int = MOST_VALUES) -> None:
     """Refuse a body of very many values, in a small part of the time it would take to read it.
 
     Raises:
-        Refusal: it holds more than `most`.
+        ApiError: it holds more than `most`.
     """
     if len(data) > 2 * most and has_more_values(data, most):
         raise _too_many(most, "JSON values")
@@ -29,13 +29,13 @@ def check_fields(body: Mapping[str, Any], most: int = MOST_FIELDS) -> None:
     """Refuse a body of very many fields.
 
     Raises:
-        Refusal: it has more than `most`.
+        ApiError: it has more than `most`.
     """
     if len(body) > most:
         raise _too_many(most, "fields")
 
 
-def _too_many(most: int, what: str) -> Refusal:
+def _too_many(most: int, what: str) -> ApiError:
     return bad_request(f"The request body holds more than {most} {what}.", None)
 
 

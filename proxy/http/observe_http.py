@@ -24,7 +24,7 @@ class UpstreamError(AjetError):
     """The upstream cannot be used as it was named."""
 
 
-class Model(msgspec.Struct, frozen=True):
+class ListedModel(msgspec.Struct, frozen=True):
     """One model that an upstream lists."""
 
     id: str = ""
@@ -37,13 +37,13 @@ class Model(msgspec.Struct, frozen=True):
         return self.max_model_len or self.context_length
 
 
-class Models(msgspec.Struct, frozen=True):
+class ModelList(msgspec.Struct, frozen=True):
     """Answer of `/v1/models`."""
 
-    data: list[Model] = []
+    data: list[ListedModel] = []
 
 
-class Checked:
+class ErrorMappingTransport:
     """The transport, with errors as what they mean to an upstream's client."""
 
     def __init__(self, transport: Transport, key: str) -> None:
@@ -116,7 +116,7 @@ def key_of(settings: UpstreamSettings) -> str:
     return key
 
 
-def asked(
+def upstream_request(
     body: bytes | Mapping[str, Any],
     kind: str,
     models: tuple[str, ...],
@@ -140,7 +140,7 @@ def asked(
     return told
 
 
-def own_id(claimed: Claimed, headers: Mapping[str, str] | None) -> dict[str, str]:
+def with_candidate_id(claimed: Claimed, headers: Mapping[str, str] | None) -> dict[str, str]:
     """The headers with a request id for each candidate: some upstreams refuse two of one id."""
     own = claimed.episode_uuid[:8]
     told = (headers or {}).items()

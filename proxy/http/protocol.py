@@ -16,8 +16,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 
 from core.settings import ProxySettings
 from proxy.http import asgi
-from proxy.http.asgi import AT_ONCE, ON_LEAVE, UNREAD, Receive, Scope, Send, send_refusal
-from proxy.http.errors import Refusal, busy, reason_phrase
+from proxy.http.asgi import AT_ONCE, ON_LEAVE, UNREAD, Receive, Scope, Send, send_error
+from proxy.http.errors import ApiError, overloaded, reason_phrase
 from proxy.http.fast_response import whole_of
 
 log = logging.getLogger(__name__)
@@ -43,16 +43,16 @@ class _TooLarge(Exception):
     """The head of a request, or what is discarded of its body, is over the limit."""
 
 
-class _Outbox:
+class _WriteCoalescer:
     """Connections that have something to send at the end of this turn of the loop."""
 
     __slots__ = ("_loop", "_waiting")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._waiting: list[_Joined] = []
+        self._waiting: list[_CoalescingTransport] = []
 
-    def put(self, connection: "_Joined") -> None:
+    def put(self, connection: "_CoalescingTransport") -> None:
         if not self._waiting:
             self._loop.call_soon(self._send)
         self._waiting.append(connection)
@@ -63,7 +63,7 @@ class _Outbox:
             connection.flush()
 
 
-class _Joined:
+class _CoalescingTransport:
     """A transport on which what is written in one turn of the loop goes out at its end, at once.
 
     Each write may have to wake the client's process; the head of an answer alone tells it nothing.
@@ -72,7 +72,7 @@ class _Joined:
     __slots__ = ("_held", "_lingers", "_outbox", "_transport")
 
     def __init__(
-        self, transport: asyncio.Transport, outbox: _Outbox, lingers: Callable[[], bool]
+        self, transport: asyncio.Transport, outbox: _WriteCoalescer, lingers: Callable[[], bool]
     ) -> None:
         self._transport = transport
         self._outbox = outbox
@@ -106,7 +106,7 @@ class _Joined:
         return getattr(self._transport, name)
 
 
-class _Unchunked(RequestResponseCycle):
+class _Http10Cycle(RequestResponseCycle):
     """An exchange with a client of HTTP/1.0, which knows no chunks: a stream ends as it closes."""
 
     async def send(self, message: Any) -> None:
@@ -117,7 +117,7 @@ class _Unchunked(RequestResponseCycle):
         await super().send(message)
 
 
-class _BodyTime:
+class _BodyDeadline:
     """How long a client may still take for a body, in all and until the next part."""
 
     __slots__ = ("_until",)
@@ -139,7 +139,7 @@ class _BodyTime:
         return min(pause, max(self._until - now, 0.0))
 
 
-class _Ending(HttpToolsProtocol):
+class _ClosingProtocol(HttpToolsProtocol):
     """How a connection ends: the answer arrives, what still comes of a body is discarded."""
 
     _too_slow: Callable[[], None]
@@ -192,21 +192,23 @@ class _Ending(HttpToolsProtocol):
         self._alarm = None if seconds is None else self.loop.call_later(seconds, self._too_slow)
 
 
-class BoundedProtocol(_Ending):
+class BoundedProtocol(_ClosingProtocol):
     """One connection; `bounded` makes the class for given settings."""
 
     largest_head = 64 << 10
     head_limit = 20.0
     body_limit = 30.0
     most_connections = 4096
-    _outboxes: ClassVar[WeakKeyDictionary[asyncio.AbstractEventLoop, _Outbox]] = WeakKeyDictionary()
+    _outboxes: ClassVar[WeakKeyDictionary[asyncio.AbstractEventLoop, _WriteCoalescer]] = (
+        WeakKeyDictionary()
+    )
 
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
         self._stall: asyncio.TimerHandle | None = None
         self._in_head = False
         """A request has begun and its head is not complete."""
-        self._body_time = _BodyTime()
+        self._body_time = _BodyDeadline()
         self._head = self._raw = 0
         """Bytes of the head that were understood, and that came, so far."""
         self._again = False
@@ -223,7 +225,7 @@ class BoundedProtocol(_Ending):
         transport: asyncio.Transport,  # type: ignore[override]  # as in the base
     ) -> None:
         super().connection_made(transport)
-        joined = _Joined(transport, self.outbox(self.loop), self._lingers)
+        joined = _CoalescingTransport(transport, self.outbox(self.loop), self._lingers)
         self.transport = cast(asyncio.Transport, joined)
         self._set_alarm(self.head_limit)
         if len(self.connections) > 2 * self.most_connections:
@@ -232,11 +234,11 @@ class BoundedProtocol(_Ending):
             self.app = _full
 
     @classmethod
-    def outbox(cls, loop: asyncio.AbstractEventLoop) -> _Outbox:
+    def outbox(cls, loop: asyncio.AbstractEventLoop) -> _WriteCoalescer:
         """One for all connections of these settings."""
         found = cls._outboxes.get(loop)
         if found is None:
-            found = cls._outboxes[loop] = _Outbox(loop)
+            found = cls._outboxes[loop] = _WriteCoalescer(loop)
         return found
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -359,7 +361,7 @@ class BoundedProtocol(_Ending):
                 scope[asgi.IDLE] = True
             self._idle_since = math.inf
             if scope["http_version"] == "1.0":
-                self.cycle.__class__ = _Unchunked
+                self.cycle.__class__ = _Http10Cycle
                 self.cycle.waiting_for_100_continue = False  # it knows no such answer
             elif scope["method"] == "POST":
                 scope[AT_ONCE] = whole_of(self.cycle)
@@ -414,7 +416,7 @@ class BoundedProtocol(_Ending):
                 self.transport.close()  # a second answer would be taken for the first one's end
                 return
         kind = reason_phrase(status)
-        body = Refusal(status, None, text, kind=kind).body()
+        body = ApiError(status, None, text, kind=kind).body()
         head = (
             f"HTTP/1.1 {status} {kind}\r\ncontent-type: application/json\r\n"
             f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
@@ -430,8 +432,8 @@ class BoundedProtocol(_Ending):
 async def _full(scope: Scope, receive: Receive, send: Send) -> None:
     """Answers on a connection that is one too many."""
     log.warning("a connection was refused: too many are open")
-    refusal = busy(5)
-    await send_refusal(send, refusal, refusal.body(), ((b"connection", b"close"),))
+    refusal = overloaded(5)
+    await send_error(send, refusal, refusal.body(), ((b"connection", b"close"),))
 
 
 def bounded(settings: ProxySettings) -> type[asyncio.Protocol]:

@@ -27,15 +27,15 @@ from proxy.http.asgi import (
     refuse_unread,
     send_json,
 )
-from proxy.http.body_budget import BODY_BYTES, BodyRoom
-from proxy.http.errors import Refusal
+from proxy.http.body_budget import BODY_BYTES, BodyBudget
+from proxy.http.errors import ApiError
 
 log = logging.getLogger(__name__)
 
 UNAUTHORIZED = b'{"error":"Unauthorized"}'
 NOT_FOUND = b'{"detail":"Not Found"}'
 NOT_ALLOWED = b'{"detail":"Method Not Allowed"}'
-FAILED = Refusal(500, None, "Internal server error").body()
+FAILED = ApiError(500, None, "Internal server error").body()
 
 LONGEST_SESSION = 200
 
@@ -46,7 +46,7 @@ Methods = Mapping[str, App]
 """Method -> what answers it."""
 
 
-class FrontDoor:
+class Router:
     """The whole application.
 
     Args:
@@ -70,7 +70,7 @@ class FrontDoor:
         self._inner = inner
         self._owned = owned
         self._key = settings.api_key.encode()
-        self._room = BodyRoom(max(settings.max_bodies_mb, settings.max_body_mb) << 20)
+        self._room = BodyBudget(max(settings.max_bodies_mb, settings.max_body_mb) << 20)
         origins = tuple(origins_of(settings.cors_origins))
         self._shared = bool(origins)
         self._cors = CORSMiddleware(

@@ -21,7 +21,7 @@ PAUSE = 0.5
 """Seconds until the next try where the system gives no more: too many files are open."""
 
 
-class Secured:
+class TlsListener:
     """Takes TLS connections on one socket, within bounds. Begins at once.
 
     Args:
@@ -83,11 +83,11 @@ class Secured:
             )
 
 
-class Server(uvicorn.Server):
+class HttpServer(uvicorn.Server):
     """uvicorn's, which leaves the signals to the process and takes TLS connections as above."""
 
     def __init__(self, config: uvicorn.Config, patience: float, most: int) -> None:
-        """See `Secured` for `patience`; over twice `most` connections are closed unheard."""
+        """See `TlsListener` for `patience`; over twice `most` connections are closed unheard."""
         super().__init__(config)
         self._patience = patience
         self._most = most
@@ -100,7 +100,7 @@ class Server(uvicorn.Server):
             return
         await self.lifespan.startup()
         self.servers = [
-            Secured(sock, self._protocol, context, self._patience, self._has_room)  # type: ignore[misc]  # all that is asked of one
+            TlsListener(sock, self._protocol, context, self._patience, self._has_room)  # type: ignore[misc]  # all that is asked of one
             for sock in sockets
         ]
         self.started = True

@@ -14,7 +14,7 @@ from ajet_swarm.api.outcomes import THE_REQUESTS, VLLM_OVERFLOW
 from ajet_swarm.common.text import one_line, plain, redact
 from ajet_swarm.protocol.errors import ChatError, ChatErrorKind
 from core.openai.errors import error_fields, hide
-from proxy.http.errors import Refusal, reason_phrase
+from proxy.http.errors import ApiError, reason_phrase
 
 RETRY_AFTER = 5
 """Seconds, when the upstream does not say."""
@@ -116,26 +116,26 @@ def redirected(status: int, headers: Mapping[str, str], url: str, key: str = "")
     return UpstreamFault(ChatErrorKind.REFUSED, hide(text, key), status)
 
 
-def refusal_of(failures: Iterable[ChatError | None]) -> Refusal | None:
+def refusal_of(failures: Iterable[ChatError | None]) -> ApiError | None:
     """What the user is told when all candidates failed; None when no upstream said why."""
     failed = [one for one in failures if one is not None]
     found = [one for one in failed if isinstance(one, UpstreamFault)]
     for one in failed:
         if one.status in THE_REQUESTS and (one.kind is ChatErrorKind.REFUSED or one in found):
             param = one.param if isinstance(one, UpstreamFault) else None
-            return Refusal(one.status, None, passed_on(one.text, one.status), param=param)
+            return ApiError(one.status, None, passed_on(one.text, one.status), param=param)
     for one in found:
         if one.kind is ChatErrorKind.LIMITED:
             wait = max(1, round(one.retry_after or RETRY_AFTER))
             if one.status == 429:
                 text = "The upstream limits the rate of requests. Please try again later."
-                return Refusal(429, wait, text, kind="Too Many Requests")
-            return Refusal(503, wait, "The upstream is busy. Please try again later.")
+                return ApiError(429, wait, text, kind="Too Many Requests")
+            return ApiError(503, wait, "The upstream is busy. Please try again later.")
     for one in found:
         if one.kind is ChatErrorKind.UNAUTHORIZED:
-            return Refusal(502, None, "The upstream does not accept the key it is asked with.")
+            return ApiError(502, None, "The upstream does not accept the key it is asked with.")
         if one.kind is ChatErrorKind.REFUSED:
-            return Refusal(502, None, "The upstream does not know what it is asked for.")
+            return ApiError(502, None, "The upstream does not know what it is asked for.")
     return None
 
 

@@ -5,17 +5,17 @@ from collections.abc import Mapping
 from ajet_swarm.protocol.schemas import PoolInfo, RunningEpisode
 from core.state import Group
 from proxy.alerts import replace_alert
-from proxy.context import Seat, ServerSeat
+from proxy.context import ProxyContext, ServerHandle
 
 SWEEP = 10.0
 """Seconds between two sweeps in which a server takes back what was idle too long."""
 
 
-class TakenWatch:
+class AbortWatch:
     """Compares what our open groups hold with what the server says is claimed."""
 
-    def __init__(self, seat: Seat, server: ServerSeat) -> None:
-        self.seat = seat
+    def __init__(self, context: ProxyContext, server: ServerHandle) -> None:
+        self.context = context
         self.server = server
         self._seen: dict[str, tuple[RunningEpisode, float]] = {}
         """Ours as they were last in the pool, and when."""
@@ -29,10 +29,10 @@ class TakenWatch:
         """
         if pool.stale:
             return
-        now = self.seat.clock()
+        now = self.context.clock()
         details = pool.running_episode_details or {}
         held = self._held()
-        ours = self.seat.client_uuid
+        ours = self.context.client_uuid
         for uuid, one in details.items():
             if uuid in held and one.client_uuid == ours:
                 self._seen[uuid] = (one, now)
@@ -45,7 +45,7 @@ class TakenWatch:
     def _held(self) -> Mapping[str, Group]:
         return {
             one.episode_uuid: group
-            for group in self.seat.bus.state.open_groups()
+            for group in self.context.bus.state.open_groups()
             if group.server == self.server.name and group.phase != "SUBMITTING"
             for one in group.candidates
             if one.episode_uuid and one.phase in ("claimed", "answered")
@@ -58,7 +58,7 @@ class TakenWatch:
             return  # the server took it back by its own rule
         by = f"client {taker.client_uuid:.40} has it now" if taker is not None else "aborted"
         replace_alert(
-            self.seat.bus,
+            self.context.bus,
             f"taken:{self.server.name}",
             f"somebody else took an episode of group {group.group_id:.12} on "
             f"{self.server.name}: {by} after {idle:.0f} s of {limit:.0f} s idle",

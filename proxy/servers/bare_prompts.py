@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ajet_swarm.http.interface import Request, Response
-from proxy.http.observe_http import Checked
+from proxy.http.observe_http import ErrorMappingTransport
 
 PROMPT = "ajetc_prompt"
 """Field of a request for the prompt as it came, text or token ids; the embedded engine reads it."""
@@ -29,7 +29,7 @@ class BareTransport:
         checked: How requests travel.
     """
 
-    def __init__(self, checked: Checked) -> None:
+    def __init__(self, checked: ErrorMappingTransport) -> None:
         self._checked = checked
         self.stream = checked.stream
 

@@ -8,7 +8,7 @@ LONGEST = 0.03
 """Seconds they do so at most."""
 
 
-class GiveWay:
+class ClaimPriority:
     """Who claims now, and who waits until fewer do; of one server.
 
     Users whose answers take equally long come back in waves. What a wave's ends cost would come

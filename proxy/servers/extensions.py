@@ -10,7 +10,7 @@ from ajet_swarm.common.errors import AjetError
 from ajet_swarm.http.interface import Request
 from core.control_payloads import EpisodeTokens
 from core.events import Checkpoint, CheckpointsListed
-from proxy.context import Seat, ServerSeat
+from proxy.context import ProxyContext, ServerHandle
 
 T = TypeVar("T")
 
@@ -32,18 +32,18 @@ class NotOffered(AjetError):
     """The server has no such route."""
 
 
-class Done(msgspec.Struct, frozen=True):
+class CheckpointResult(msgspec.Struct, frozen=True):
     """What the engine answers to an order about its checkpoints."""
 
     step: int = 0
     deleted: tuple[str, ...] = ()
 
 
-class _Info(msgspec.Struct, frozen=True):
+class _EngineInfo(msgspec.Struct, frozen=True):
     job: dict[str, Any] | None = None
 
 
-async def offers(server: ServerSeat, path: str) -> bool:
+async def offers(server: ServerHandle, path: str) -> bool:
     """Whether the server has the route, by its `/openapi.json`.
 
     Raises:
@@ -53,7 +53,7 @@ async def offers(server: ServerSeat, path: str) -> bool:
 
 
 async def ask(
-    server: ServerSeat, kind: type[T], path: str, body: Mapping[str, Any] | None = None, **at: str
+    server: ServerHandle, kind: type[T], path: str, body: Mapping[str, Any] | None = None, **at: str
 ) -> T:
     """Ask one of the routes above: POST with a body, else GET.
 
@@ -81,30 +81,32 @@ async def ask(
     return decoded(response, kind, server.name)
 
 
-async def has_job(server: ServerSeat) -> bool:
+async def has_job(server: ServerHandle) -> bool:
     """Whether the engine has a job that it can be started with."""
-    return (await ask(server, _Info, INFO)).job is not None
+    return (await ask(server, _EngineInfo, INFO)).job is not None
 
 
-async def look(seat: Seat, server: ServerSeat) -> tuple[Checkpoint, ...]:
+async def refresh_checkpoints(
+    context: ProxyContext, server: ServerHandle
+) -> tuple[Checkpoint, ...]:
     """Read the list of checkpoints, and publish it when it differs from what is known.
 
     Returns:
         All of them, newest first; none of a server that keeps none.
     """
-    known = seat.bus.state.servers.get(server.name)
+    known = context.bus.state.servers.get(server.name)
     if not await offers(server, CHECKPOINTS):
         if known is not None and known.checkpoints is not None:
-            seat.bus.publish(CheckpointsListed(server=server.name, offered=False))
+            context.bus.publish(CheckpointsListed(server=server.name, offered=False))
         return ()
     found = await ask(server, tuple[Checkpoint, ...], CHECKPOINTS)
     listed, more = found[:LISTED], max(0, len(found) - LISTED)
     if known is None or (known.checkpoints, known.checkpoints_more) != (listed, more):
-        seat.bus.publish(CheckpointsListed(server=server.name, checkpoints=listed, more=more))
+        context.bus.publish(CheckpointsListed(server=server.name, checkpoints=listed, more=more))
     return found
 
 
-async def tokens(seat: Seat, episode_uuid: str, name: str) -> EpisodeTokens:
+async def tokens(context: ProxyContext, episode_uuid: str, name: str) -> EpisodeTokens:
     """The token log of an episode.
 
     Args:
@@ -114,10 +116,10 @@ async def tokens(seat: Seat, episode_uuid: str, name: str) -> EpisodeTokens:
     Raises:
         AjetError: the server is not known, gives no token log, or does not have the episode.
     """
-    server = seat.servers.get(name)
+    server = context.servers.get(name)
     if server is None:
         raise AjetError(
-            f"there is no server `{name}` now", todo=f"Known: {', '.join(seat.servers)}"
+            f"there is no server `{name}` now", todo=f"Known: {', '.join(context.servers)}"
         )
     if not _plain(episode_uuid):
         raise AjetError("this is no id of an episode", f"{episode_uuid!r:.80}")

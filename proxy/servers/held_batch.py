@@ -8,7 +8,7 @@ from ajet_swarm.api.watcher import ServerStatus
 from ajet_swarm.common.text import one_line
 from ajet_swarm.protocol.schemas import EngineState, RunningEpisode
 from core.state import Group
-from proxy.context import Seat, ServerSeat
+from proxy.context import ProxyContext, ServerHandle
 
 HELD_AFTER = 5.0
 """Seconds in ROLLING_POST before anything is said: most batches end sooner."""
@@ -27,7 +27,7 @@ _UUID = re.compile(r"[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
+class BatchBlocker:
     """Episodes of one client, or episodes of ours in one kind of trouble.
 
     Attributes:
@@ -43,12 +43,12 @@ class HeldBatch:
     """Describes what holds up the batch of one server.
 
     Args:
-        seat: The proxy's shared parts.
+        context: The proxy's shared parts.
         server: The server.
     """
 
-    def __init__(self, seat: Seat, server: ServerSeat) -> None:
-        self._seat = seat
+    def __init__(self, context: ProxyContext, server: ServerHandle) -> None:
+        self._context = context
         self._server = server
         self._key: tuple[tuple[str, ...], ...] = ()
         self._said_at = 0.0
@@ -63,7 +63,7 @@ class HeldBatch:
 
         Figures in the text are at most `UPDATE_EVERY` seconds old.
         """
-        now = self._seat.clock()
+        now = self._context.clock()
         lasted = now - seen.since
         self.foreign = {}
         held = seen.is_in({EngineState.ROLLING_POST}) and lasted >= HELD_AFTER
@@ -82,18 +82,18 @@ class HeldBatch:
 
     def _users(self) -> int:
         """Requests that wait for episodes of the next batch."""
-        groups = self._seat.bus.state.open_groups()
+        groups = self._context.bus.state.open_groups()
         waiting = [one for one in groups if one.phase in ("QUEUED", "CLAIMING")]
         return sum(one.server == self._server.name for one in waiting)
 
-    def _holders(self, seen: ServerStatus, now: float) -> list[Holder]:
+    def _holders(self, seen: ServerStatus, now: float) -> list[BatchBlocker]:
         watcher = self._server.watcher
         pool = watcher.pool
         if pool is None or pool.stale or watcher.pool_at < seen.since:
             return []
         details = pool.running_episode_details or {}
         long = now - seen.since >= LONG
-        ours = self._seat.client_uuid
+        ours = self._context.client_uuid
         mine = {uuid for uuid, one in details.items() if one.client_uuid == ours}
         age = max(0.0, now - watcher.pool_at)
         others: dict[str, dict[str, RunningEpisode]] = {}
@@ -105,7 +105,7 @@ class HeldBatch:
 
     def _of_client(
         self, name: str, held: dict[str, RunningEpisode], age: float, long: bool
-    ) -> Holder | None:
+    ) -> BatchBlocker | None:
         """Episodes of another client; None while it shows signs of life."""
         idle = [one.idle + age for one in held.values() if one.idle is not None]
         quiet = min(idle, default=0.0)
@@ -123,14 +123,14 @@ class HeldBatch:
         text += f" ({_episodes(held)})"
         if left:
             text += f", taken back in {max(0.0, *left):.0f} s"
-        return Holder((name, *sorted(held)), text)
+        return BatchBlocker((name, *sorted(held)), text)
 
-    def _of_ours(self, mine: set[str], now: float, long: bool) -> list[Holder]:
+    def _of_ours(self, mine: set[str], now: float, long: bool) -> list[BatchBlocker]:
         """Our episodes that have not answered, by group; what waits for a rating has an alert."""
-        found: list[Holder] = []
+        found: list[BatchBlocker] = []
         known: set[str] = set()
         self.groups = ()
-        for group in self._seat.bus.state.open_groups():
+        for group in self._context.bus.state.open_groups():
             held = [one for one in group.candidates if one.episode_uuid in mine]
             known.update(one.episode_uuid for one in held)
             silent = [one for one in held if one.phase == "claimed"]
@@ -142,15 +142,15 @@ class HeldBatch:
                 f"{_count(len(silent), 'episode')} of our group {group.group_id} "
                 f"({_episodes(uuids)}): no answer for {since:.0f} s"
             )
-            found.append(Holder((group.group_id, *uuids), text))
+            found.append(BatchBlocker((group.group_id, *uuids), text))
             self.groups = (*self.groups, group.group_id)
         more = len(found) - NAMED
         if more > 0:
             key = tuple(part for one in found[NAMED:] for part in one.key)
-            found[NAMED:] = [Holder(key, f"{_count(more, 'more group')} of ours")]
+            found[NAMED:] = [BatchBlocker(key, f"{_count(more, 'more group')} of ours")]
         if long and (strays := mine - known):
             text = f"{_count(len(strays), 'episode')} of ours that no group holds"
-            found.append(Holder(tuple(sorted(strays)), f"{text} ({_episodes(strays)})"))
+            found.append(BatchBlocker(tuple(sorted(strays)), f"{text} ({_episodes(strays)})"))
         return found
 
 

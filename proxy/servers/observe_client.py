@@ -42,7 +42,15 @@ from ajet_swarm.protocol.schemas import (
 )
 from core.openai.errors import hide
 from core.settings import UpstreamSettings
-from proxy.http.observe_http import NO_KEY, Checked, Models, addresses, asked, key_of, own_id
+from proxy.http.observe_http import (
+    NO_KEY,
+    ErrorMappingTransport,
+    ModelList,
+    addresses,
+    key_of,
+    upstream_request,
+    with_candidate_id,
+)
 from proxy.http.upstream_errors import LATER, RETRY_AFTER, fault, redirected, spread
 from proxy.servers.bare_prompts import PROMPT, BareTransport
 from proxy.servers.observe_engine import NoEngine
@@ -111,7 +119,7 @@ class ObserveClient(NoEngine):
 
     Attributes:
         models: What it can be asked for, the default first; empty while that is not known.
-        context: Its window in tokens; None when it does not say.
+        context_length: Its window in tokens; None when it does not say.
         trouble: What is wrong with it, for the operator; empty when nothing is.
         announced: The operator was told what observe mode is.
     """
@@ -135,10 +143,10 @@ class ObserveClient(NoEngine):
         self.key = key_of(settings)
         self.repeats = repeats
         self.models: tuple[str, ...] = (settings.model,) if settings.model else ()
-        self.context: int | None = None
+        self.context_length: int | None = None
         self.trouble = ""
         self.announced = False
-        self._checked = Checked(transport, self.key)
+        self._checked = ErrorMappingTransport(transport, self.key)
         self._bare = BareTransport(self._checked)
         self._features: frozenset[str] | None = None
         self._held: dict[str, Claimed] = {}
@@ -191,13 +199,13 @@ class ObserveClient(NoEngine):
         if self.trouble.startswith("key"):
             self.trouble = ""
         try:
-            listed = msgspec.json.decode(answer.body, type=Models).data
+            listed = msgspec.json.decode(answer.body, type=ModelList).data
         except (msgspec.MsgspecError, RecursionError):  # not every server lists its models
             return
         if not self.settings.model:
             self.models = tuple(one.id for one in listed if one.id)
         chosen = next(iter(self.models), "")
-        self.context = next((one.window for one in listed if one.id == chosen), None)
+        self.context_length = next((one.window for one in listed if one.id == chosen), None)
 
     def _fetch(self, url: str, timeout: float) -> Awaitable[Response]:
         return self.transport.request(
@@ -325,7 +333,7 @@ class ObserveClient(NoEngine):
         timeout: float = CHAT,
     ) -> Awaitable[ChatAnswer]:
         """See `ajet_swarm.api.chat.ask`. A refusing upstream is asked again when it says."""
-        told, sent = self._asked(claimed, body), own_id(claimed, headers)
+        told, sent = self._asked(claimed, body), with_candidate_id(claimed, headers)
         way = self._bare if PROMPT in told else self._checked
         return self._call(claimed, lambda: ask(way, claimed, told, sent, timeout))
 
@@ -340,13 +348,13 @@ class ObserveClient(NoEngine):
         """See `ajet_swarm.api.chat.ask_stream`; a bare prompt is answered whole."""
         if PROMPT in body:
             return self.chat(claimed, body, headers, timeout)
-        told, sent = self._asked(claimed, body), own_id(claimed, headers)
+        told, sent = self._asked(claimed, body), with_candidate_id(claimed, headers)
         return self._call(
             claimed, lambda: ask_stream(self._checked, claimed, told, on_delta, sent, timeout)
         )
 
     def _asked(self, claimed: Claimed, body: bytes | Mapping[str, Any]) -> dict[str, Any]:
-        return asked(body, claimed.episode_type, self.models, self.settings.temperature)
+        return upstream_request(body, claimed.episode_type, self.models, self.settings.temperature)
 
     async def _call(
         self, claimed: Claimed, call: Callable[[], Awaitable[ChatAnswer]]

@@ -8,17 +8,17 @@ from ajet_swarm.http.interface import Transport
 from core.bus import Bus
 from core.settings import Settings
 from proxy.alerts import clear_alert, show_alert
-from proxy.context import ServerSeat
+from proxy.context import ServerHandle
 from proxy.servers.observe_client import CANDIDATES, ObserveClient
 
 
-def seat_of(
+def handle_of(
     settings: Settings,
     name: str,
     transport: Transport,
     client_uuid: str,
     known: Callable[[], Collection[str]],
-) -> ServerSeat:
+) -> ServerHandle:
     """The upstream of the settings, with a watcher and a claimer of its own.
 
     Args:
@@ -34,11 +34,11 @@ def seat_of(
     repeats = settings.proxy.repeats or CANDIDATES
     client = ObserveClient(settings.upstream, transport, client_uuid, repeats=repeats, name=name)
     watcher = Watcher(client)
-    desk = GroupClaimer(client, watcher, known=known)
-    return ServerSeat(name, client.base, client, watcher, desk, observes=True)
+    claimer = GroupClaimer(client, watcher, known=known)
+    return ServerHandle(name, client.base, client, watcher, claimer, observes=True)
 
 
-def say_how(bus: Bus, server: ServerSeat) -> None:
+def update_alerts(bus: Bus, server: ServerHandle) -> None:
     """Tell the operator that nothing is trained, and what is wrong with the upstream."""
     client = server.client
     assert isinstance(client, ObserveClient)
@@ -61,7 +61,7 @@ def say_how(bus: Bus, server: ServerSeat) -> None:
         clear_alert(bus, name)
 
 
-def window(server: ServerSeat, told: int | None) -> int | None:
+def window(server: ServerHandle, told: int | None) -> int | None:
     """Tokens of a prompt and its answer together; None when that is not known.
 
     Args:
@@ -69,4 +69,4 @@ def window(server: ServerSeat, told: int | None) -> int | None:
         told: What a swarm server says of itself.
     """
     client = server.client
-    return client.context if isinstance(client, ObserveClient) else told
+    return client.context_length if isinstance(client, ObserveClient) else told

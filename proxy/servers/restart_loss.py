@@ -9,7 +9,7 @@ from ajet_swarm.protocol.schemas import EngineState
 from core.events import GroupLost
 from core.state import Group, Server
 from proxy.alerts import replace_alert
-from proxy.context import Seat, ServerSeat
+from proxy.context import ProxyContext, ServerHandle
 
 ADVICE = (
     "Open groups get new episodes while their users wait, else they are aborted. Enter opens them"
@@ -27,13 +27,13 @@ class RestartLoss:
     """Raises an alert as soon as a restarted server answers again.
 
     Args:
-        seat: The proxy's shared parts.
+        context: The proxy's shared parts.
         server: The server.
         keeps_tokens: It keeps the tokens of episodes in memory: the embedded engine does.
     """
 
-    def __init__(self, seat: Seat, server: ServerSeat, *, keeps_tokens: bool) -> None:
-        self._seat = seat
+    def __init__(self, context: ProxyContext, server: ServerHandle, *, keeps_tokens: bool) -> None:
+        self._context = context
         self._server = server
         self._keeps_tokens = keeps_tokens
         self._told = False
@@ -59,7 +59,7 @@ class RestartLoss:
             self._tell()
 
     def _mark_stopped(self, cause: str) -> None:
-        state = self._seat.bus.state
+        state = self._context.bus.state
         server = state.servers.get(self._server.name)  # as it was before this look
         if server is None or (server.lost and server.seen_at is None):
             return  # it has not answered this proxy yet: an update may have come in between
@@ -68,11 +68,11 @@ class RestartLoss:
 
     def _mark(self, groups: tuple[Group, ...], cause: str) -> None:
         for one in groups:
-            bus, name = self._seat.bus, self._server.name
+            bus, name = self._context.bus, self._server.name
             bus.publish(GroupLost(server=name, group_id=one.group_id, cause=cause))
 
     def _remember(self) -> None:
-        state, name = self._seat.bus.state, self._server.name
+        state, name = self._context.bus.state, self._server.name
         server = state.servers.get(name)
         groups = [one for one in state.open_groups() if one.server == name]
         held = sum(one.phase in HELD for group in groups for one in group.candidates)
@@ -95,7 +95,7 @@ class RestartLoss:
             rated = sum(one.rating is not None for one in self._untrained)
             votes = f" ({rated} human-rated)" if rated else ""
             lost.append(f"{_count(len(self._untrained), 'finished group')} of this update{votes}")
-        groups = self._seat.bus.state.groups.values()
+        groups = self._context.bus.state.groups.values()
         if self._keeps_tokens and any(one.server == name and one.sealed_at for one in groups):
             lost.append("the tokens of all earlier episodes")
         if lost:
@@ -108,7 +108,7 @@ class RestartLoss:
                 f"tokens:{name}",
                 (*self._groups, *(one.group_id for one in self._untrained)),
             )
-            replace_alert(self._seat.bus, key, cause, todo, groups=named, server=name)
+            replace_alert(self._context.bus, key, cause, todo, groups=named, server=name)
 
 
 def _untrained(groups: list[Group], server: Server) -> tuple[Group, ...]:

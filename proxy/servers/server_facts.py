@@ -14,8 +14,8 @@ from ajet_swarm.common.tasks import Tasks
 from ajet_swarm.http.interface import Request
 from ajet_swarm.protocol.errors import SwarmError
 from ajet_swarm.protocol.schemas import EngineState, PoolInfo
-from proxy.context import ServerSeat
-from proxy.servers.claim_priority import GiveWay
+from proxy.context import ServerHandle
+from proxy.servers.claim_priority import ClaimPriority
 
 log = logging.getLogger(__name__)
 
@@ -39,13 +39,13 @@ ROLLING = frozenset({EngineState.ROLLING})
 ROLLING_POST = frozenset({EngineState.ROLLING_POST})
 
 
-class Holder(Protocol):
+class EpisodeOwner(Protocol):
     """What holds an episode: a candidate."""
 
-    taken: bool
+    superseded: bool
 
 
-class _Info(msgspec.Struct, frozen=True):
+class _ServerInfo(msgspec.Struct, frozen=True):
     """The part of `INFO` that is used."""
 
     damping: float = 0.0
@@ -72,7 +72,7 @@ def has_lost_all(seen: ServerStatus) -> bool:
     return seen.reachable and not seen.state.rolling
 
 
-class Sense:
+class ServerFacts:
     """Facts of one server, asked for once and kept while they hold.
 
     Attributes:
@@ -86,10 +86,10 @@ class Sense:
         unscored: Episodes held by each open group that has no automatic reward, by group id.
     """
 
-    def __init__(self, server: ServerSeat, tasks: Tasks) -> None:
+    def __init__(self, server: ServerHandle, tasks: Tasks) -> None:
         self.server = server
         self.damping = 0.0
-        self.context: int | None = None
+        self.context_length: int | None = None
         self.strict = False
         self.answer_seconds: deque[float] = deque(maxlen=ANSWERS)
         """How long the newest answers took."""
@@ -106,15 +106,15 @@ class Sense:
         self._read: PoolInfo | None = None
         self._repeats = 0
         """`known_repeats` of that reading."""
-        self._holders: dict[str, Holder] = {}
+        self._holders: dict[str, EpisodeOwner] = {}
         self._queueing = 0
-        self.way = GiveWay()
+        self.claim_priority = ClaimPriority()
         self.unscored: dict[str, int] = {}
         self.not_fitting = self.fitting = 0
         self._windows: set[asyncio.Event] = set()
         self._recovered: asyncio.Event | None = None
         """While groups of a proxy that was killed are cleaned up."""
-        server.desk.on_starved = self._close_windows
+        server.claimer.on_starved = self._close_windows
 
     @property
     def usual_seconds(self) -> float:
@@ -132,7 +132,7 @@ class Sense:
     @property
     def crowded(self) -> bool:
         """Whether a request waits for what others hold: for its turn, or for a free episode."""
-        return self._queueing > 0 or self.server.desk.starved
+        return self._queueing > 0 or self.server.claimer.starved
 
     @contextlib.contextmanager
     def queueing(self) -> Iterator[None]:
@@ -198,7 +198,7 @@ class Sense:
 
     # --- who holds which episode ---------------------------------------------------------------
 
-    def hold(self, uuid: str, holder: Holder) -> None:
+    def hold(self, uuid: str, holder: EpisodeOwner) -> None:
         """An episode was claimed. Whoever held it before is marked: the server took it back.
 
         A record keeps its uuid when it goes back to the pool, so the next claim of ours may get it;
@@ -206,10 +206,10 @@ class Sense:
         """
         before = self._holders.get(uuid)
         if before is not None and before is not holder:
-            before.taken = True
+            before.superseded = True
         self._holders[uuid] = holder
 
-    def drop(self, uuid: str, holder: Holder) -> None:
+    def drop(self, uuid: str, holder: EpisodeOwner) -> None:
         """The holder has ended the episode or given it back."""
         if self._holders.get(uuid) is holder:
             del self._holders[uuid]
@@ -280,8 +280,8 @@ class Sense:
                     Request("GET", client.url + INFO, timeout=10.0, repeatable=True)
                 )
                 if answer.status == 200:
-                    info = msgspec.json.decode(answer.body, type=_Info)
-                    self.damping, self.context = info.damping, info.context
+                    info = msgspec.json.decode(answer.body, type=_ServerInfo)
+                    self.damping, self.context_length = info.damping, info.context
                     self.strict = info.strict_context
                     self.bare_prompts = info.bare_prompts
             self._told = True
@@ -319,7 +319,7 @@ class Sense:
                 await self.server.watcher.wait_for(lambda seen: seen.reachable)
                 self._doubt = False
                 try:
-                    await self.server.desk.reconcile()
+                    await self.server.claimer.reconcile()
                 except SwarmError as error:
                     log.warning("not swept yet: %s", error)
                     self._doubt = True

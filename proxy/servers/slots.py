@@ -15,7 +15,7 @@ from ajet_swarm.protocol.errors import SwarmError
 from ajet_swarm.protocol.schemas import EpisodeRecord, PoolInfo, RunningEpisode, VerboseLog
 from core.control_payloads import DETAILS_CAP, EpisodeDetails, LogLine, ServerDetails, TaskDetails
 from core.events import ClientSeen, SlotsSeen
-from proxy.context import Seat, ServerSeat
+from proxy.context import ProxyContext, ServerHandle
 
 T = TypeVar("T")
 
@@ -33,8 +33,8 @@ TEXT = 2_000
 class SlotsReader:
     """Tells the journal who holds the episodes of one server, when that changes."""
 
-    def __init__(self, seat: Seat, server: ServerSeat) -> None:
-        self.seat = seat
+    def __init__(self, context: ProxyContext, server: ServerHandle) -> None:
+        self.context = context
         self.server = server
         self._last: SlotsSeen | None = None
         self._trouble = ""
@@ -62,10 +62,10 @@ class SlotsReader:
             clients=clients[:LISTED],
             more=max(0, len(clients) - LISTED),
         )
-        known = self.seat.bus.state.servers.get(self.server.name)
+        known = self.context.bus.state.servers.get(self.server.name)
         if told != self._last or known is None or known.slots is None:
             self._last = told
-            self.seat.bus.publish(told)
+            self.context.bus.publish(told)
 
 
 def clients_of(records: Sequence[EpisodeRecord], pool: PoolInfo | None) -> tuple[ClientSeen, ...]:
@@ -85,15 +85,15 @@ def clients_of(records: Sequence[EpisodeRecord], pool: PoolInfo | None) -> tuple
     return tuple(sorted(found, key=lambda one: (-one.running, one.name)))
 
 
-async def look(seat: Seat, name: str) -> ServerDetails:
+async def read_details(context: ProxyContext, name: str) -> ServerDetails:
     """Ask a server everything it tells.
 
     Raises:
         AjetError: there is no such server, or it has no episodes of its own.
     """
-    server = seat.servers.get(name)
+    server = context.servers.get(name)
     if server is None:
-        raise AjetError(f"there is no server `{name:.80}`", todo=known_names(name, seat.servers))
+        raise AjetError(f"there is no server `{name:.80}`", todo=known_names(name, context.servers))
     if server.observes:
         raise AjetError("an upstream has no pool of episodes", server.name)
     client = server.client
@@ -109,11 +109,11 @@ async def look(seat: Seat, name: str) -> ServerDetails:
     asked, answered = call.result() or ("", "")
     return ServerDetails(
         server=name,
-        at=seat.clock(),
+        at=context.clock(),
         free=None if held is None else sum(not one.claimed for one in held),
         claimed=None if held is None else sum(one.claimed for one in held),
         clients=clients_of(held or (), fresh),
-        episodes=_episodes(held or (), fresh, seat.clock()),
+        episodes=_episodes(held or (), fresh, context.clock()),
         tasks=_tasks(fresh),
         folder=folder.result() or "",
         booting_since=batch.booting_start_time if batch is not None else None,
@@ -189,7 +189,7 @@ def _lines(entries: Sequence[VerboseLog]) -> tuple[LogLine, ...]:
     )
 
 
-async def _latest(server: ServerSeat) -> tuple[str, str] | None:
+async def _latest(server: ServerHandle) -> tuple[str, str] | None:
     """Question and answer of the newest call; None of a server that keeps none."""
     client = server.client
     if REPLAY not in await client.features():

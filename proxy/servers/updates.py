@@ -14,8 +14,8 @@ from ajet_swarm.http.interface import Request
 from ajet_swarm.protocol.errors import SwarmError
 from ajet_swarm.protocol.schemas import EngineState, PoolInfo
 from core.events import UpdateDone
-from proxy.context import Seat, ServerSeat
-from proxy.servers.extensions import look, offers
+from proxy.context import ProxyContext, ServerHandle
+from proxy.servers.extensions import offers, refresh_checkpoints
 
 log = logging.getLogger(__name__)
 
@@ -28,8 +28,8 @@ _NOT_FIGURES = frozenset({"step", "at"})
 class UpdateReader:
     """Reads one server for one proxy; servers without the routes are told by their pool."""
 
-    def __init__(self, seat: Seat, server: ServerSeat) -> None:
-        self.seat = seat
+    def __init__(self, context: ProxyContext, server: ServerHandle) -> None:
+        self.context = context
         self.server = server
         self._after: int | None = None
         self._wanted = asyncio.Event()
@@ -78,11 +78,11 @@ class UpdateReader:
             await self._updates()
         else:
             await self._by_pool()
-        await look(self.seat, self.server)
+        await refresh_checkpoints(self.context, self.server)
 
     async def _updates(self) -> None:
         if self._after is None:
-            known = self.seat.bus.state.servers[self.server.name].steps
+            known = self.context.bus.state.servers[self.server.name].steps
             self._after = max((one.step for one in known if one.update), default=0)
         client = self.server.client
         answer = await client.transport.request(
@@ -96,7 +96,7 @@ class UpdateReader:
         for update in found["updates"] if isinstance(found, dict) else found:
             step = int(update["step"])
             self._after = step
-            self.seat.bus.publish(
+            self.context.bus.publish(
                 UpdateDone(server=self.server.name, step=step, stats=figures(update))
             )
 
@@ -108,7 +108,7 @@ class UpdateReader:
         elif seen.state is EngineState.ROLLING and seen.step is not None:
             stats = self._batches.pop(seen.step - 1, None)
             if stats is not None:
-                self.seat.bus.publish(
+                self.context.bus.publish(
                     UpdateDone(
                         server=self.server.name, step=seen.step - 1, stats=stats, source="pool"
                     )

@@ -10,11 +10,11 @@ from core.events import EngineChanged, EngineLost, PoolChanged
 from core.runtime.home import Home, running
 from core.state import ANSWERS_WITHIN, STARTS_WITHIN
 from proxy.alerts import clear_alert, show_alert
-from proxy.context import Seat, ServerSeat
-from proxy.servers.abort_watch import TakenWatch
+from proxy.context import ProxyContext, ServerHandle
+from proxy.servers.abort_watch import AbortWatch
 from proxy.servers.held_batch import HeldBatch
 from proxy.servers.observe_client import STATE
-from proxy.servers.observe_mode import say_how
+from proxy.servers.observe_mode import update_alerts
 from proxy.servers.restart_loss import RestartLoss
 from proxy.servers.server_facts import refused_cause
 from proxy.servers.updates import UpdateReader
@@ -39,7 +39,7 @@ class ServerWatch:
     """Watches one server for one proxy.
 
     Args:
-        seat: The proxy's shared parts.
+        context: The proxy's shared parts.
         server: The server.
         home: Of the embedded engine, whose address may change with a restart; else None.
         on_held: Called with the seconds since the last check while other clients' episodes hold up
@@ -48,12 +48,12 @@ class ServerWatch:
 
     def __init__(
         self,
-        seat: Seat,
-        server: ServerSeat,
+        context: ProxyContext,
+        server: ServerHandle,
         home: Home | None = None,
         on_held: Callable[[float], None] | None = None,
     ) -> None:
-        self.seat = seat
+        self.context = context
         self.server = server
         self.home = home
         self._on_held = on_held
@@ -61,10 +61,10 @@ class ServerWatch:
         """When the batch was last checked, on the loop's clock."""
         self._lost = True
         self._last_pool: PoolChanged | None = None
-        self._updates = UpdateReader(seat, server)
-        self._taken = TakenWatch(seat, server)
-        self._batch = HeldBatch(seat, server)
-        self._restart = RestartLoss(seat, server, keeps_tokens=home is not None)
+        self._updates = UpdateReader(context, server)
+        self._taken = AbortWatch(context, server)
+        self._batch = HeldBatch(context, server)
+        self._restart = RestartLoss(context, server, keeps_tokens=home is not None)
 
     async def run(self) -> None:
         """Watch until cancelled."""
@@ -79,7 +79,7 @@ class ServerWatch:
     # --- state ----------------------------------------------------------------------------------
 
     def _seen(self, seen: ServerStatus) -> None:
-        bus = self.seat.bus
+        bus = self.context.bus
         name = self.server.name
         self._restart.seen(seen)
         if not seen.reachable:
@@ -115,7 +115,7 @@ class ServerWatch:
                 )
             )
             if self.server.observes:
-                say_how(bus, self.server)
+                update_alerts(bus, self.server)
         if seen.trouble in STOPPED:
             self._alert(
                 "off",
@@ -127,7 +127,7 @@ class ServerWatch:
     def _suspects(self, others: tuple[str, ...]) -> str:
         """Who else was on the server when it went off; kept while the alert stands."""
         sign = "; on it then: "
-        alert = self.seat.bus.state.alerts.get(f"off:{self.server.name}")
+        alert = self.context.bus.state.alerts.get(f"off:{self.server.name}")
         if alert is not None and not others and sign in alert.cause:
             return sign + alert.cause.partition(sign)[2]
         named = ", ".join(one[:40] for one in others[:4])
@@ -144,20 +144,20 @@ class ServerWatch:
         if seen.state.rolling or seen.state is EngineState.WEIGHT_SYNCING:
             gone.append("start")
         for what in gone:
-            clear_alert(self.seat.bus, f"{what}:{self.server.name}")
+            clear_alert(self.context.bus, f"{what}:{self.server.name}")
 
     async def _guard(self) -> None:
         """Raise the alerts that come with time, and find an embedded engine that has moved."""
         while True:
             await asyncio.sleep(GUARD_EVERY)
             seen = self.server.watcher.current
-            now = self.seat.clock()
+            now = self.context.clock()
             await self._refind()
             self._held_up(seen)
             await self._held_batch(seen)
             self._refused(seen)
             self._same_pool(seen)
-            since = seen.seen_at or self.seat.bus.state.started_at
+            since = seen.seen_at or self.context.bus.state.started_at
             never = NEVER_LIMIT if self.home is None else STARTS_WITHIN
             limit = LOST_LIMIT if seen.seen_at else never
             if not seen.reachable and now - since > limit:
@@ -175,7 +175,7 @@ class ServerWatch:
 
     def _held_up(self, seen: ServerStatus) -> None:
         """Say when our open ratings hold up the weight update, or users that wait for episodes."""
-        state = self.seat.bus.state
+        state = self.context.bus.state
         open_groups = [one for one in state.open_groups() if one.server == self.server.name]
         rated = [one for one in open_groups if one.phase == "AWAITING_RATING"]
         users = sum(one.phase == "CLAIMING" for one in open_groups)
@@ -193,7 +193,7 @@ class ServerWatch:
             groups = [one.group_id for one in rated]
             self._alert("hold", f"{what} up {held}", todo, groups)
         else:
-            clear_alert(self.seat.bus, f"hold:{self.server.name}")
+            clear_alert(self.context.bus, f"hold:{self.server.name}")
 
     async def _held_batch(self, seen: ServerStatus) -> None:
         """Say which episodes keep ROLLING_POST from ending, and who holds them.
@@ -207,10 +207,10 @@ class ServerWatch:
             todo = "Abort them to end the batch now, or wait for their end"
             self._alert("held", cause, todo, self._batch.groups)
         else:
-            clear_alert(self.seat.bus, f"held:{self.server.name}")
+            clear_alert(self.context.bus, f"held:{self.server.name}")
         if self._batch.foreign and self._on_held is not None:
             self._on_held(since)
-        if limit := self.seat.settings.proxy.abort_dead_clients:
+        if limit := self.context.settings.proxy.abort_dead_clients:
             for uuid, idle in self._batch.foreign.items():
                 if idle >= limit:
                     await self._abort_foreign(uuid, idle)
@@ -224,13 +224,13 @@ class ServerWatch:
 
     def _refused(self, seen: ServerStatus) -> None:
         """Give the alert about refused users the state of now."""
-        known = self.seat.bus.state.alerts.get(f"refused:{self.server.name}")
+        known = self.context.bus.state.alerts.get(f"refused:{self.server.name}")
         if known is not None:
             self._alert("refused", refused_cause(self.server.name, seen), known.todo)
 
     def _alert(self, what: str, cause: str, todo: str, groups: Sequence[str] = ()) -> None:
         key = f"{what}:{self.server.name}"
-        show_alert(self.seat.bus, key, cause, todo, level="error", groups=groups)
+        show_alert(self.context.bus, key, cause, todo, level="error", groups=groups)
 
     async def _refind(self) -> None:
         """Also while one answers: it may be another home's, at the port that ours found taken."""
@@ -254,7 +254,7 @@ class ServerWatch:
     def _pool(self, pool: PoolInfo) -> None:
         self._updates.pool(pool)
         self._taken.pool(pool)
-        ours = self.seat.client_uuid
+        ours = self.context.client_uuid
         details = pool.running_episode_details or {}
         others = [one.client_uuid or "?" for one in details.values() if one.client_uuid != ours]
         event = PoolChanged(
@@ -273,4 +273,4 @@ class ServerWatch:
         )
         if event != self._last_pool:
             self._last_pool = event
-            self.seat.bus.publish(event)
+            self.context.bus.publish(event)

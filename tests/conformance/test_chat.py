@@ -30,7 +30,7 @@ from tests.conformance.forms import (
     told,
 )
 from tests.support.front import BODIES, LAST, Front, fronted
-from tests.support.seat import settings
+from tests.support.world import settings
 
 UNTRAINED = {"x_ajet_train": "no"}
 USAGE = {"stream_options": {"include_usage": True}}

@@ -30,7 +30,7 @@ from tests.conformance.forms import (
     told,
 )
 from tests.support.front import BODIES, fronted
-from tests.support.seat import settings
+from tests.support.world import settings
 
 NAMED = {"type": "function", "function": {"name": "get_weather"}}
 USAGE = {"stream_options": {"include_usage": True}}

@@ -33,8 +33,8 @@ from tests.conformance.forms import (
 )
 from tests.support.front import BODIES, fronted
 from tests.support.scripted_swarm import ScriptedSwarm
-from tests.support.seat import settings
 from tests.support.wire import wire
+from tests.support.world import settings
 
 SHORT = completion("TheTheThe user", finish="length", tokens=(1, 4, 0))
 PROMPT = {"model": "tiny", "prompt": "Say", "max_tokens": 4}

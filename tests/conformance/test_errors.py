@@ -37,8 +37,8 @@ from tests.conformance.forms import (
 )
 from tests.support.front import BODIES, LAST, Front, fronted
 from tests.support.scripted_swarm import Denied, ScriptedSwarm
-from tests.support.seat import settings
 from tests.support.wire import wire
+from tests.support.world import settings
 
 ONCE = settings(rewards={"retries": 0})
 
@@ -223,7 +223,7 @@ async def test_61_a_broken_reward_function_costs_no_answer(tmp_path: Path, kind:
         judged_by(tmp_path, HOOKS[kind], limit) as source,
         fronted(tmp_path, configured=settings(rewards={"time_limit": limit})) as f,
     ):
-        f.world.seat.rewards = source
+        f.world.context.rewards = source
         began = asyncio.get_running_loop().time()
         whole, streamed = await asyncio.gather(
             ask(f, CHAT, HELLO), ask(f, CHAT, {**HELLO, "stream": True})

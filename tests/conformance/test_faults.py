@@ -22,9 +22,9 @@ from tests.conformance.forms import (
 )
 from tests.support.front import BODIES, LAST, Front, fronted
 from tests.support.scripted_swarm import ScriptedSwarm
-from tests.support.seat import settings
 from tests.support.stopwatch import Stopwatch
 from tests.support.wire import wire
+from tests.support.world import settings
 
 LIVE = settings(proxy={"answer": "live"})
 
@@ -221,7 +221,7 @@ async def test_73_a_thousand_long_streams_at_once(tmp_path: Path) -> None:
                 tasks.create_task(_to_the_end(f, body))
         await f.world.closed(30.0)
         assert not swarm.claimed()
-        assert len(f.world.seat.tasks) == 1  # the watcher
+        assert len(f.world.context.tasks) == 1  # the watcher
         await f.world.until(lambda: not f.desk.meter.open)
         await f.world.until(lambda: process.num_fds() <= files + 8, 20.0)
 
@@ -277,4 +277,4 @@ async def test_complaint_a_stream_while_everything_is_recorded(tmp_path: Path) -
         await settle(f)
         (group,) = f.world.state.groups.values()
         assert (group.phase, group.returned) == ("DONE", 3)
-        assert f.world.seat.journal.error == ""
+        assert f.world.context.journal.error == ""

@@ -9,8 +9,8 @@ import pytest
 from tests.conformance.forms import COMPLETIONS, ask, chunks, completion, settle, told
 from tests.support.front import fronted
 from tests.support.scripted_swarm import Denied
-from tests.support.seat import settings
 from tests.support.wire import wire
+from tests.support.world import settings
 
 PROMPT = {"model": "tiny", "max_tokens": 4}
 

@@ -16,7 +16,7 @@ from core.settings import Settings
 from tests.conformance.forms import PATHS, ask
 from tests.support.front import BODIES, Front, fronted
 from tests.support.scripted_swarm import ScriptedSwarm
-from tests.support.seat import settings
+from tests.support.world import settings
 
 QUIET = {"session_calls": 0, "session_cap": 0, "repeats": 2}
 STATUSES = {200, 400, 401, 404, 405, 413}
@@ -55,7 +55,7 @@ async def sound(f: Front, examples: int) -> None:
         assert (await ask(f, path, BODIES[path])).status == 200
     await f.world.closed(20.0)
     assert not f.world.swarm.claimed()
-    assert len(f.world.seat.tasks) == 1
+    assert len(f.world.context.tasks) == 1
 
 
 def quiet(**more: Any) -> Settings:

@@ -14,7 +14,7 @@ from openai import APITimeoutError, AsyncOpenAI, BadRequestError
 from tests.conformance.forms import WEATHER, always, completion, each
 from tests.support.front import ASKED, Front, fronted
 from tests.support.scripted_swarm import ScriptedSwarm
-from tests.support.seat import settings
+from tests.support.world import settings
 
 CUT = completion(
     "One and one are two, as far as anybody can tell by counting them, which we",

@@ -22,8 +22,8 @@ from proxy.rewards.source import GroupContext
 from tests.conformance.forms import CHAT, PATHS, ask, events, settle, text_in
 from tests.support.front import BODIES, LAST, fronted
 from tests.support.scripted_swarm import ScriptedSwarm
-from tests.support.seat import settings
 from tests.support.wire import Wire, wire
+from tests.support.world import settings
 
 QUIET = {"messages": {"ping"}, "responses": {"response.in_progress"}}
 

@@ -12,7 +12,7 @@ from openai import AsyncOpenAI
 from core.settings import Settings
 from tests.support.agent_swarm import DONE, agent_swarm
 from tests.support.front import Front, fronted
-from tests.support.seat import settings
+from tests.support.world import settings
 
 REPEAT = 3
 FUNCTION: dict[str, Any] = {

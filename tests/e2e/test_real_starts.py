@@ -26,8 +26,8 @@ from proxy.control.client import ControlClient
 from proxy.control.dispatch import CommandDispatcher
 from tests.support.console import FakeLink, seat
 from tests.support.scripted_swarm import ScriptedSwarm
-from tests.support.seat import world
 from tests.support.served import served
+from tests.support.world import world
 
 ROOT = Path(__file__).parents[2]
 OF_THE_ENVIRONMENT = "the/model"
@@ -68,7 +68,7 @@ async def place(home: Home, folder: Path) -> AsyncIterator[Place]:
         world(home.root, swarm, watched=True) as made,
     ):
         control = ControlApi(
-            made.seat, CommandDispatcher(made.seat, made.groups), home.token(), frozenset()
+            made.context, CommandDispatcher(made.context, made.groups), home.token(), frozenset()
         )
         async with served(control.app()) as url:
             with Role(home, "proxy") as role:

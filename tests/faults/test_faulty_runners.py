@@ -12,7 +12,7 @@ from tests.support.faults_load import Load
 from tests.support.faulty_runners import FaultyRunners, unmarked
 from tests.support.front import fronted
 from tests.support.scripted_swarm import ScriptedSwarm
-from tests.support.seat import settings
+from tests.support.world import settings
 
 LATE = 0.4
 """Seconds; 10 in the settings as they are shipped."""

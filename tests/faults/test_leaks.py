@@ -38,9 +38,9 @@ async def test_nothing_is_left_of_requests(tmp_path: Path) -> None:
         await front.world.until(lambda: not swarm.claimed())
         assert crowd.tally()["left"] > 5
         assert not any(crowd.faults().values())
-        sense = groups.senses["s"]
-        assert not sense._holders
-        assert not sense._windows
+        facts = groups.server_facts["s"]
+        assert not facts._holders
+        assert not facts._windows
         assert not groups._admission._joinable
         assert all(gate.inside == 0 for gate in groups._admission._gates.values())
         assert not front.desk._waiting

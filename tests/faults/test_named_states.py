@@ -19,13 +19,13 @@ from console.views.overview import alerts, engines
 from console.widgets.recent_groups import newest_head
 from console.widgets.status_bar import bar_line
 from core.state import Server
-from proxy.admission.registry import Limits
-from proxy.http.errors import Refusal
+from proxy.admission.registry import Timeouts
+from proxy.http.errors import ApiError
 from tests.support.faults_relay import FarSwarm, Mood, far_swarm
-from tests.support.seat import World, settings, world
 from tests.support.stopwatch import Stopwatch
+from tests.support.world import World, settings, world
 
-QUICK = Limits(leave_grace=0.05, down_grace=0.2, console_grace=0.1, recover=0.5, last_ends=0.2)
+QUICK = Timeouts(leave_grace=0.05, down_grace=0.2, console_grace=0.1, recover=0.5, last_ends=0.2)
 
 
 @pytest.fixture(autouse=True)
@@ -76,10 +76,10 @@ async def answered_or_told(w: World) -> int:
     """The status of a request made now; it ends within its budget."""
     try:
         ticket = await w.ask()
-    except Refusal as refusal:
+    except ApiError as refusal:
         return refusal.status
     reply = await w.reply(ticket, 9.0)
-    return 200 if reply.refusal is None else reply.refusal.status
+    return 200 if reply.error is None else reply.error.status
 
 
 @pytest.mark.parametrize(
@@ -102,9 +102,9 @@ async def test_a_server_that_does_not_answer(
         assert "requests wait or are answered 503" in w.state.alerts["lost:s"].todo
         # Whoever waited since before is told off once it is not expected back, as is who comes now.
         reply = await w.reply(queued, 9.0)
-        assert reply.refusal is not None
-        assert (reply.refusal.status, bool(reply.refusal.retry_after)) == (503, True)
-        with pytest.raises(Refusal) as told:
+        assert reply.error is not None
+        assert (reply.error.status, bool(reply.error.retry_after)) == (503, True)
+        with pytest.raises(ApiError) as told:
             await w.ask("late")
         assert (told.value.status, told.value.retry_after) == (503, 10)
         assert "refused:s" in w.state.alerts
@@ -135,10 +135,10 @@ async def test_a_port_that_never_answered(tmp_path: Path) -> None:
         await far.relay.become("mute")
         # As if it never had answered: what a proxy that starts before a dead port knows.
         w.server.watcher.current = ajet_swarm.api.watcher.ServerStatus()
-        w.state.started_at = w.seat.clock()
+        w.state.started_at = w.context.clock()
         await w.until(lambda: server(w).lost.startswith("silent: "))
         assert "does not answer: silent" in (await alert(w, "lost:s")).cause
-        with pytest.raises(Refusal, match="cannot be reached"):
+        with pytest.raises(ApiError, match="cannot be reached"):
             await w.ask()
 
 
@@ -168,7 +168,7 @@ async def test_finished_groups_of_a_restarted_engine_are_lost_on_every_screen(
         assert proxy_data is not None
         assert proxy_data["lost_groups"] == 1
         assert "1 finished and lost: will not train" in _proxy_line(proxy_data)
-        journal, seq = w.seat.bus.journal, w.state.seq
+        journal, seq = w.context.bus.journal, w.state.seq
         await journal.durable(seq)
         assert journal.replayed_state().groups[group.group_id].discarded
 
@@ -194,8 +194,8 @@ async def test_an_engine_that_somebody_else_stopped(tmp_path: Path, empty: bool)
         assert ("tokens:s" in w.state.alerts) is empty
         assert screens(w).count(word) == 3
         reply = await w.reply(ticket, 9.0)
-        assert reply.refusal is not None
-        assert reply.refusal.status == 503
+        assert reply.error is not None
+        assert reply.error.status == 503
         assert await answered_or_told(w) == 503
         await w.closed()
         assert not far.claimed()

@@ -23,7 +23,7 @@ from proxy.rewards.part import PartEnvironment
 from proxy.rewards.source import RewardSource
 from tests.support.scripted_judge import MISHAPS, ODD_BODIES, ScriptedJudge
 from tests.support.scripted_swarm import ScriptedSwarm
-from tests.support.seat import World, settings, world
+from tests.support.world import World, settings, world
 
 TIMES = [2, pytest.param(12, marks=pytest.mark.soak)]
 LIMITS = HookLimits(
@@ -111,7 +111,7 @@ async def scored_by(home: Path, source: RewardSource) -> AsyncIterator[World]:
     swarm = ScriptedSwarm(repeat=4)
     async with swarm, world(home, swarm, SETTINGS) as found:
         await source.start()
-        found.seat.rewards = source
+        found.context.rewards = source
         try:
             yield found
         finally:
@@ -124,7 +124,7 @@ async def fails(w: World, times: int, words: str) -> None:
     for _ in range(times):
         ticket = await w.ask("What is two and two?")
         reply = await w.reply(ticket, 100)
-        assert reply.refusal is None
+        assert reply.error is None
         assert reply.index is not None
         await w.closed()
         assert w.group(ticket).phase == "ABORTED"

@@ -11,7 +11,7 @@ from proxy.rewards.source import GroupContext
 from tests.support.faults_field import Field
 from tests.support.faults_list import CHAT, abort, fails, fault
 from tests.support.scripted_swarm import Denied
-from tests.support.seat import by_index
+from tests.support.world import by_index
 
 # --- rewards -----------------------------------------------------------------------------------
 

@@ -28,7 +28,7 @@ from tests.support.faults_audit import Books, audit
 from tests.support.faults_load import Load
 from tests.support.faults_relay import FarSwarm, far_swarm
 from tests.support.front import Front, fronted
-from tests.support.seat import settings
+from tests.support.world import settings
 
 PATIENCE = 1.0
 """Seconds a claim, an abort or an end may take; the real ones get 30."""
@@ -124,7 +124,7 @@ async def field_of(
             server = front.world.server
             server.client.__class__ = Hasty
             server.watcher.poll_timeout = POLL
-            server.desk.releaser.timeout = PATIENCE
+            server.claimer.releaser.timeout = PATIENCE
             load = Load(front.url, rng, budget=BUDGET + 5.0)
             made = Field(front, far, load, rng)
             async with load.running(clients):

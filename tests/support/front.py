@@ -10,12 +10,12 @@ from typing import Any
 import httpx
 
 from core.settings import Settings
-from proxy.api.handler import Desk
+from proxy.api.handler import RequestHandler
 from proxy.endpoint import create_app
 from proxy.main import http_config
 from tests.support.scripted_swarm import ScriptedSwarm
-from tests.support.seat import World, settings, world
 from tests.support.served import client, served
+from tests.support.world import World, settings, world
 
 ASKED = [{"role": "user", "content": "Say hello."}]
 BODIES: dict[str, dict[str, Any]] = {
@@ -46,7 +46,7 @@ class Front:
     """A proxy and a client of it."""
 
     world: World
-    desk: Desk
+    desk: RequestHandler
     url: str
     client: httpx.AsyncClient
 
@@ -72,8 +72,8 @@ async def fronted(
     """
     configured = configured or settings()
     async with world(home, swarm, configured, others=others, watched=watched) as w:
-        desk = Desk(w.seat, w.groups)
-        app = create_app(w.seat, w.groups, desk=desk)
+        desk = RequestHandler(w.context, w.groups)
+        app = create_app(w.context, w.groups, handler=desk)
         async with (
             served(app, http_config(configured.proxy, app)) as url,
             client(url) as http,

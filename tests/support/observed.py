@@ -20,18 +20,18 @@ from core.events import ProxyStarted
 from core.journal.writer import Journal
 from core.settings import UpstreamSettings
 from proxy.admission.registry import Groups
-from proxy.api.handler import Desk
-from proxy.context import Seat
+from proxy.api.handler import RequestHandler
+from proxy.context import ProxyContext
 from proxy.dataset_rows import Rows
 from proxy.endpoint import create_app
 from proxy.main import http_config
 from proxy.servers.observe_client import ObserveClient
-from proxy.servers.observe_mode import seat_of
+from proxy.servers.observe_mode import handle_of
 from proxy.servers.watch import ServerWatch
 from tests.support.scripted_openai import ScriptedOpenAI
 from tests.support.scripted_swarm import ScriptedSwarm
-from tests.support.seat import FAST, Line, Source, World, held, settings
 from tests.support.served import client, served
+from tests.support.world import FAST, Line, Source, World, held, settings
 
 
 @dataclass
@@ -70,7 +70,7 @@ async def observed(
         upstream: Already serving.
         told: Further settings of the upstream.
         ready: Wait until it was seen.
-        sections: Other settings, see `seat.settings`.
+        sections: Other settings, see `context.settings`.
     """
     async with contextlib.AsyncExitStack() as stack:
         if upstream is None:
@@ -82,10 +82,10 @@ async def observed(
         stack.callback(journal.close)
         bus = Bus(journal, "run")
         tasks = await stack.enter_async_context(Tasks("proxy"))
-        server = seat_of(configured, "upstream", line, "me", lambda: held(bus))
-        stack.push_async_callback(server.desk.close, 0.5)
+        server = handle_of(configured, "upstream", line, "me", lambda: held(bus))
+        stack.push_async_callback(server.claimer.close, 0.5)
         source = Source()
-        seat = Seat(
+        context = ProxyContext(
             settings=configured,
             journal=journal,
             bus=bus,
@@ -95,9 +95,9 @@ async def observed(
             tasks=tasks,
             client_uuid="me",
         )
-        groups = Groups(seat, FAST)
+        groups = Groups(context, FAST)
         stack.push_async_callback(groups.close)
-        world = World(ScriptedSwarm(), seat, groups, source, line)
+        world = World(ScriptedSwarm(), context, groups, source, line)
         bus.listen(lambda event, _: world.events.append(event))  # type: ignore[arg-type]  # all are
         bus.publish(
             ProxyStarted(
@@ -110,10 +110,10 @@ async def observed(
                 rating_mode=configured.rating.mode,
             )
         )
-        tasks.spawn(ServerWatch(seat, server).run(), "watch")
+        tasks.spawn(ServerWatch(context, server).run(), "watch")
         if ready:
             await server.watcher.wait_for(lambda seen: seen.reachable, 60)
         await groups.recover()
-        app = create_app(seat, groups, desk=Desk(seat, groups))
+        app = create_app(context, groups, handler=RequestHandler(context, groups))
         url = await stack.enter_async_context(served(app, http_config(configured.proxy, app)))
         yield Observed(world, upstream, await stack.enter_async_context(client(url)))

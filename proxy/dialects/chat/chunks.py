@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 
 from core.version import version
-from proxy.dialects.request import ChatRequest, Winner, usage_of
-from proxy.http.errors import Refusal
+from proxy.dialects.request import ChatRequest, PublicAnswer, usage_of
+from proxy.http.errors import ApiError
 
 _encode = msgspec.json.Encoder().encode
 
@@ -66,7 +66,7 @@ class Chunks:
             completion,
         )
 
-    def end(self, winners: Sequence[Winner]) -> bytes:
+    def end(self, winners: Sequence[PublicAnswer]) -> bytes:
         """What follows all choices: the usage, where it is asked for, and the end mark."""
         if not self._total:
             return DONE
@@ -76,7 +76,7 @@ class Chunks:
         return self.event(b"", b',"usage":' + _encode(usage) + _MARK) + DONE
 
     @staticmethod
-    def error(refusal: Refusal) -> bytes:
+    def error(refusal: ApiError) -> bytes:
         """What ends a stream that has begun and cannot be finished."""
         return b"data: " + refusal.body() + b"\n\n" + DONE
 

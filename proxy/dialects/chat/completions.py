@@ -13,7 +13,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from proxy.dialects.base import Dialect
-from proxy.dialects.chat.completions_writer import CompletionsWriter, Legacy, Prompt
+from proxy.dialects.chat.completions_writer import CompletionFields, CompletionsWriter, Prompt
 from proxy.dialects.chat.request import NOT_UPSTREAM
 from proxy.dialects.common import decode, join_key, refusal_body, request_id, trains
 from proxy.dialects.request import ChatRequest
@@ -68,7 +68,7 @@ def read_request(data: bytes, headers: Mapping[str, str], client: str = "") -> C
         client: Where it comes from; with key and session it tells senders apart.
 
     Raises:
-        Refusal: vLLM would refuse it too, or the prompt cannot be asked as a message.
+        ApiError: vLLM would refuse it too, or the prompt cannot be asked as a message.
     """
     body = decode(data, headers.get("content-type", ""))
     prompts = prompts_of(body)
@@ -101,7 +101,7 @@ def read_request(data: bytes, headers: Mapping[str, str], client: str = "") -> C
         key=join_key(data, headers, client, session, train, "completions"),
         address=client,
         headers=headers,
-        extra=Legacy(_echoed(body, prompts), body.get("logprobs"), tuple(prompts)),
+        extra=CompletionFields(_echoed(body, prompts), body.get("logprobs"), tuple(prompts)),
     )
     if len(prompts) == 1:
         return request
@@ -117,7 +117,7 @@ def _echoed(body: Mapping[str, Any], prompts: list[Prompt]) -> tuple[str, ...]:
     """The prompts that stand before their answers.
 
     Raises:
-        Refusal: they are token ids.
+        ApiError: they are token ids.
     """
     texts = tuple([one for one in prompts if isinstance(one, str)])
     if body.get("echo") and len(texts) < len(prompts):
@@ -144,7 +144,7 @@ def prompts_of(body: Mapping[str, Any]) -> list[Prompt]:
     """The prompts of a request, at least one: all of them texts, or all token ids.
 
     Raises:
-        Refusal: there is none, or another kind.
+        ApiError: there is none, or another kind.
     """
     if body.get("prompt_embeds") not in (None, "", []):
         raise bad_value("prompt_embeds are not supported.", "prompt_embeds")
@@ -176,7 +176,7 @@ def check(body: dict[str, Any]) -> None:
     """Refuse what vLLM refuses, and what cannot be answered from a chat.
 
     Raises:
-        Refusal: names the field.
+        ApiError: names the field.
     """
     check_numbers(body, integers=(*INTEGERS, "logprobs"), flags=("stream", "echo"))
     if body.get("suffix") is not None:

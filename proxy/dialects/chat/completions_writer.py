@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 
 from proxy.dialects.chat.chunks import Chunks, fingerprint, share
-from proxy.dialects.logprobs import Aligned, Entry, entries_of, token_bytes
-from proxy.dialects.request import ChatRequest, Winner, pieces, usage_of, whole_text
+from proxy.dialects.logprobs import AlignedTokens, Entry, entries_of, token_bytes
+from proxy.dialects.request import ChatRequest, PublicAnswer, pieces, usage_of, whole_text
 from proxy.dialects.tool_constraints import raw_calls
-from proxy.http.errors import Refusal
+from proxy.http.errors import ApiError
 
 _encode = msgspec.json.Encoder().encode
 
@@ -22,7 +22,7 @@ Prompt = str | list[int]
 """Text, or token ids."""
 
 
-class Legacy(msgspec.Struct, frozen=True):
+class CompletionFields(msgspec.Struct, frozen=True):
     """What only a legacy request has."""
 
     echo: tuple[str, ...]
@@ -37,14 +37,14 @@ class CompletionsWriter:
     """Writes the answer to one legacy request.
 
     Args:
-        request: The request, with `Legacy` in `extra`.
+        request: The request, with `CompletionFields` in `extra`.
         model: The name to tell.
         created: Unix seconds.
     """
 
     def __init__(self, request: ChatRequest, model: str, created: int) -> None:
         self._request = request
-        self._legacy: Legacy = request.extra
+        self._legacy: CompletionFields = request.extra
         self._head = {
             "id": f"cmpl-{request.request_id}",
             "object": "text_completion",
@@ -58,7 +58,7 @@ class CompletionsWriter:
 
     # --- the whole answer -----------------------------------------------------------------------
 
-    def whole(self, winners: Sequence[Winner]) -> bytes:
+    def whole(self, winners: Sequence[PublicAnswer]) -> bytes:
         """The JSON body of an answer that is not streamed; one winner for each choice."""
         return _encode(
             {
@@ -76,7 +76,7 @@ class CompletionsWriter:
             }
         )
 
-    def _choice(self, index: int, one: Winner) -> dict[str, Any]:
+    def _choice(self, index: int, one: PublicAnswer) -> dict[str, Any]:
         entries = self._entries(one)
         echo = self._echo(index)
         return {
@@ -104,7 +104,7 @@ class CompletionsWriter:
         """An event that changes nothing."""
         return self._chunks.event(_chunk(0, ""), self._chunks.waiting())
 
-    def answer(self, winners: Sequence[Winner]) -> bytes:
+    def answer(self, winners: Sequence[PublicAnswer]) -> bytes:
         """All pieces of all choices in turns, and the end."""
         turns = zip_longest(*map(self._pieces, range(len(winners)), winners), fillvalue=b"")
         return b"".join(event for turn in turns for event in turn) + self._end(winners)
@@ -117,7 +117,7 @@ class CompletionsWriter:
             return self._chunks.event(told, self._chunks.waiting())
         return self.keepalive()
 
-    def finish(self, winner: Winner) -> bytes:
+    def finish(self, winner: PublicAnswer) -> bytes:
         """The end after all pieces; with none before it the whole answer."""
         if not self._live:
             return self.answer([winner])
@@ -125,13 +125,13 @@ class CompletionsWriter:
         raw = _text(winner)[len(winner.content or "") :]
         return self._last(0, winner, raw, entries, len(self._echo(0))) + self._end([winner])
 
-    def error(self, refusal: Refusal) -> bytes:
+    def error(self, refusal: ApiError) -> bytes:
         """What ends a stream that has begun and cannot be finished."""
         return self._chunks.error(refusal)
 
     # --- events ---------------------------------------------------------------------------------
 
-    def _pieces(self, at: int, one: Winner) -> Iterator[bytes]:
+    def _pieces(self, at: int, one: PublicAnswer) -> Iterator[bytes]:
         """All events of one choice; the last piece of its text is its end."""
         timed, rest = self._timed(one)
         last, entries = timed.pop() if timed else ("", [])
@@ -146,20 +146,22 @@ class CompletionsWriter:
             yield self._chunks.event(_chunk(at, piece, logprobs), usage)
         yield self._last(at, one, last, [*entries, *rest], offset)
 
-    def _timed(self, one: Winner) -> tuple[list[tuple[str, list[Entry]]], list[Entry]]:
+    def _timed(self, one: PublicAnswer) -> tuple[list[tuple[str, list[Entry]]], list[Entry]]:
         text, entries = _text(one), self._entries(one)
         if not entries or not text:
             return [(piece, []) for piece in pieces(text)], entries
-        aligned = Aligned(entries)
+        aligned = AlignedTokens(entries)
         return aligned.cut(text, last=True), aligned.rest()
 
-    def _last(self, at: int, one: Winner, text: str, entries: list[Entry], offset: int) -> bytes:
+    def _last(
+        self, at: int, one: PublicAnswer, text: str, entries: list[Entry], offset: int
+    ) -> bytes:
         logprobs = legacy_logprobs(entries, offset, self._legacy.logprobs)
         told = _chunk(at, text, logprobs, _reason(one), one.stop_reason, self._token_ids(one))
         usage = self._chunks.usage(one.usage["prompt_tokens"], one.usage["completion_tokens"])
         return self._chunks.event(told, usage + self._chunks.mark)
 
-    def _end(self, winners: Sequence[Winner]) -> bytes:
+    def _end(self, winners: Sequence[PublicAnswer]) -> bytes:
         """What follows the last choice that has an answer; the others end without one."""
         missing = range(len(winners), self._choices)
         more = self._chunks.waiting()
@@ -170,10 +172,10 @@ class CompletionsWriter:
         """What stands before the text of a choice."""
         return self._legacy.echo[at // self._request.n] if self._legacy.echo else ""
 
-    def _entries(self, one: Winner) -> list[Entry]:
+    def _entries(self, one: PublicAnswer) -> list[Entry]:
         return entries_of(one.logprobs) if self._legacy.logprobs is not None else []
 
-    def _token_ids(self, one: Winner) -> tuple[Any, Any]:
+    def _token_ids(self, one: PublicAnswer) -> tuple[Any, Any]:
         return (one.prompt_token_ids, one.token_ids) if self._ids else (None, None)
 
 
@@ -199,7 +201,7 @@ def _chunk(
     )
 
 
-def _text(one: Winner) -> str:
+def _text(one: PublicAnswer) -> str:
     """A message as bare text; a call in it as the model writes one."""
     parts = [one.content] if one.content else []
     if one.tool_calls:
@@ -207,11 +209,11 @@ def _text(one: Winner) -> str:
     return "\n".join(parts)
 
 
-def _reason(one: Winner) -> str:
+def _reason(one: PublicAnswer) -> str:
     return "stop" if one.finish_reason == "tool_calls" else one.finish_reason
 
 
-def _undetailed(one: Winner) -> Winner:
+def _undetailed(one: PublicAnswer) -> PublicAnswer:
     return msgspec.structs.replace(one, usage={**one.usage, "completion_tokens_details": None})
 
 

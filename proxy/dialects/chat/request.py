@@ -44,7 +44,7 @@ def read_request(data: bytes, headers: Mapping[str, str], client: str = "") -> C
         client: Where it comes from; with key and session it tells senders apart.
 
     Raises:
-        Refusal: vLLM would refuse it too.
+        ApiError: vLLM would refuse it too.
     """
     body = decode(data, headers.get("content-type", ""))
     check(body)
@@ -81,7 +81,7 @@ def check(body: dict[str, Any]) -> None:
     """Refuse what vLLM refuses; unknown fields and roles pass.
 
     Raises:
-        Refusal: names the field.
+        ApiError: names the field.
     """
     check_messages(body)
     if body["messages"] and is_ordinary(body):

@@ -10,10 +10,17 @@ from typing import Any
 import msgspec
 
 from proxy.dialects.chat.chunks import Chunks, fingerprint, share
-from proxy.dialects.logprobs import Aligned, Entry, entries_of
-from proxy.dialects.request import ChatRequest, Winner, call_deltas, deltas, usage_of, whole_text
+from proxy.dialects.logprobs import AlignedTokens, Entry, entries_of
+from proxy.dialects.request import (
+    ChatRequest,
+    PublicAnswer,
+    call_deltas,
+    deltas,
+    usage_of,
+    whole_text,
+)
 from proxy.dialects.tool_constraints import LiveCalls, fitted, is_forced, raw_calls, refuses_calls
-from proxy.http.errors import Refusal
+from proxy.http.errors import ApiError
 
 _encode = msgspec.json.Encoder().encode
 
@@ -49,7 +56,7 @@ class ChatWriter:
 
     # --- the whole answer -----------------------------------------------------------------------
 
-    def whole(self, winners: Sequence[Winner]) -> bytes:
+    def whole(self, winners: Sequence[PublicAnswer]) -> bytes:
         """The JSON body of an answer that is not streamed; one winner for each choice."""
         fit = fitted(winners, self._request)
         first = fit[0] if fit else None
@@ -70,7 +77,7 @@ class ChatWriter:
             }
         )
 
-    def _choice(self, index: int, one: Winner) -> dict[str, Any]:
+    def _choice(self, index: int, one: PublicAnswer) -> dict[str, Any]:
         content = one.content
         if content is None and one.tool_calls and is_forced(self._request.body):
             content = ""
@@ -109,7 +116,7 @@ class ChatWriter:
         """An event that changes nothing; clients count events, comments do not keep them alive."""
         return self._chunks.event(_quiet(0, {}), self._chunks.waiting())
 
-    def answer(self, winners: Sequence[Winner]) -> bytes:
+    def answer(self, winners: Sequence[PublicAnswer]) -> bytes:
         """All pieces of all choices in turns, and the end."""
         fit = fitted(winners, self._request)
         turns = zip_longest(*(self._pieces(at, one) for at, one in enumerate(fit)), fillvalue=b"")
@@ -132,7 +139,7 @@ class ChatWriter:
         more = self._chunks.waiting()
         return b"".join(self._chunks.event(_spoken(0, one), more) for one in told)
 
-    def finish(self, winner: Winner) -> bytes:
+    def finish(self, winner: PublicAnswer) -> bytes:
         """The end after all pieces; with none before it the whole answer."""
         if self._live is None:
             return self.answer([winner])
@@ -144,13 +151,13 @@ class ChatWriter:
         entries = entries_of(fit.logprobs) if self._logprobs else []
         return held + self._last(0, fit, entries, self._prompt_ids(0, fit)) + self._end([fit])
 
-    def error(self, refusal: Refusal) -> bytes:
+    def error(self, refusal: ApiError) -> bytes:
         """What ends a stream that has begun and cannot be finished."""
         return self._chunks.error(refusal)
 
     # --- events ---------------------------------------------------------------------------------
 
-    def _pieces(self, at: int, one: Winner) -> Iterator[bytes]:
+    def _pieces(self, at: int, one: PublicAnswer) -> Iterator[bytes]:
         """All events of one choice. Where a limit ended it, its last text comes with the end."""
         timed, rest = self._timed(one)
         end: dict[str, Any] = {}
@@ -168,12 +175,12 @@ class ChatWriter:
             first = b""
         yield self._last(at, one, rest, first, end)
 
-    def _timed(self, one: Winner) -> tuple[list[Timed], list[Entry]]:
+    def _timed(self, one: PublicAnswer) -> tuple[list[Timed], list[Entry]]:
         """The deltas of a winner with the tokens of each, and the tokens that are left."""
         entries = entries_of(one.logprobs) if self._logprobs else []
         if not entries:
             return [(delta, []) for delta in deltas(one, self._field)], []
-        aligned = Aligned(entries)
+        aligned = AlignedTokens(entries)
         found: list[Timed] = []
         for name, text in ((self._field, one.reasoning), ("content", one.content)):
             if text:
@@ -188,7 +195,7 @@ class ChatWriter:
     def _last(
         self,
         at: int,
-        one: Winner,
+        one: PublicAnswer,
         entries: list[Entry],
         more: bytes = b"",
         delta: Mapping[str, Any] | None = None,
@@ -205,7 +212,7 @@ class ChatWriter:
         usage = self._chunks.usage(one.usage["prompt_tokens"], one.usage["completion_tokens"])
         return self._chunks.event(_encode(choice), usage + self._chunks.mark + more)
 
-    def _end(self, winners: Sequence[Winner]) -> bytes:
+    def _end(self, winners: Sequence[PublicAnswer]) -> bytes:
         """What follows the last choice that has an answer; the others end without one."""
         told = b""
         for at in range(len(winners), self._request.n):
@@ -220,7 +227,7 @@ class ChatWriter:
             told += self._chunks.event(_encode(choice), self._chunks.waiting())
         return told + self._chunks.end(winners)
 
-    def _prompt_ids(self, at: int, one: Winner) -> bytes:
+    def _prompt_ids(self, at: int, one: PublicAnswer) -> bytes:
         if at or not self._ids or one.prompt_token_ids is None:
             return b""
         return b',"prompt_token_ids":' + _encode(one.prompt_token_ids)

@@ -31,7 +31,7 @@ def chat_messages(body: Mapping[str, Any]) -> list[Message]:
         body: Has `messages`, and may have `system`.
 
     Raises:
-        Refusal: names the part that is wrong.
+        ApiError: names the part that is wrong.
     """
     if "messages" not in body:
         raise invalid("missing", "body.messages", "Field required", body)

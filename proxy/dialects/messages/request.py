@@ -19,7 +19,7 @@ from proxy.dialects.messages.writer import MessagesWriter, error_body
 from proxy.dialects.request import ChatRequest
 from proxy.dialects.session_marks import session_of
 from proxy.dialects.validation import bad_value, check_common, check_numbers, check_stop_texts
-from proxy.http.errors import Refusal, invalid
+from proxy.http.errors import ApiError, invalid
 
 _TOLD_ANEW = frozenset({"system", "stop_sequences", "tools", "tool_choice"})
 """What is told in other words."""
@@ -64,7 +64,7 @@ def read_messages(data: bytes, headers: Mapping[str, str], client: str = "") -> 
         client: Where it comes from; with key and session it tells senders apart.
 
     Raises:
-        Refusal: vLLM would refuse it too.
+        ApiError: vLLM would refuse it too.
     """
     body = decode(data, headers.get("content-type", ""))
     messages, made = _conversation(body)
@@ -93,7 +93,7 @@ def read_count(data: bytes, headers: Mapping[str, str], client: str = "") -> Cha
     Its `messages` and `body["tools"]` are those `read_messages` makes of the same conversation.
 
     Raises:
-        Refusal: vLLM would refuse it too.
+        ApiError: vLLM would refuse it too.
     """
     body = decode(data, headers.get("content-type", ""))
     messages, made = _conversation(body)
@@ -120,7 +120,7 @@ def count_body(tokens: int) -> bytes:
     return _encode({"input_tokens": tokens, "context_management": kept})
 
 
-def refusal_body(refusal: Refusal) -> bytes:
+def refusal_body(refusal: ApiError) -> bytes:
     """An error before anything was sent: in Anthropic's words, as vLLM 0.33 gives it.
 
     A body that is no JSON object is refused before anyone knows whose words it wanted: it gets
@@ -136,7 +136,7 @@ def _conversation(body: dict[str, Any]) -> tuple[list[dict[str, Any]], dict[str,
     """The messages, and what of the upstream's body makes its prompt."""
     if body.get("thread") is not None:
         text = "thread: no conversations are kept here; send the whole one without a thread."
-        raise Refusal(400, None, text, param="thread", details=_THREADED)
+        raise ApiError(400, None, text, param="thread", details=_THREADED)
     model = body.get("model")
     if model is not None and not isinstance(model, str):
         raise invalid("string_type", "body.model", "Input should be a valid string", model)

@@ -11,9 +11,9 @@ from typing import Any
 
 import msgspec
 
-from proxy.dialects.request import ChatRequest, Winner, deltas, whole_text
+from proxy.dialects.request import ChatRequest, PublicAnswer, deltas, whole_text
 from proxy.dialects.tool_constraints import LiveCalls, fitted, raw_calls, refuses_calls
-from proxy.http.errors import Refusal
+from proxy.http.errors import ApiError
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
@@ -32,7 +32,7 @@ _ERRORS = {
 }
 
 
-def error_body(refusal: Refusal) -> bytes:
+def error_body(refusal: ApiError) -> bytes:
     """An error in Anthropic's words, as the body of an answer or the data of an event."""
     kind = _ERRORS.get(refusal.status)
     if kind is None:
@@ -65,7 +65,7 @@ class MessagesWriter:
         self._call = -1  # index of the tool call that is being told
         self._held: list[str] = []  # text that came inside a tool call
 
-    def whole(self, winners: Sequence[Winner]) -> bytes:
+    def whole(self, winners: Sequence[PublicAnswer]) -> bytes:
         """The message of an answer that is not streamed; this dialect has one choice."""
         (one,) = fitted(winners[:1], self._request)
         reason, stop = _stop(one)
@@ -100,7 +100,7 @@ class MessagesWriter:
         """A ping: allowed anywhere in a stream, changes nothing."""
         return PING
 
-    def answer(self, winners: Sequence[Winner]) -> bytes:
+    def answer(self, winners: Sequence[PublicAnswer]) -> bytes:
         """The whole answer after `opening`."""
         (one,) = fitted(winners[:1], self._request)
         told = [event for delta in deltas(_callable(one)) for event in self._delta(delta)]
@@ -120,7 +120,7 @@ class MessagesWriter:
                 told += self._delta(part)
         return b"".join(told) or PING
 
-    def finish(self, winner: Winner) -> bytes:
+    def finish(self, winner: PublicAnswer) -> bytes:
         """The end after all pieces; with none before it the whole answer."""
         if self._live is None:
             return self.answer([winner])
@@ -131,14 +131,14 @@ class MessagesWriter:
         (one,) = fitted([winner], self._request)
         return b"".join(told) + self._end(one)
 
-    def error(self, refusal: Refusal) -> bytes:
+    def error(self, refusal: ApiError) -> bytes:
         """The end of a stream that cannot be finished: no `message_stop` follows."""
         self._held.clear()
         return b"".join(self._close()) + b"event: error\ndata: " + error_body(refusal) + b"\n\n"
 
     # --- blocks -----------------------------------------------------------------------------
 
-    def _end(self, one: Winner) -> bytes:
+    def _end(self, one: PublicAnswer) -> bytes:
         """The open block is closed, then stop reason and usage."""
         reason, stop = _stop(one)
         delta = {"stop_reason": reason, "stop_sequence": stop}
@@ -206,7 +206,7 @@ def _event(kind: str, fields: dict[str, Any]) -> bytes:
     return b"event: %s\ndata: %s\n\n" % (kind.encode(), _encode({"type": kind, **fields}))
 
 
-def _blocks(one: Winner) -> Iterator[dict[str, Any]]:
+def _blocks(one: PublicAnswer) -> Iterator[dict[str, Any]]:
     if one.reasoning:
         signature = hashlib.blake2b(one.reasoning.encode(), digest_size=16)
         yield {
@@ -231,7 +231,7 @@ def _input(arguments: str) -> dict[str, Any] | None:
     return given if isinstance(given, dict) else None
 
 
-def _callable(one: Winner) -> Winner:
+def _callable(one: PublicAnswer) -> PublicAnswer:
     """Arguments that are no object are told as none at all, as in a message told whole."""
     if all(_input(call["function"]["arguments"]) is not None for call in one.tool_calls):
         return one
@@ -244,7 +244,7 @@ def _callable(one: Winner) -> Winner:
     return msgspec.structs.replace(one, tool_calls=calls)
 
 
-def _stop(one: Winner) -> tuple[str, str | None]:
+def _stop(one: PublicAnswer) -> tuple[str, str | None]:
     """Why it ended, and the stop string it met.
 
     A call that is complete goes before a stop string; one cut short by it must not be run.
@@ -261,7 +261,7 @@ def _stop(one: Winner) -> tuple[str, str | None]:
     return ("refusal" if one.finish_reason == "content_filter" else "end_turn"), None
 
 
-def _usage(one: Winner) -> dict[str, int]:
+def _usage(one: PublicAnswer) -> dict[str, int]:
     return {
         "input_tokens": one.usage["prompt_tokens"],
         "output_tokens": one.usage["completion_tokens"],

@@ -17,9 +17,9 @@ from typing import Any
 
 from ajet_swarm.common.text import content_text
 from proxy.dialects.agent_notes import query_of
-from proxy.dialects.responses.store import Kept
+from proxy.dialects.responses.store import ResponseStore
 from proxy.dialects.responses.tools import custom_arguments, flat_name
-from proxy.http.errors import Refusal, invalid
+from proxy.http.errors import ApiError, invalid
 
 Message = dict[str, Any]
 
@@ -29,7 +29,7 @@ _UNFINISHED = ("in_progress", "incomplete")
 _NOT_ARGUMENTS = frozenset({"type", "id", "call_id", "status", "caller", "async", "namespace"})
 
 
-class Conversation:
+class ConversationReader:
     """Messages in the making, item after item.
 
     Attributes:
@@ -38,7 +38,9 @@ class Conversation:
         unfinished: The last item is a part of an answer that is to be continued.
     """
 
-    def __init__(self, instructions: str | None, given: str | list[Any], kept: Kept) -> None:
+    def __init__(
+        self, instructions: str | None, given: str | list[Any], kept: ResponseStore
+    ) -> None:
         """Read the items.
 
         Args:
@@ -47,7 +49,7 @@ class Conversation:
             kept: Items told earlier.
 
         Raises:
-            Refusal: an item is wrong, or refers to one that is not kept.
+            ApiError: an item is wrong, or refers to one that is not kept.
         """
         self.messages: list[Message] = []
         self.query: str | None = None
@@ -88,7 +90,7 @@ class Conversation:
             f"Item with id '{str(reference.get('id'))[:100]}' not found: items are kept for a "
             "while only. Send the items themselves, as clients do with `store` set to false."
         )
-        raise Refusal(404, None, text, kind="invalid_request_error", param="input")
+        raise ApiError(404, None, text, kind="invalid_request_error", param="input")
 
     # --- messages --------------------------------------------------------------------------------
 
@@ -209,7 +211,7 @@ def _content(given: Any, where: str) -> str | list[Any]:
     """The content of a message: text if it is one text, else the parts in chat form.
 
     Raises:
-        Refusal: names the part that is wrong.
+        ApiError: names the part that is wrong.
     """
     if not isinstance(given, list):
         return _text(given)
@@ -251,7 +253,7 @@ def _image(part: Mapping[str, Any]) -> dict[str, Any]:
         return {"type": "image_url", "image_url": url}
     if not isinstance(url, str):
         text = "Images are taken by `image_url` only: this server stores no files."
-        raise Refusal(400, None, text, kind="invalid_request_error", param="input")
+        raise ApiError(400, None, text, kind="invalid_request_error", param="input")
     detail = part.get("detail")
     told = {"url": url, "detail": detail} if isinstance(detail, str) else {"url": url}
     return {"type": "image_url", "image_url": told}

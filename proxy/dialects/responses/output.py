@@ -17,7 +17,7 @@ Event = dict[str, Any]
 Told = dict[str, Any]
 
 
-class Item(ABC):
+class OutputItem(ABC):
     """One item of the output.
 
     Attributes:
@@ -76,7 +76,7 @@ class Item(ABC):
         }
 
 
-class Reasoning(Item):
+class ReasoningItem(OutputItem):
     """What the model thought."""
 
     prefix = "rs"
@@ -124,7 +124,7 @@ class Reasoning(Item):
         }
 
 
-class Message(Item):
+class MessageItem(OutputItem):
     """What the model said."""
 
     prefix = "msg"
@@ -188,7 +188,7 @@ class Message(Item):
         }
 
 
-class Call(Item):
+class FunctionCallItem(OutputItem):
     """A call of a function."""
 
     prefix = "fc"
@@ -242,7 +242,7 @@ class Call(Item):
         }
 
 
-class CustomCall(Call):
+class CustomCallItem(FunctionCallItem):
     """A call of a tool that takes free text; told when the arguments around it are complete."""
 
     prefix = "ctc"

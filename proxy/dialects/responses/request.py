@@ -32,10 +32,10 @@ from proxy.dialects.common import (
     trains,
 )
 from proxy.dialects.request import ChatRequest
-from proxy.dialects.responses.input import Conversation
-from proxy.dialects.responses.store import Kept
-from proxy.dialects.responses.tools import Tools, choose, read_tools
-from proxy.dialects.responses.writer import Asked, ResponseWriter
+from proxy.dialects.responses.input import ConversationReader
+from proxy.dialects.responses.store import ResponseStore
+from proxy.dialects.responses.tools import ToolTable, choose, read_tools
+from proxy.dialects.responses.writer import ResponseFields, ResponseWriter
 from proxy.dialects.session_marks import session_of
 from proxy.dialects.validation import (
     FORMATS,
@@ -46,7 +46,7 @@ from proxy.dialects.validation import (
     check_logprobs,
     check_numbers,
 )
-from proxy.http.errors import Refusal, invalid
+from proxy.http.errors import ApiError, invalid
 
 _encode = msgspec.json.Encoder().encode
 
@@ -100,7 +100,7 @@ _LOGPROBS = "message.output_text.logprobs"
 _UNPRINTABLE = re.compile(r"[^\x21-\x7e]+")
 
 
-def responses(kept: Kept) -> Dialect:
+def responses(kept: ResponseStore) -> Dialect:
     """The dialect.
 
     Args:
@@ -116,7 +116,9 @@ def responses(kept: Kept) -> Dialect:
     return Dialect("responses", read, writer, refusal_body)
 
 
-def read_request(data: bytes, headers: Mapping[str, str], client: str, kept: Kept) -> ChatRequest:
+def read_request(
+    data: bytes, headers: Mapping[str, str], client: str, kept: ResponseStore
+) -> ChatRequest:
     """Parse and check one request.
 
     Args:
@@ -126,7 +128,7 @@ def read_request(data: bytes, headers: Mapping[str, str], client: str, kept: Kep
         kept: Items told earlier.
 
     Raises:
-        Refusal: vLLM would refuse it too, or it cannot be answered.
+        ApiError: vLLM would refuse it too, or it cannot be answered.
     """
     body = decode(data, headers.get("content-type", ""))
     try:
@@ -136,11 +138,11 @@ def read_request(data: bytes, headers: Mapping[str, str], client: str, kept: Kep
 
 
 def _request(
-    body: dict[str, Any], data: bytes, headers: Mapping[str, str], client: str, kept: Kept
+    body: dict[str, Any], data: bytes, headers: Mapping[str, str], client: str, kept: ResponseStore
 ) -> ChatRequest:
     _check(body)
     tools = read_tools(body.get("tools"))
-    talk = Conversation(body.get("instructions"), body["input"], kept)
+    talk = ConversationReader(body.get("instructions"), body["input"], kept)
     if not talk.messages:
         raise bad_value("input must contain at least one message.", "input")
     train = trains(headers)
@@ -164,7 +166,7 @@ def _request(
     )
 
 
-RESPONSES = responses(Kept())
+RESPONSES = responses(ResponseStore())
 """OpenAI's Responses, as vLLM with its store off speaks it."""
 
 
@@ -211,20 +213,22 @@ def _check_values(body: Mapping[str, Any]) -> None:
             "This server does not support `store=True` and therefore does not support the "
             "background mode."
         )
-        raise Refusal(400, None, text, kind="invalid_request_error", param="background")
+        raise ApiError(400, None, text, kind="invalid_request_error", param="background")
     if (past := body.get("previous_response_id")) is not None:
         text = f"Response with id '{past[:100]}' not found."
-        raise Refusal(404, None, text, kind="invalid_request_error", param="response_id")
+        raise ApiError(404, None, text, kind="invalid_request_error", param="response_id")
     if (past := body.get("conversation")) is not None:
         name = past.get("id") if isinstance(past, dict) else past
         text = f"Conversation with id '{str(name)[:100]}' not found."
-        raise Refusal(404, None, text, kind="invalid_request_error", param="conversation")
+        raise ApiError(404, None, text, kind="invalid_request_error", param="conversation")
 
 
 # --- what the upstream is asked -----------------------------------------------------------------
 
 
-def _upstream(body: Mapping[str, Any], tools: Tools, talk: Conversation) -> dict[str, Any]:
+def _upstream(
+    body: Mapping[str, Any], tools: ToolTable, talk: ConversationReader
+) -> dict[str, Any]:
     choice = choose(body.get("tool_choice"), tools)
     dropped = _TOLD_ANEW | _OWN
     asked: dict[str, Any] = {"messages": talk.messages}
@@ -279,7 +283,7 @@ def _check_schema(form: Mapping[str, Any]) -> None:
 # --- what the response repeats ------------------------------------------------------------------
 
 
-def _asked(body: Mapping[str, Any], tools: Tools, named: str) -> Asked:
+def _asked(body: Mapping[str, Any], tools: ToolTable, named: str) -> ResponseFields:
     own = body.get("request_id")
     own = _UNPRINTABLE.sub("", own)[:128] if isinstance(own, str) else ""
     default = "auto" if tools.told else "none"
@@ -304,7 +308,7 @@ def _asked(body: Mapping[str, Any], tools: Tools, named: str) -> Asked:
         "presence_penalty": _float(body.get("presence_penalty"), 0.0),
         "frequency_penalty": _float(body.get("frequency_penalty"), 0.0),
     }
-    return Asked(
+    return ResponseFields(
         response_id=own or f"resp_{named}",
         echo={key: msgspec.Raw(_encode(value)) for key, value in echo.items()},
         names=tools.names,

@@ -16,7 +16,7 @@ _decode = msgspec.json.Decoder().decode
 MOST_BYTES = 16 << 20
 
 
-class Kept:
+class ResponseStore:
     """The items told last, up to a number of bytes; those referred to stay longest."""
 
     def __init__(self, most: int = MOST_BYTES) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from proxy.dialects.validation import bad_value, check_parameters
-from proxy.http.errors import Refusal, invalid
+from proxy.http.errors import ApiError, invalid
 
 JOIN = "__"
 """Between a namespace and a name in the one name the upstream sees."""
@@ -50,7 +50,7 @@ _CUSTOM = ("name", "type", "allowed_callers", "async", "defer_loading", "descrip
 _NAMESPACE = ("description", "name", "tools", "type")
 
 
-class Tools(msgspec.Struct):
+class ToolTable(msgspec.Struct):
     """The tools of one request."""
 
     chat: list[dict[str, Any]] = msgspec.field(default_factory=list)
@@ -66,7 +66,7 @@ class Tools(msgspec.Struct):
         """Take one function or custom tool.
 
         Raises:
-            Refusal: it has no name, or parameters that are no schema.
+            ApiError: it has no name, or parameters that are no schema.
         """
         name = tool.get("name")
         if not isinstance(name, str) or not name:
@@ -89,16 +89,16 @@ def flat_name(namespace: Any, name: str) -> str:
     return f"{namespace}{JOIN}{name}" if isinstance(namespace, str) and namespace else name
 
 
-def read_tools(given: Any) -> Tools:
+def read_tools(given: Any) -> ToolTable:
     """The tools of a request.
 
     Args:
         given: The field as it came; None for no tools.
 
     Raises:
-        Refusal: it is no list of objects, or a function has no name.
+        ApiError: it is no list of objects, or a function has no name.
     """
-    tools = Tools()
+    tools = ToolTable()
     if given is None:
         return tools
     if not isinstance(given, list):
@@ -108,7 +108,7 @@ def read_tools(given: Any) -> Tools:
     return tools
 
 
-def _read(tools: Tools, tool: Any, where: str) -> None:
+def _read(tools: ToolTable, tool: Any, where: str) -> None:
     kind = _kind(tool, where)
     if kind == "function" and isinstance(tool.get("function"), dict):  # as in chat completions
         tool = {**tool["function"], "type": "function"}
@@ -158,14 +158,14 @@ def _custom(tool: Mapping[str, Any], flat: str) -> dict[str, Any]:
 # --- which of them ------------------------------------------------------------------------------
 
 
-def choose(choice: Any, tools: Tools) -> Any:
+def choose(choice: Any, tools: ToolTable) -> Any:
     """`tool_choice` as the upstream gets it; None leaves it to the upstream.
 
     `allowed_tools` takes the others out of `tools.chat`; a choice of a tool that the upstream never
     sees is none.
 
     Raises:
-        Refusal: no such form, or no such function.
+        ApiError: no such form, or no such function.
     """
     if choice is None or isinstance(choice, str):
         if choice not in (None, "none", "auto", "required"):
@@ -187,7 +187,7 @@ def choose(choice: Any, tools: Tools) -> Any:
     return {"type": "function", "function": {"name": flat}}
 
 
-def _allow(choice: Mapping[str, Any], tools: Tools) -> Any:
+def _allow(choice: Mapping[str, Any], tools: ToolTable) -> Any:
     allowed = choice.get("tools")
     mode = choice.get("mode")
     if not isinstance(allowed, list) or mode not in ("auto", "required"):
@@ -197,7 +197,7 @@ def _allow(choice: Mapping[str, Any], tools: Tools) -> Any:
     return mode if tools.chat else None
 
 
-def _find(named: Mapping[str, Any], tools: Tools) -> str | None:
+def _find(named: Mapping[str, Any], tools: ToolTable) -> str | None:
     name = named.get("name")
     if not isinstance(name, str):
         return None
@@ -207,7 +207,7 @@ def _find(named: Mapping[str, Any], tools: Tools) -> str | None:
     return next((key for key, (own, _) in tools.names.items() if own == name), None)
 
 
-def _no_choice(choice: Any) -> Refusal:
+def _no_choice(choice: Any) -> ApiError:
     text = "Input should be 'none', 'auto', 'required' or a tool to call"
     return invalid("literal_error", "body.tool_choice", text, choice)
 

@@ -10,11 +10,18 @@ from typing import Any
 
 import msgspec
 
-from proxy.dialects.logprobs import Aligned, Entry, entries_of
-from proxy.dialects.request import Winner, call_deltas, call_id, deltas, pieces
-from proxy.dialects.responses.output import Call, CustomCall, Event, Item, Message, Reasoning
-from proxy.dialects.responses.store import Kept
-from proxy.http.errors import Offline, Refusal, Stopping
+from proxy.dialects.logprobs import AlignedTokens, Entry, entries_of
+from proxy.dialects.request import PublicAnswer, call_deltas, call_id, deltas, pieces
+from proxy.dialects.responses.output import (
+    CustomCallItem,
+    Event,
+    FunctionCallItem,
+    MessageItem,
+    OutputItem,
+    ReasoningItem,
+)
+from proxy.dialects.responses.store import ResponseStore
+from proxy.http.errors import ApiError, EngineOffline, ProxyStopping
 
 _encode = msgspec.json.Encoder().encode
 
@@ -22,7 +29,7 @@ _CUT = {"length": "max_output_tokens", "content_filter": "content_filter"}
 """Finish reason -> why a response is incomplete."""
 
 
-class Asked(msgspec.Struct, frozen=True):
+class ResponseFields(msgspec.Struct, frozen=True):
     """What of a request its response needs."""
 
     response_id: str
@@ -41,7 +48,9 @@ class Asked(msgspec.Struct, frozen=True):
 class ResponseWriter:
     """Writes the answer to one Responses request; see `proxy.dialects.base.Writer`."""
 
-    def __init__(self, asked: Asked, model: str, created: int, kept: Kept) -> None:
+    def __init__(
+        self, asked: ResponseFields, model: str, created: int, kept: ResponseStore
+    ) -> None:
         """Start.
 
         Args:
@@ -56,12 +65,12 @@ class ResponseWriter:
         self._created = created
         self._number = 0
         self._output: list[dict[str, Any]] = []
-        self._item: Item | None = None
+        self._item: OutputItem | None = None
         self._call = -1
         self._logprobs: list[dict[str, Any]] | None = None
         self._begun = b""
 
-    def whole(self, winners: Sequence[Winner]) -> bytes:
+    def whole(self, winners: Sequence[PublicAnswer]) -> bytes:
         """The body of an answer that is not streamed."""
         for _ in self._tell(winners[0]):
             pass
@@ -83,28 +92,28 @@ class ResponseWriter:
         """One delta of a chat stream."""
         return self._events(self._piece(delta))
 
-    def finish(self, winner: Winner) -> bytes:
+    def finish(self, winner: PublicAnswer) -> bytes:
         """Close the open item and the response; a winner of which nothing is told is told first."""
         if self._item is None and not self._output:
             end = self._events(self._tell(winner))
         else:
-            if isinstance(self._item, Message):
+            if isinstance(self._item, MessageItem):
                 self._item.logprobs = self._logprobs_of(winner)
             end = self._events(self._close())
         return end + self._state("response.completed", self._closed(winner))
 
-    def answer(self, winners: Sequence[Winner]) -> bytes:
+    def answer(self, winners: Sequence[PublicAnswer]) -> bytes:
         """All events of the winner after `opening`."""
         return self.finish(winners[0])
 
-    def error(self, refusal: Refusal) -> bytes:
+    def error(self, refusal: ApiError) -> bytes:
         """The response has failed."""
         failed = self._response("failed", output=self._output, error=failure(refusal))
         return self._state("response.failed", failed)
 
     # --- the response -----------------------------------------------------------------------------
 
-    def _closed(self, winner: Winner) -> bytes:
+    def _closed(self, winner: PublicAnswer) -> bytes:
         if self._asked.store:
             for item in self._output:
                 self._kept.put(item)
@@ -166,17 +175,17 @@ class ResponseWriter:
 
     # --- the events -------------------------------------------------------------------------------
 
-    def _tell(self, winner: Winner) -> Iterator[Event]:
+    def _tell(self, winner: PublicAnswer) -> Iterator[Event]:
         self._logprobs = self._logprobs_of(winner)
         for delta, tokens in self._deltas(winner):
             yield from self._piece(delta, tokens)
         yield from self._close()
 
-    def _deltas(self, winner: Winner) -> Iterator[tuple[dict[str, Any], list[Entry]]]:
+    def _deltas(self, winner: PublicAnswer) -> Iterator[tuple[dict[str, Any], list[Entry]]]:
         """The deltas of a winner, each with the tokens of its text where those were asked for."""
         text = winner.content
         entries = entries_of(winner.logprobs) if self._logprobs else []
-        cut = Aligned(entries).cut(text, last=True) if entries and text else []
+        cut = AlignedTokens(entries).cut(text, last=True) if entries and text else []
         if not any(tokens for _, tokens in cut):
             yield from ((delta, []) for delta in deltas(winner))
             return
@@ -186,33 +195,33 @@ class ResponseWriter:
 
     def _piece(self, delta: Mapping[str, Any], tokens: Sequence[Entry] = ()) -> Iterator[Event]:
         if text := delta.get("reasoning") or delta.get("reasoning_content"):
-            if not isinstance(self._item, Reasoning):
-                yield from self._open(Reasoning(self._next()))
+            if not isinstance(self._item, ReasoningItem):
+                yield from self._open(ReasoningItem(self._next()))
             yield from self._add(text)
         if text := delta.get("content"):
-            if not isinstance(self._item, Message):
-                yield from self._open(Message(self._next(), self._logprobs))
-            if tokens and isinstance(self._item, Message):
+            if not isinstance(self._item, MessageItem):
+                yield from self._open(MessageItem(self._next(), self._logprobs))
+            if tokens and isinstance(self._item, MessageItem):
                 self._item.untold = [_logprob(one) for one in tokens]
             yield from self._add(text)
         for call in delta.get("tool_calls") or ():
             function = call.get("function") or {}
             index = call.get("index") or 0
-            if not isinstance(self._item, Call) or index != self._call:
+            if not isinstance(self._item, FunctionCallItem) or index != self._call:
                 self._call = index
                 yield from self._open(self._called(call.get("id"), function.get("name") or ""))
             if text := function.get("arguments"):
                 yield from self._add(text)
 
-    def _called(self, given: str | None, flat: str) -> Call:
-        kind = CustomCall if flat in self._asked.custom else Call
+    def _called(self, given: str | None, flat: str) -> FunctionCallItem:
+        kind = CustomCallItem if flat in self._asked.custom else FunctionCallItem
         name, namespace = self._asked.names.get(flat, (flat, None))
         return kind(self._next(), given or call_id(), name, namespace)
 
     def _next(self) -> int:
         return len(self._output) + (self._item is not None)
 
-    def _open(self, item: Item) -> Iterator[Event]:
+    def _open(self, item: OutputItem) -> Iterator[Event]:
         yield from self._close()
         self._item = item
         yield from item.opened()
@@ -226,7 +235,7 @@ class ResponseWriter:
             self._output.append(item.whole())
             yield from item.closed()
 
-    def _logprobs_of(self, winner: Winner) -> list[dict[str, Any]] | None:
+    def _logprobs_of(self, winner: PublicAnswer) -> list[dict[str, Any]] | None:
         if not self._asked.logprobs or not isinstance(winner.logprobs, dict):
             return None
         told = winner.logprobs.get("content")
@@ -247,7 +256,7 @@ class ResponseWriter:
 # --- figures and faults -------------------------------------------------------------------------
 
 
-def usage_of(winner: Winner) -> dict[str, Any]:
+def usage_of(winner: PublicAnswer) -> dict[str, Any]:
     """The usage of the winner alone.
 
     A reasoning count the upstream does not give is told as 0: clients take nothing but a number.
@@ -275,14 +284,14 @@ def usage_of(winner: Winner) -> dict[str, Any]:
     }
 
 
-def failure(refusal: Refusal) -> dict[str, str]:
+def failure(refusal: ApiError) -> dict[str, str]:
     """The `error` of a failed response, in words that make agents do the right thing.
 
     Codex gives up on `invalid_prompt`, makes room on `context_length_exceeded`, waits as long as
     the message says on `rate_limit_exceeded`, and asks again on anything else.
     """
     message = refusal.message
-    if isinstance(refusal, Stopping | Offline):
+    if isinstance(refusal, ProxyStopping | EngineOffline):
         return {"code": "server_error", "message": refusal.message}
     if refusal.status in (429, 503) and refusal.retry_after is not None:
         wait = f"{message} Please try again in {refusal.retry_after}s."

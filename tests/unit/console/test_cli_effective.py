@@ -17,17 +17,17 @@ from proxy.control.api import ControlApi
 from proxy.control.client import ControlClient
 from proxy.control.dispatch import CommandDispatcher
 from tests.support.scripted_swarm import ScriptedSwarm
-from tests.support.seat import World, world
 from tests.support.served import served
+from tests.support.world import World, world
 
 
 @asynccontextmanager
 async def proxy_of(home: Home, settings: Settings) -> AsyncIterator[World]:
     """A proxy of `home` that was started with `settings`."""
     async with ScriptedSwarm(state="ROLLING") as swarm, world(home.root, swarm) as made:
-        made.seat.settings = settings
+        made.context.settings = settings
         control = ControlApi(
-            made.seat, CommandDispatcher(made.seat, made.groups), home.token(), frozenset()
+            made.context, CommandDispatcher(made.context, made.groups), home.token(), frozenset()
         )
         async with served(control.app()) as url:
             with Role(home, "proxy") as role:
@@ -49,7 +49,7 @@ async def test_a_proxy_tells_its_settings_without_keys(home: Home) -> None:
         ControlClient(address(home), home.token()) as client,
     ):
         found = await client.settings()
-        made.seat.settings = load(None, {}, key_read)
+        made.context.settings = load(None, {}, key_read)
         by_file = await client.settings()
     assert found.needs_key
     assert found.settings.proxy.api_key == found.settings.upstream.key == HIDDEN

@@ -20,15 +20,15 @@ from ajet_swarm.protocol.server_job import MODEL_VARIABLE, REQUIRED, for_server,
 from console.cli import main
 from console.cli.engine import direct
 from core.runtime.home import Home, Role
-from proxy.context import ServerSeat
+from proxy.context import ServerHandle
 from proxy.control import job_commands as jobs
 from proxy.control.api import ControlApi
 from proxy.control.dispatch import CommandDispatcher
 from proxy.servers.watch import ServerWatch
 from tests.support.scripted_swarm import ScriptedSwarm
-from tests.support.seat import World, world
 from tests.support.served import served
 from tests.support.stored import stored_bytes
+from tests.support.world import World, world
 
 
 @dataclass
@@ -60,13 +60,13 @@ async def two(home: Home, state: str = "ROLLING") -> AsyncIterator[Two]:
         made.swarm.sync_seconds = None
         client = AsyncSwarmClient(t.url, made.line, "me", name="t")
         watcher = Watcher(client)
-        seat = ServerSeat("t", t.url, client, watcher, GroupClaimer(client, watcher, known=set))
-        made.seat.servers["t"] = seat
-        made.seat.tasks.spawn(ServerWatch(made.seat, seat).run(), "t")
+        seat = ServerHandle("t", t.url, client, watcher, GroupClaimer(client, watcher, known=set))
+        made.context.servers["t"] = seat
+        made.context.tasks.spawn(ServerWatch(made.context, seat).run(), "t")
         await watcher.wait_for(lambda seen: seen.reachable, 60)
         await made.until(lambda: {"s", "t"} <= set(made.state.servers))
-        orders = CommandDispatcher(made.seat, made.groups)
-        control = ControlApi(made.seat, orders, home.token(), frozenset())
+        orders = CommandDispatcher(made.context, made.groups)
+        control = ControlApi(made.context, orders, home.token(), frozenset())
         async with served(control.app()) as url:
             with Role(home, "proxy") as role:
                 role.publish(url=url)
@@ -332,7 +332,7 @@ async def test_no_secret_of_a_job_leaves_the_proxy_and_none_is_lost(
         for argv in (["--running"], ["--running", "--json"], ["--diff", "--json"], ["--json"]):
             assert await both.run("engine-job", *argv, "--server", "t") == 0
         assert await both.run("engine-start", "--server", "s", "--file", str(saved), "--yes") == 1
-        await both.made.seat.journal.committed(both.made.seat.bus.state.seq)
+        await both.made.context.journal.committed(both.made.context.bus.state.seq)
         kept = stored_bytes(*home.root.glob("j.db*"))
         assert b"api_key" in kept
         out = capsys.readouterr()

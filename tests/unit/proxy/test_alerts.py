@@ -16,7 +16,7 @@ from proxy.alerts import GROUPS, PAST, clear_alert, dismiss_alert, expire, repla
 from proxy.main import _announce
 from proxy.servers.restart_loss import RestartLoss
 from tests.support.scripted_swarm import ScriptedSwarm
-from tests.support.seat import settings, world
+from tests.support.world import settings, world
 
 
 class Clock:
@@ -116,8 +116,8 @@ async def test_a_failed_start_is_over_when_the_engine_rolls(tmp_path: Path) -> N
         await w.until(lambda: w.state.servers["s"].state == "ROLLING")
         swarm.set_state("OFFLINE")
         await w.until(lambda: w.state.servers["s"].state == "OFFLINE")
-        show_alert(w.seat.bus, "start:s", "s did not start", level="error")
-        show_alert(w.seat.bus, "refused:s", "users are answered 503: s is CANNOT_CONNECT")
+        show_alert(w.context.bus, "start:s", "s did not start", level="error")
+        show_alert(w.context.bus, "refused:s", "users are answered 503: s is CANNOT_CONNECT")
         await w.until(lambda: "is OFFLINE" in w.state.alerts["refused:s"].cause)
         swarm.set_state("ROLLING")
         await w.until(lambda: not w.state.alerts)
@@ -139,9 +139,9 @@ async def test_an_alert_about_open_ratings_names_them(tmp_path: Path) -> None:
 
 async def test_another_port_than_the_wanted_one_is_an_alert(tmp_path: Path) -> None:
     async with world(tmp_path) as w:
-        await _announce(w.seat, "http://127.0.0.1:8000", "")
+        await _announce(w.context, "http://127.0.0.1:8000", "")
         assert not w.state.alerts
-        await _announce(w.seat, "http://127.0.0.1:8001", "")
+        await _announce(w.context, "http://127.0.0.1:8001", "")
         alert = w.state.alerts["port"]
         assert alert.cause == ("port 8000 is taken: the fake vLLM listens on http://127.0.0.1:8001")
         assert "http://127.0.0.1:8001/v1" in alert.todo
@@ -166,7 +166,7 @@ async def test_a_restart_names_what_it_lost_at_once(tmp_path: Path) -> None:
         )
         w.state.groups["done"] = done
         w.state.groups["before"] = replace(done, group_id="before", step=2)
-        watch = RestartLoss(w.seat, w.server, keeps_tokens=False)
+        watch = RestartLoss(w.context, w.server, keeps_tokens=False)
         up = ServerStatus(state=EngineState.ROLLING, reachable=True, error="", down=False)
         gone = ServerStatus(state=EngineState.ROLLING, error="gone: refused", trouble="gone")
         back = ServerStatus(
@@ -209,6 +209,6 @@ async def test_a_stop_before_the_update_marks_the_finished_groups(
         server = w.state.servers["s"]
         group = w.group(ticket)
         server.state, server.step, server.lost = before, group.step, lost
-        watch = RestartLoss(w.seat, w.server, keeps_tokens=False)
+        watch = RestartLoss(w.context, w.server, keeps_tokens=False)
         watch.seen(ServerStatus(state=after, reachable=True, error="", down=False))
         assert group.lost == cause

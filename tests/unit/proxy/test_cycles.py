@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.support.front import BODIES, fronted
-from tests.support.seat import settings
+from tests.support.world import settings
 
 OURS = ("core", "proxy", "ajet_swarm", "uvicorn")
 

@@ -14,9 +14,9 @@ from core.settings import Settings
 from proxy.endpoint import create_app
 from tests.support.calm import own_time
 from tests.support.scripted_swarm import ScriptedSwarm
-from tests.support.seat import World, settings, world
 from tests.support.served import client, served
 from tests.support.stopwatch import Stopwatch
+from tests.support.world import World, settings, world
 
 HELLO = {"model": "tiny", "messages": [{"role": "user", "content": "Say hello."}]}
 CHAT = "/v1/chat/completions"
@@ -28,7 +28,7 @@ async def front(
 ) -> AsyncIterator[tuple[World, httpx.AsyncClient]]:
     async with (
         world(tmp_path, swarm, configured) as w,
-        served(create_app(w.seat, w.groups)) as url,
+        served(create_app(w.context, w.groups)) as url,
         client(url) as http,
     ):
         yield w, http
@@ -240,7 +240,7 @@ async def test_one_connection_serves_many_requests_in_turn(tmp_path: Path) -> No
             assert (await client.post(CHAT, json=body)).status_code == 200
         await w.closed()
         assert len(w.swarm.ends) == 24
-        assert len(w.seat.tasks) == 1  # the watcher: no listener is left behind
+        assert len(w.context.tasks) == 1  # the watcher: no listener is left behind
 
 
 # --- errors -------------------------------------------------------------------------------------

@@ -11,9 +11,9 @@ import pytest
 from tests.support.calm import own_time
 from tests.support.front import BODIES, FIRST, LAST, Front, fronted, sse
 from tests.support.scripted_swarm import ScriptedSwarm
-from tests.support.seat import settings
 from tests.support.stopwatch import Stopwatch
 from tests.support.wire import wire
+from tests.support.world import settings
 
 PATHS = tuple(BODIES)
 CHAT = "/v1/chat/completions"
@@ -322,7 +322,7 @@ async def test_who_leaves_before_anything_is_claimed(tmp_path: Path, path: str) 
                 await f.world.until(lambda: f.world.groups.waiting)
             await until_closed(f)
         assert not swarm.claims
-        assert len(f.world.seat.tasks) == 1  # the watcher: no listener is left behind
+        assert len(f.world.context.tasks) == 1  # the watcher: no listener is left behind
 
 
 # --- names --------------------------------------------------------------------------------------
@@ -361,7 +361,7 @@ async def test_a_fault_of_ours_is_told_without_its_details(
     def fault(parsed: Any) -> None:
         raise KeyError("/srv/secret")
 
-    monkeypatch.setattr("proxy.api.handler.winner", fault)
+    monkeypatch.setattr("proxy.api.handler.public_answer", fault)
     async with fronted(tmp_path) as f, wire(f.url) as one:
         for stream, begun in ((False, False), (True, False), (True, True)):
             monkeypatch.setattr("proxy.api.handler.SOON", 0.0 if begun else 60.0)
@@ -391,7 +391,7 @@ async def test_at_the_end_of_the_grace_time_everybody_gets_an_end(
             assert answer.headers["retry-after"]
             await late.ask("GET", "/health")
             assert (await late.answer()).status == 503
-            f.desk.hurry()
+            f.desk.expire_now()
             assert b"error" in (await one.answer(2.0)).body
             assert (await two.answer(2.0)).status == 503
         await until_closed(f)

@@ -16,7 +16,7 @@ from core.journal.file import mark_of
 from core.journal.storage import PAGE
 from proxy import main
 from proxy.control.journal_alerts import follow_journal
-from tests.support.seat import world
+from tests.support.world import world
 
 
 async def test_training_is_on_again_by_itself(
@@ -27,8 +27,8 @@ async def test_training_is_on_again_by_itself(
         monkeypatch.setattr(core.journal.writer, name, 0.02)
     monkeypatch.setattr(core.journal.writer, "RETRY", (0.02, 0.05))
     async with world(tmp_path) as w:
-        follow_journal(w.seat)
-        await w.seat.journal.durable(w.state.seq)
+        follow_journal(w.context)
+        await w.context.journal.durable(w.state.seq)
         with contextlib.closing(sqlite3.connect(tmp_path / "j.db")) as other:
             other.execute("begin immediate")
             for _ in range(2):
@@ -47,16 +47,16 @@ async def test_training_is_on_again_by_itself(
         await w.closed()
         assert len(w.swarm.ends) == 4
         assert (w.group(again).phase, w.group(ticket).phase) == ("DONE", untrained)
-        await w.seat.journal.durable(w.state.seq)
-        assert w.seat.journal.replayed_state() == w.state
+        await w.context.journal.durable(w.state.seq)
+        assert w.context.journal.replayed_state() == w.state
 
 
 async def test_a_journal_that_is_deleted_while_training_goes_on(tmp_path: Path) -> None:
     async with world(tmp_path) as w:
-        follow_journal(w.seat)
+        follow_journal(w.context)
         await w.reply(await w.ask())
         await w.closed()
-        await w.seat.journal.durable(w.state.seq)
+        await w.context.journal.durable(w.state.seq)
         for path in tmp_path.glob("j.db*"):
             path.unlink()
         await w.reply(await w.ask(text="another question"))
@@ -64,22 +64,22 @@ async def test_a_journal_that_is_deleted_while_training_goes_on(tmp_path: Path) 
         alert = await w.until(lambda: w.state.alerts.get("journal_file"))
         assert "the journal was deleted" in alert.cause
         assert len(w.swarm.ends) == 8
-        await w.seat.journal.durable(w.state.seq)
-        assert w.seat.journal.replayed_state() == w.state
+        await w.context.journal.durable(w.state.seq)
+        assert w.context.journal.replayed_state() == w.state
 
 
 async def test_a_damaged_page_is_found_in_the_background(tmp_path: Path) -> None:
     async with world(tmp_path) as w:
         for number in range(30):
-            w.seat.bus.publish(GroupNoted(group_id=f"g{number}", note=secrets.token_hex(1_000)))
-        await w.seat.journal.durable(w.state.seq)
+            w.context.bus.publish(GroupNoted(group_id=f"g{number}", note=secrets.token_hex(1_000)))
+        await w.context.journal.durable(w.state.seq)
     with contextlib.closing(sqlite3.connect(tmp_path / "j.db")) as db:
         (row,) = db.execute("select data from events order by length(data) desc").fetchone()
     async with world(tmp_path, recover=False) as w:
         with (tmp_path / "j.db").open("r+b") as file:
             file.seek((tmp_path / "j.db").read_bytes().index(row[-500:]) // PAGE * PAGE)
             file.write(b"\xff" * PAGE)
-        follow_journal(w.seat)
+        follow_journal(w.context)
         alert = await w.until(lambda: w.state.alerts.get("journal_damage"))
         assert "Restart the proxy" in alert.todo
         assert mark_of(tmp_path / "j.db").exists()
@@ -87,13 +87,13 @@ async def test_a_damaged_page_is_found_in_the_background(tmp_path: Path) -> None
 
 async def test_a_start_without_a_journal_that_can_be_written(tmp_path: Path) -> None:
     async with world(tmp_path, recover=False) as w:
-        w.seat.journal.error = "database or disk is full"
-        follow_journal(w.seat)
-        await main._announce(w.seat, "http://127.0.0.1:1", "the journal was damaged")
+        w.context.journal.error = "database or disk is full"
+        follow_journal(w.context)
+        await main._announce(w.context, "http://127.0.0.1:1", "the journal was damaged")
         alert = await w.until(lambda: w.state.alerts.get("journal"))
         assert "disk is full" in alert.cause
         assert w.state.alerts["journal_file"].cause == "the journal was damaged"
-        w.seat.journal.error = ""
+        w.context.journal.error = ""
 
 
 async def test_a_run_file_that_finds_no_room_is_written_later(

@@ -26,26 +26,26 @@ from core.events import (
 from core.journal.writer import Journal, JournalError
 from core.reducer import reduce
 from core.settings import ProxySettings, Settings
-from proxy.context import Seat
+from proxy.context import ProxyContext
 from proxy.control.api import ControlApi
 from proxy.control.client import ControlClient, ControlError, ControlLost, Reset
 from proxy.control.dispatch import CommandDispatcher
 from proxy.control.group_commands import GroupCommands
 from proxy.dataset_rows import Row, Rows
-from proxy.http.router import FrontDoor
+from proxy.http.router import Router
 from proxy.main import http_config
 from proxy.rewards.model.source import ComposedSource
 from tests.support.kept_swarm import KeptSwarm
 from tests.support.sample import group_events
-from tests.support.seat import world
 from tests.support.served import served
+from tests.support.world import world
 
 
 class FakeGroupCommands(GroupCommands):
     """Records the calls of its command methods, and of the registry's methods."""
 
     def __init__(self) -> None:
-        super().__init__(cast(Any, SimpleNamespace(seat=None)))
+        super().__init__(cast(Any, SimpleNamespace(context=None)))
         self.calls: list[tuple[str, dict[str, Any]]] = []
         for command in self.table:
             name = "set_mode" if command == "rating.mode" else command.partition(".")[2]
@@ -67,8 +67,8 @@ class FakeGroupCommands(GroupCommands):
 class Desk:
     """A proxy's control API with nothing behind it."""
 
-    def __init__(self, seat: Seat, groups: FakeGroupCommands, url: str) -> None:
-        self.seat = seat
+    def __init__(self, context: ProxyContext, groups: FakeGroupCommands, url: str) -> None:
+        self.context = context
         self.groups = groups
         self.url = url
 
@@ -84,10 +84,10 @@ async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
         async with Tasks("test") as tasks:
             bus = Bus(journal, "run")
             rewards = ComposedSource()
-            seat = Seat(Settings(), journal, bus, {}, rewards, Rows(), tasks, "me")
-            orders = CommandDispatcher(seat, cast(Any, groups), groups)
-            async with served(ControlApi(seat, orders, "secret", frozenset()).app()) as url:
-                yield Desk(seat, groups, url)
+            context = ProxyContext(Settings(), journal, bus, {}, rewards, Rows(), tasks, "me")
+            orders = CommandDispatcher(context, cast(Any, groups), groups)
+            async with served(ControlApi(context, orders, "secret", frozenset()).app()) as url:
+                yield Desk(context, groups, url)
     finally:
         journal.close()
 
@@ -111,28 +111,28 @@ async def collect(
 
 async def test_snapshot_then_events_give_the_same_state(tmp_path: Path) -> None:
     async with desk(tmp_path) as one, one.client() as client:
-        one.seat.bus.publish(
+        one.context.bus.publish(
             ProxyStarted(client_uuid="c", pid=1, url="u", version="v", servers={}, rewards="b")
         )
-        one.seat.bus.publish(opened("g1"))
+        one.context.bus.publish(opened("g1"))
         state = await client.snapshot()
-        one.seat.bus.publish(opened("g2"))
-        one.seat.bus.publish(AlertRaised(key="k", cause="c"))
+        one.context.bus.publish(opened("g2"))
+        one.context.bus.publish(AlertRaised(key="k", cause="c"))
         for event in await collect(client, state.seq, 2):
             assert not isinstance(event, Reset)
             reduce(state, event)
-        assert state == one.seat.bus.state
+        assert state == one.context.bus.state
 
 
 async def test_live_events_arrive_and_resume_by_seq(tmp_path: Path) -> None:
     async with desk(tmp_path) as one, one.client() as client:
-        one.seat.bus.publish(opened("g1"))
+        one.context.bus.publish(opened("g1"))
         async with asyncio.TaskGroup() as group:
             reading = group.create_task(collect(client, 1, 2))
-            while one.seat.bus.followers == 0:
+            while one.context.bus.followers == 0:
                 await asyncio.sleep(0.01)
-            one.seat.bus.publish(opened("g2"))
-            one.seat.bus.publish(opened("g3"))
+            one.context.bus.publish(opened("g2"))
+            one.context.bus.publish(opened("g3"))
         got = reading.result()
         assert [cast(GroupOpened, event).group_id for event in got] == ["g2", "g3"]
         again = await collect(client, 2, 1)
@@ -159,8 +159,8 @@ async def test_a_follower_from_elsewhere_is_reset(tmp_path: Path, after: int) ->
 async def test_a_follower_of_another_run_is_reset(tmp_path: Path) -> None:
     """A proxy that was killed may have lost events that were seen; numbers alone do not tell."""
     async with desk(tmp_path) as one, one.client() as client:
-        one.seat.bus.publish(opened("g1"))
-        one.seat.bus.publish(opened("g2"))
+        one.context.bus.publish(opened("g1"))
+        one.context.bus.publish(opened("g2"))
         events = client.events(1, run_id="an earlier run")
         assert isinstance(await anext(events), Reset)
         await events.aclose()  # type: ignore[attr-defined] # it is a generator
@@ -173,11 +173,11 @@ async def test_consoles_are_counted_while_they_look_on(tmp_path: Path) -> None:
     async with desk(tmp_path) as one, one.client() as client:
         await collect(client, 0, 1, console=True)
         for _ in range(200):
-            if one.seat.bus.state.consoles == 0 and one.seat.bus.state.seq >= 2:
+            if one.context.bus.state.consoles == 0 and one.context.bus.state.seq >= 2:
                 break
             await asyncio.sleep(0.02)
-        assert one.seat.bus.state.seq == 2
-        assert one.seat.bus.state.consoles == 0
+        assert one.context.bus.state.seq == 2
+        assert one.context.bus.state.consoles == 0
 
 
 async def test_commands_reach_the_groups_and_errors_come_back(tmp_path: Path) -> None:
@@ -235,7 +235,7 @@ async def test_facts_count_once(tmp_path: Path) -> None:
         for _ in range(2):
             await client.post_fact("m:start", begun)
             await client.post_fact("m:1:1", row)
-        mock = one.seat.bus.state.mock
+        mock = one.context.bus.state.mock
         assert mock is not None
         assert mock.done == 1
         with pytest.raises(ControlError, match="only the mock user's"):
@@ -254,46 +254,46 @@ async def test_a_fact_that_the_journal_keeps_for_later_is_not_told_twice(
         done = MockFinished(mock_id="m", how="done")
         await client.post_fact("m:start", begun)
         with monkeypatch.context() as patched:
-            patched.setattr(one.seat.journal, "committed", broken)
+            patched.setattr(one.context.journal, "committed", broken)
             with pytest.raises(ControlError, match="disk is full"):
                 await client.post_fact("m:end", done)
-            before = one.seat.bus.state.seq
+            before = one.context.bus.state.seq
             with pytest.raises(ControlError, match="disk is full"):
                 await client.post_fact("m:end", done)
         await client.post_fact("m:end", done)
-        assert one.seat.bus.state.seq == before
+        assert one.context.bus.state.seq == before
 
 
 async def test_rows_and_directives(tmp_path: Path) -> None:
     async with desk(tmp_path) as one, one.client() as client:
         row = {"row_id": "1", "query": "What  is it?", "reference": "x", "mock_id": "m"}
         assert await client.register_row(row) == "run"
-        assert one.seat.rows.match({}, "What is it?") is not None
-        assert one.seat.rows.match({"x-ajet-row": "1"}, "else") is not None
-        assert one.seat.rows.match({}, "Who?") is None
+        assert one.context.rows.match({}, "What is it?") is not None
+        assert one.context.rows.match({"x-ajet-row": "1"}, "else") is not None
+        assert one.context.rows.match({}, "Who?") is None
         await client.release_row("1")
-        assert one.seat.rows.match({}, "What is it?") is None
+        assert one.context.rows.match({}, "What is it?") is None
         await client.post_fact(
             "m:start", MockStarted(mock_id="m", dataset="d", target="t", total=2)
         )
         await client.command("mock.pause", {})
         assert await client.directive("m") == "pause"
         assert await client.register_row({"row_id": "2", "query": "z", "mock_id": "m"}) == "pause"
-        assert one.seat.rows.match({}, "z") is None
+        assert one.context.rows.match({}, "z") is None
         await client.command("mock.resume", {})
         assert await client.directive("m") == "run"
         await client.command("mock.stop", {})
         assert await client.directive("m") == "stop"
-        one.seat.rows.register(Row(row_id="3", query="y", mock_id="m"))
+        one.context.rows.register(Row(row_id="3", query="y", mock_id="m"))
         await client.post_fact("m:end", MockFinished(mock_id="m", how="stopped"))
-        assert one.seat.rows.match({}, "y") is None
+        assert one.context.rows.match({}, "y") is None
         with pytest.raises(ControlError, match="no mock user is running"):
             await client.command("mock.stop", {})
 
 
 async def test_groups_of_the_past_are_read_whole(tmp_path: Path) -> None:
     async with desk(tmp_path) as one, one.client() as client:
-        one.seat.bus.publish(opened("g1"))
+        one.context.bus.publish(opened("g1"))
         events = await client.group_events("g1")
         assert [event.kind for event in events] == ["group_opened"]
         with pytest.raises(ControlError, match="no group"):
@@ -315,7 +315,7 @@ async def test_tokens_come_from_a_server_that_keeps_them(tmp_path: Path) -> None
             with pytest.raises(ControlError, match="no server `s`") as caught:
                 await client.tokens("e-1", "s")
             assert caught.value.status == 409
-            one.seat.servers["s"] = made.server
+            one.context.servers["s"] = made.server
             with pytest.raises(ControlError, match="this server has no token log"):
                 await client.tokens("e-1", "s")
             swarm.transport = kept
@@ -341,11 +341,11 @@ async def test_groups_of_the_whole_journal_by_page(tmp_path: Path) -> None:
     async with desk(tmp_path) as d, d.client() as client:
         for number in range(7):
             for event in group_events(number, query=f"Q{number}"):
-                d.seat.bus.publish(event)
+                d.context.bus.publish(event)
         page = await client.history(4, 2)
         assert (page.first, page.total) == (4, 7)
         assert [group.query for group in page.groups] == ["Q4", "Q5"]
-        assert page.groups[0] == d.seat.bus.state.groups["g0004"]
+        assert page.groups[0] == d.context.bus.state.groups["g0004"]
         assert (await client.history(7, 2)).groups == []
 
 
@@ -353,8 +353,8 @@ async def test_bodies_for_the_control_api_count_towards_the_bound_on_all(tmp_pat
     small = ProxySettings(max_body_mb=1, max_bodies_mb=1)
     right = {"authorization": "Bearer secret"}
     async with desk(tmp_path) as one:
-        orders = CommandDispatcher(one.seat, cast(Any, one.groups), one.groups)
-        app = FrontDoor({}, ControlApi(one.seat, orders, "secret", frozenset()).app(), small)
+        orders = CommandDispatcher(one.context, cast(Any, one.groups), one.groups)
+        app = Router({}, ControlApi(one.context, orders, "secret", frozenset()).app(), small)
         async with (
             served(app, http_config(small, app)) as url,
             httpx.AsyncClient(base_url=url, headers=right) as client,

@@ -11,9 +11,9 @@ from ajet_swarm.common.errors import AjetError
 from core.commands import COMMANDS, CommandError, validate
 from core.events import AlertRaised, CheckpointsListed
 from proxy.control.dispatch import CommandDispatcher
-from proxy.servers.extensions import LISTED, look, tokens
+from proxy.servers.extensions import LISTED, refresh_checkpoints, tokens
 from tests.support.kept_swarm import KeptSwarm
-from tests.support.seat import World, world
+from tests.support.world import World, world
 
 
 @asynccontextmanager
@@ -28,7 +28,9 @@ async def keeping(home: Path) -> AsyncIterator[tuple[World, KeptSwarm]]:
 
 
 async def order(made: World, name: str, /, **args: Any) -> str:
-    message, _ = await CommandDispatcher(made.seat, made.groups).execute(name, validate(name, args))
+    message, _ = await CommandDispatcher(made.context, made.groups).execute(
+        name, validate(name, args)
+    )
     return message
 
 
@@ -142,10 +144,10 @@ async def test_a_server_without_checkpoints_says_so(tmp_path: Path) -> None:
             with pytest.raises(AjetError, match="this server has no checkpoints"):
                 await order(made, name, **args)
         with pytest.raises(AjetError, match="this server has no token log"):
-            await tokens(made.seat, "e1", "s")
+            await tokens(made.context, "e1", "s")
         assert made.swarm.stops == 0
         assert listed(made) is None
-        await look(made.seat, made.server)
+        await refresh_checkpoints(made.context, made.server)
         assert not made.kinds(CheckpointsListed)
 
 
@@ -154,12 +156,12 @@ async def test_only_a_list_that_differs_is_news_and_it_is_bounded(tmp_path: Path
         kept.saved = {f"step-{number:06}": number for number in range(LISTED + 4)}
         kept._facts = lambda name: {"name": name, "step": kept.saved[name], "at": 5.0}  # type: ignore[method-assign] # the same at each look
         for _ in range(3):
-            assert len(await look(made.seat, made.server)) == LISTED + 4
+            assert len(await refresh_checkpoints(made.context, made.server)) == LISTED + 4
         (event,) = made.kinds(CheckpointsListed)
         assert (len(event.checkpoints), event.more) == (LISTED, 4)
         kept.paths = ()
         await made.server.client.features(again=True)
-        await look(made.seat, made.server)
+        await refresh_checkpoints(made.context, made.server)
         assert listed(made) is None
 
 
@@ -174,15 +176,15 @@ async def test_tokens_are_read_from_the_server_of_the_episode(tmp_path: Path) ->
             "step": None,
             "calls": [{"step": 3, "prompt_tokens": 0, "tokens": [row]}],
         }
-        found = await tokens(made.seat, "e1", "s")
+        found = await tokens(made.context, "e1", "s")
         assert found.calls[0].tokens[0].logprob == -0.5
         assert found.calls[0].tokens[0].logprob_now is None
         with pytest.raises(AjetError, match="has no tokens here"):
-            await tokens(made.seat, "e2", "s")
+            await tokens(made.context, "e2", "s")
         with pytest.raises(AjetError, match="no server `x`"):
-            await tokens(made.seat, "e1", "x")
+            await tokens(made.context, "e1", "x")
         with pytest.raises(AjetError, match="no id of an episode"):
-            await tokens(made.seat, "../prune", "s")
+            await tokens(made.context, "../prune", "s")
 
 
 def test_what_destroys_something_asks_first() -> None:

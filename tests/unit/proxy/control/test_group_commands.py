@@ -12,7 +12,7 @@ import proxy.groups.seal_policy
 from ajet_swarm.common.errors import AjetError
 from core.events import AnswerReturned, GroupRated, RatingAwaited
 from tests.support.scripted_swarm import ScriptedSwarm
-from tests.support.seat import World, settings, world
+from tests.support.world import World, settings, world
 
 LONG = settings(rating={"window": 30.0})
 FIRST = settings(rating={"mode": "answer_first"})
@@ -138,7 +138,7 @@ async def test_answer_first_answers_at_once_and_waits_for_the_rating(tmp_path: P
         assert group.until is not None
         timeout = w.swarm.episodes[group.candidates[0].episode_uuid].timeout
         assert timeout == 600.0
-        assert 580 < group.until - w.seat.clock() <= 590
+        assert 580 < group.until - w.context.clock() <= 590
         w.swarm.set_state("ROLLING_POST")
         await asyncio.sleep(0.05)
         assert group.open  # visible, not sealed silently
@@ -236,8 +236,8 @@ async def test_abort_while_generating(tmp_path: Path) -> None:
             await w.commands.rate(group.group_id, "tie")
         await w.commands.abort(group.group_id)
         reply = await w.reply(ticket)
-        assert reply.refusal is not None
-        assert reply.refusal.status == 503
+        assert reply.error is not None
+        assert reply.error.status == 503
         await w.closed()
         assert not w.swarm.claimed()
 

@@ -8,7 +8,7 @@ import core.journal.writer
 from core.events import EpisodeEnded, GroupClosed, GroupRated, GroupSealed, RatingUndone
 from proxy.http.errors import NotNow
 from tests.support.scripted_swarm import ScriptedSwarm
-from tests.support.seat import settings, world
+from tests.support.world import settings, world
 
 HOLD = settings(rating={"mode": "hold", "window": 60.0})
 
@@ -19,15 +19,15 @@ async def test_a_vote_is_acknowledged_after_its_commit(
     async with world(tmp_path, configured=HOLD) as w:
         await w.ask()
         group = await w.open("AWAITING_RATING")
-        await w.seat.journal.committed(w.state.seq)
+        await w.context.journal.committed(w.state.seq)
         monkeypatch.setattr(
             core.journal.writer, "LINGER", 30.0
         )  # nothing is committed unless waited for
         await w.commands.rate(group.group_id, "best", (2,), rater="ada")
-        on_disk = w.seat.journal.group_events(group.group_id)
+        on_disk = w.context.journal.group_events(group.group_id)
         assert [one.rater for one in on_disk if isinstance(one, GroupRated)] == ["ada"]
         await w.commands.unrate(group.group_id)
-        kinds = [type(one) for one in w.seat.journal.group_events(group.group_id)]
+        kinds = [type(one) for one in w.context.journal.group_events(group.group_id)]
         assert RatingUndone in kinds
 
 
@@ -35,10 +35,10 @@ async def test_a_vote_that_cannot_be_committed_is_refused(tmp_path: Path) -> Non
     async with world(tmp_path, configured=HOLD) as w:
         await w.ask()
         group = await w.open("AWAITING_RATING")
-        w.seat.journal.error = "the disk is full"
+        w.context.journal.error = "the disk is full"
         with pytest.raises(NotNow, match=r"nothing is changed: .* disk is full"):
             await w.commands.rate(group.group_id, "best", (2,))
-        w.seat.journal.error = ""
+        w.context.journal.error = ""
         assert group.rating is None
 
 
@@ -51,7 +51,7 @@ async def test_the_abort_of_a_rated_group_is_acknowledged_after_its_commit(
         await w.commands.rate(group.group_id, "best", (2,))
         monkeypatch.setattr(core.journal.writer, "LINGER", 30.0)
         await w.commands.abort(group.group_id)
-        on_disk = w.seat.journal.group_events(group.group_id)
+        on_disk = w.context.journal.group_events(group.group_id)
         assert any(isinstance(one, GroupClosed) for one in on_disk)
 
 

@@ -27,7 +27,7 @@ from core.state import Operation
 from proxy.control.engine_commands import EngineCommands
 from proxy.control.job_info import sheet
 from tests.support.kept_swarm import KeptSwarm
-from tests.support.seat import World, world
+from tests.support.world import World, world
 
 
 @pytest.fixture(autouse=True)
@@ -48,7 +48,7 @@ def job(**values: Any) -> str:
 @asynccontextmanager
 async def orders(home: Path, **more: Any) -> AsyncIterator[tuple[World, EngineCommands]]:
     async with world(home, **more) as made:
-        hands = EngineCommands(made.seat)
+        hands = EngineCommands(made.context)
         hands.jobs.quiet = 0.15
         yield made, hands
 
@@ -160,7 +160,7 @@ async def test_a_saved_job_that_was_broken_by_hand_starts_nothing(tmp_path: Path
 async def test_cancelled_while_it_waits_it_says_what_is_left(tmp_path: Path) -> None:
     async with orders(tmp_path) as (made, hands):
         hands.jobs.quiet = 30.0
-        asked = made.seat.tasks.spawn(give(hands, "engine.apply", job=job()), "asked")
+        asked = made.context.tasks.spawn(give(hands, "engine.apply", job=job()), "asked")
         await made.until(lambda: made.state.servers["s"].work is not None)
         await made.until(lambda: phases(made)["wait for a stable OFFLINE"] == "doing")
         with pytest.raises(AjetError, match="`Apply a job` is being done to s"):
@@ -178,7 +178,7 @@ async def test_cancelled_while_it_waits_it_says_what_is_left(tmp_path: Path) -> 
 async def test_a_stop_that_was_sent_is_waited_for(tmp_path: Path) -> None:
     async with orders(tmp_path) as (made, hands):
         made.swarm.stop_seconds = 0.3
-        asked = made.seat.tasks.spawn(give(hands, "engine.apply", job=job()), "asked")
+        asked = made.context.tasks.spawn(give(hands, "engine.apply", job=job()), "asked")
         await made.until(lambda: made.swarm.stops)
         await give(hands, "engine.cancel")
         with pytest.raises(AjetError, match="`stop the engine`; the engine is OFFLINE"):
@@ -276,7 +276,7 @@ async def test_a_start_keeps_the_job_that_another_client_sent(tmp_path: Path) ->
         await made.server.client.start_engine()
         await made.until(lambda: made.state.servers["s"].state == "ROLLING")
         assert made.state.servers["s"].foreign_start > 0
-        assert (await sheet(made.seat, made.server, hands.jobs.store)).last
+        assert (await sheet(made.context, made.server, hands.jobs.store)).last
         await give(hands, "engine.stop")
         await made.until(lambda: made.server.watcher.current.state == "OFFLINE")
         said = await give(hands, "engine.start")
@@ -311,7 +311,7 @@ async def test_an_engine_that_is_gone_is_not_waited_for(
     async with orders(tmp_path) as (made, hands):
         made.swarm.boot_seconds = 3_000.0
         hands.jobs.quiet = 45.0 if step != "boot" else 0.15
-        asked = made.seat.tasks.spawn(give(hands, "engine.apply", job=job()), "asked")
+        asked = made.context.tasks.spawn(give(hands, "engine.apply", job=job()), "asked")
         await made.until(lambda: made.state.servers["s"].work is not None)
         await made.until(lambda: phases(made)[step] == "doing")
         state = "BOOTING" if step == "boot" else "OFFLINE"
@@ -352,7 +352,7 @@ async def test_a_stop_ends_a_boot_that_hangs(tmp_path: Path) -> None:
 async def test_the_sheet_says_what_runs_and_how_that_is_known(tmp_path: Path) -> None:
     async with orders(tmp_path, watched=True) as (made, hands):
         await made.server.watcher.poll_pool()
-        seen = await sheet(made.seat, made.server, hands.jobs.store)
+        seen = await sheet(made.context, made.server, hands.jobs.store)
         assert (seen.saved, seen.whole) == ("", False)
         assert "reported by the server" in seen.source
         assert get(load_job(seen.running), BATCH) == 4
@@ -362,7 +362,7 @@ async def test_the_sheet_says_what_runs_and_how_that_is_known(tmp_path: Path) ->
         made.swarm.batch = 9
         await made.until(lambda: made.server.watcher.current.state == "ROLLING")
         await made.server.watcher.poll_pool()
-        seen = await sheet(made.seat, made.server, hands.jobs.store)
+        seen = await sheet(made.context, made.server, hands.jobs.store)
         assert seen.whole
         assert seen.source == "4 values reported by the server, the rest as last sent from here"
         assert BATCH in seen.differs
@@ -371,7 +371,7 @@ async def test_the_sheet_says_what_runs_and_how_that_is_known(tmp_path: Path) ->
 
         await give(hands, "engine.stop")
         await made.until(lambda: made.server.watcher.current.state == "OFFLINE")
-        seen = await sheet(made.seat, made.server, hands.jobs.store)
+        seen = await sheet(made.context, made.server, hands.jobs.store)
         assert "as last sent from here" in seen.source
         assert get(load_job(seen.running), BATCH) == 6
 
@@ -383,7 +383,7 @@ async def test_an_engine_that_tells_its_job_is_believed(tmp_path: Path) -> None:
         client.transport = kept  # type: ignore[assignment]  # it streams nothing here
         await client.features(again=True)
         kept.job = {"batch_size": 3, "save_freq": 20, "max_tokens": None, "hyper": {"lr": 5e-4}}
-        seen = await sheet(made.seat, made.server, hands.jobs.store)
+        seen = await sheet(made.context, made.server, hands.jobs.store)
         assert seen.source == "as the engine has read it"
         assert get(load_job(seen.running), BATCH) == 3
         assert get(load_job(seen.running), LEARNING_RATE) == 5e-4

@@ -13,7 +13,7 @@ from core.reducer import reduce
 from core.state import State
 from proxy.control.dispatch import CommandDispatcher
 from tests.support.scripted_swarm import ScriptedSwarm
-from tests.support.seat import World, texts, world
+from tests.support.world import World, texts, world
 
 
 async def order(hands: CommandDispatcher, name: str, **args: Any) -> str:
@@ -30,7 +30,7 @@ async def answered(w: World, count: int = 1) -> TryAnswered:
 async def test_a_try_is_one_eval_episode_and_trains_nothing(tmp_path: Path) -> None:
     async with world(tmp_path) as w:
         w.swarm.answer = texts("Paris.", "Paris, of course.")
-        hands = CommandDispatcher(w.seat, w.groups)
+        hands = CommandDispatcher(w.context, w.groups)
         said = await order(hands, "engine.try", prompt="Capital of France?", try_id="t1")
         assert "t1" in said
         told = await answered(w)
@@ -51,15 +51,15 @@ async def test_a_try_is_one_eval_episode_and_trains_nothing(tmp_path: Path) -> N
         first, second = w.state.tries
         assert (first.text, second.text) == ("Paris.", "Paris, of course.")
         assert (first.step, first.over, first.group_id) == (1, True, opened.group_id)
-        await w.seat.journal.durable(w.state.seq)
-        kept = [type(one) for one in w.seat.journal.events(0, 500)]
+        await w.context.journal.durable(w.state.seq)
+        kept = [type(one) for one in w.context.journal.events(0, 500)]
         assert kept.count(TryAsked) == kept.count(TryAnswered) == 2
 
 
 async def test_a_try_that_is_cancelled_gives_its_episode_back(tmp_path: Path) -> None:
     async with world(tmp_path) as w:
         w.swarm.delay = 30.0
-        hands = CommandDispatcher(w.seat, w.groups)
+        hands = CommandDispatcher(w.context, w.groups)
         await order(hands, "engine.try", prompt="slow", try_id="t1")
         await w.swarm.until(lambda: w.swarm.chats)
         assert "cancelled" in await order(hands, "engine.try_stop")
@@ -75,7 +75,7 @@ async def test_a_try_that_is_cancelled_gives_its_episode_back(tmp_path: Path) ->
 async def test_an_answer_that_fails_is_an_error_not_an_empty_answer(tmp_path: Path) -> None:
     async with world(tmp_path) as w:
         w.swarm.answer = texts(RuntimeError("no"))
-        await order(CommandDispatcher(w.seat, w.groups), "engine.try", prompt="x", try_id="t1")
+        await order(CommandDispatcher(w.context, w.groups), "engine.try", prompt="x", try_id="t1")
         told = await answered(w)
         await w.closed()
         assert told.error
@@ -85,7 +85,7 @@ async def test_an_answer_that_fails_is_an_error_not_an_empty_answer(tmp_path: Pa
 
 async def test_an_engine_that_is_off_cannot_be_tried(tmp_path: Path) -> None:
     async with ScriptedSwarm(state="OFFLINE") as swarm, world(tmp_path, swarm) as w:
-        hands = CommandDispatcher(w.seat, w.groups)
+        hands = CommandDispatcher(w.context, w.groups)
         with pytest.raises(AjetError, match="OFFLINE"):
             await order(hands, "engine.try", prompt="x")
         assert not w.kinds(TryAsked)
@@ -97,7 +97,7 @@ async def test_an_engine_that_is_off_cannot_be_tried(tmp_path: Path) -> None:
 
 async def test_the_same_name_twice_is_refused(tmp_path: Path) -> None:
     async with world(tmp_path) as w:
-        hands = CommandDispatcher(w.seat, w.groups)
+        hands = CommandDispatcher(w.context, w.groups)
         await order(hands, "engine.try", prompt="x", try_id="t1")
         with pytest.raises(AjetError, match="already"):
             await order(hands, "engine.try", prompt="y", try_id="t1")
@@ -108,7 +108,9 @@ async def test_the_same_name_twice_is_refused(tmp_path: Path) -> None:
 async def test_a_proxy_that_stops_leaves_no_try_open(tmp_path: Path) -> None:
     async with world(tmp_path) as w:
         w.swarm.delay = 30.0
-        await order(CommandDispatcher(w.seat, w.groups), "engine.try", prompt="slow", try_id="t1")
+        await order(
+            CommandDispatcher(w.context, w.groups), "engine.try", prompt="slow", try_id="t1"
+        )
         await w.swarm.until(lambda: w.swarm.chats)
         async with asyncio.timeout(20):
             await w.groups.close()

@@ -12,21 +12,21 @@ from core.commands import validate
 from core.events import GroupEdited, GroupRated, RatingRepeated
 from proxy.control.dispatch import CommandDispatcher
 from proxy.http.errors import NotNow
-from tests.support.seat import World, settings, world
+from tests.support.world import World, settings, world
 
 FIRST = settings(rating={"mode": "answer_first", "window": 0.0})
 
 
 async def order(w: World, name: str, **args: Any) -> str:
     """As the control API carries it out."""
-    message, _ = await CommandDispatcher(w.seat, w.groups).execute(name, validate(name, args))
+    message, _ = await CommandDispatcher(w.context, w.groups).execute(name, validate(name, args))
     return message
 
 
 def lease_left(w: World, group_id: str) -> float:
     """Seconds a lease holds; 0 without one."""
     lease = w.state.groups[group_id].lease
-    return float(lease.until - w.seat.clock()) if lease is not None else 0.0
+    return float(lease.until - w.context.clock()) if lease is not None else 0.0
 
 
 async def test_a_lease_keeps_others_out_until_it_is_given_back(tmp_path: Path) -> None:

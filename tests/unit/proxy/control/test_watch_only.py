@@ -18,7 +18,7 @@ from core.commands import COMMANDS
 from core.runtime.home import Home
 from core.settings import Settings
 from core.state import State
-from proxy.context import Seat
+from proxy.context import ProxyContext
 from proxy.control.api import ControlApi
 from proxy.control.client import ControlClient, ControlError
 from proxy.control.watch_only import (
@@ -28,7 +28,7 @@ from proxy.control.watch_only import (
     watch_app,
 )
 from proxy.main import ProxyOptions, _parts, http_config
-from proxy.servers.slots import look
+from proxy.servers.slots import read_details
 from tests.support.scripted_swarm import ScriptedSwarm
 from tests.support.served import served
 
@@ -48,13 +48,13 @@ READS = frozenset(
 
 @dataclass
 class Watcher:
-    seat: Seat
+    context: ProxyContext
     http: httpx.AsyncClient
     control: ControlClient
 
     @property
     def state(self) -> State:
-        return self.seat.bus.state
+        return self.context.bus.state
 
     async def until(self, test: Callable[[], Any], seconds: float = 60.0) -> None:
         async with asyncio.timeout(seconds):
@@ -66,16 +66,16 @@ class Watcher:
 async def watching(home: Path, **urls: str) -> AsyncIterator[Watcher]:
     settings = msgspec.convert({"swarm_url": urls, "proxy": {"watch_only": True}}, Settings)
     options = ProxyOptions(home=Home.open(home), settings=settings)
-    async with _parts(options, "http://127.0.0.1:0") as (seat, groups):
+    async with _parts(options, "http://127.0.0.1:0") as (context, groups):
         assert groups is None
-        control = ControlApi(seat, WatchOnlyCommands(seat), "token", frozenset())
+        control = ControlApi(context, WatchOnlyCommands(context), "token", frozenset())
         app = watch_app(settings.proxy, control.app())
         async with (
             served(app, http_config(settings.proxy, app)) as url,
             httpx.AsyncClient(base_url=url, timeout=60.0) as http,
             ControlClient(url, "token") as client,
         ):
-            yield Watcher(seat, http, client)
+            yield Watcher(context, http, client)
             control.close()
 
 
@@ -191,7 +191,7 @@ async def test_what_a_server_does_not_tell_is_named(tmp_path: Path) -> None:
         await w.until(lambda: w.state.servers["gpu"].state == "ROLLING")
         swarm.fail_always("/get_episode_buffer", 500)
         swarm.fail_always("/get_verbose_logs", 404)
-        told = await look(w.seat, "gpu")
+        told = await read_details(w.context, "gpu")
         assert told.free is None
         assert told.claimed is None
         assert len(told.missing) == 1

@@ -17,7 +17,7 @@ from proxy.rewards.model.file import load
 from proxy.rewards.model.source import ComposedSource
 from proxy.rewards.part import PartEnvironment
 from tests.support.scripted_swarm import ScriptedSwarm
-from tests.support.seat import World, texts, world
+from tests.support.world import World, texts, world
 
 ANSWERS = texts("Yes.", "It is a longer answer, with rather more words in it than the others.")
 SLOW = "import time\ndef on_compute_relative_reward(results, answers):\n    time.sleep(0.2)\n"
@@ -29,7 +29,7 @@ class Desk:
     def __init__(self, w: World, source: ComposedSource) -> None:
         self.w = w
         self.source = source
-        self.trials = WhatIfCommands(w.seat, RewardCommands(source))
+        self.trials = WhatIfCommands(w.context, RewardCommands(source))
 
     async def ask(self, times: int) -> None:
         for _ in range(times):
@@ -50,7 +50,7 @@ async def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
     source = ComposedSource(file, PartEnvironment(tmp_path, 5.0))
     async with ScriptedSwarm(repeat=2, answer=ANSWERS) as swarm, world(tmp_path, swarm) as w:
         await source.start()
-        w.seat.rewards = source
+        w.context.rewards = source
         try:
             yield Desk(w, source)
         finally:
@@ -168,7 +168,7 @@ async def test_without_groups_there_is_nothing_to_try(desk: Desk) -> None:
 
 async def test_the_commands_of_the_registry_come_here(desk: Desk) -> None:
     await desk.ask(1)
-    orders = CommandDispatcher(desk.w.seat, desk.w.groups)
+    orders = CommandDispatcher(desk.w.context, desk.w.groups)
     await orders.execute("rewards.whatif", validate("rewards.whatif", {"weights": "length=0"}))
     await desk.over()
     told, _ = await orders.execute("rewards.apply", validate("rewards.apply", {}))

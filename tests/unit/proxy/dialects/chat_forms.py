@@ -10,7 +10,7 @@ from proxy.dialects.base import Writer
 from proxy.dialects.chat.chunks import fingerprint
 from proxy.dialects.chat.completions import COMPLETIONS
 from proxy.dialects.chat.request import CHAT
-from proxy.dialects.request import ChatRequest, Winner, winner
+from proxy.dialects.request import ChatRequest, PublicAnswer, public_answer
 
 QUICK = settings(
     deadline=None,
@@ -43,12 +43,12 @@ def writer(request: ChatRequest) -> Writer:
     return dialect.writer(request, "tiny", 1795148451)
 
 
-def made(message: Mapping[str, Any], finish: str = "stop", **more: Any) -> Winner:
+def made(message: Mapping[str, Any], finish: str = "stop", **more: Any) -> PublicAnswer:
     """A winner, as its completion tells it."""
     choice = {"index": 0, "message": {"role": "assistant", **message}, "finish_reason": finish}
     usage = more.pop("usage", USAGE)
     top = {name: more.pop(name) for name in ("prompt_token_ids",) if name in more}
-    return winner({"id": "x", "choices": [choice | more], "usage": usage, **top})
+    return public_answer({"id": "x", "choices": [choice | more], "usage": usage, **top})
 
 
 def lines(raw: bytes) -> list[str]:

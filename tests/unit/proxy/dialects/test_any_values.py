@@ -15,11 +15,11 @@ from proxy.dialects.base import Dialect
 from proxy.dialects.chat.completions import COMPLETIONS
 from proxy.dialects.chat.request import CHAT
 from proxy.dialects.messages.request import MESSAGES
-from proxy.dialects.request import ChatRequest, deltas, winner
+from proxy.dialects.request import ChatRequest, deltas, public_answer
 from proxy.dialects.responses.request import RESPONSES
 from proxy.dialects.session_marks import session_of
 from proxy.dialects.tool_constraints import fitted
-from proxy.http.errors import Refusal
+from proxy.http.errors import ApiError
 from tests.unit.proxy.dialects.chat_forms import JSON, QUICK
 
 _CALL = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
@@ -193,17 +193,17 @@ def put(body: Any, at: Place, value: Any) -> None:
     body[at[-1]] = value
 
 
-def reading(dialect: Dialect, body: Any) -> ChatRequest | Refusal:
+def reading(dialect: Dialect, body: Any) -> ChatRequest | ApiError:
     try:
         return dialect.read(json.dumps(body).encode(), JSON, "")
-    except Refusal as no:
+    except ApiError as no:
         return no
 
 
 def went_through(dialect: Dialect, body: Any) -> None:
     """Read, placed and answered, or refused in the dialect's words; nothing else."""
     request = reading(dialect, body)
-    if isinstance(request, Refusal):
+    if isinstance(request, ApiError):
         assert request.status in (400, 404)
         assert json.loads(dialect.refusal(request))
         return
@@ -218,7 +218,7 @@ def went_through(dialect: Dialect, body: Any) -> None:
 
 def answer(dialect: Dialect, request: ChatRequest) -> None:
     message = {"content": "a", "reasoning": "b", "tool_calls": [_CALL]}
-    told = winner({"id": "x", "choices": [{"message": message, "finish_reason": "stop"}]})
+    told = public_answer({"id": "x", "choices": [{"message": message, "finish_reason": "stop"}]})
     winners = fitted([told] * max(1, len(request.parts)), request)
     assert all(list(deltas(one)) for one in winners)
     assert dialect.writer(request, "m", 5).whole(winners)
@@ -261,6 +261,6 @@ def test_an_upstream_may_say_anything(data: st.DataObject) -> None:
     put(told, data.draw(st.sampled_from(found)), data.draw(ANY))
     for dialect, full in FULL.values():
         request = dialect.read(json.dumps(full).encode(), JSON, "")
-        winners = fitted([winner(told)] * max(1, len(request.parts)), request)
+        winners = fitted([public_answer(told)] * max(1, len(request.parts)), request)
         assert dialect.writer(request, "m", 5).whole(winners)
         assert dialect.writer(request, "m", 5).answer(winners)

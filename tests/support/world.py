@@ -1,0 +1,332 @@
+"""A proxy in the test's own loop: scripted swarm server, journal, context, groups.
+
+async with world(tmp_path) as w:
+    ticket = await w.ask("hello")
+    reply = await w.reply(ticket)
+    await w.closed()
+"""
+
+import asyncio
+import contextlib
+import json
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ajet_swarm.api.engine import AsyncSwarmClient
+from ajet_swarm.api.watcher import Watcher
+from ajet_swarm.claims.claimer import GroupClaimer
+from ajet_swarm.common.tasks import Tasks
+from ajet_swarm.http.interface import Request, Response, Streamed
+from ajet_swarm.http.transport import HttpTransport
+from ajet_swarm.protocol.errors import Unreachable
+from core.bus import Bus
+from core.events import AnyEvent, ConsoleAttached, Event, ProxyStarted, singles
+from core.journal.writer import Journal
+from core.settings import Settings
+from core.state import Group
+from proxy.admission.registry import Groups, Timeouts
+from proxy.context import ProxyContext, ServerHandle
+from proxy.control.group_commands import GroupCommands
+from proxy.dataset_rows import Rows
+from proxy.dialects.chat.request import read_request
+from proxy.groups.handover import mode_at_start
+from proxy.groups.run import AnswerWaiter, FinalAnswer
+from proxy.rewards.source import (
+    Abstention,
+    GroupContext,
+    Listener,
+    Part,
+    RequestReport,
+    Score,
+    ScoreSheet,
+    SourceHealth,
+)
+from proxy.servers.watch import ServerWatch
+from tests.support.scripted_swarm import ScriptedSwarm
+
+FAST = Timeouts(leave_grace=0.05, down_grace=0.3, console_grace=0.1, recover=0.5, last_ends=0.2)
+HEADERS = {"content-type": "application/json"}
+
+Scorer = Callable[[GroupContext], Awaitable[list[float]]]
+
+
+async def by_index(ctx: GroupContext) -> list[float]:
+    """The last candidate is the best."""
+    return [answer.index / 10 for answer in ctx.answers]
+
+
+class Source:
+    """A reward source whose scorer a test can change."""
+
+    name = "scripted"
+    version = "v1"
+
+    def __init__(self) -> None:
+        self.scorer: Scorer = by_index
+        self.abstains = ""
+        self.contexts: list[GroupContext] = []
+        self.report = RequestReport()
+        self.listeners: list[Listener] = []
+
+    async def start(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+    async def request(
+        self, request_id: str, task_id: str, query: str, metadata: Mapping[str, Any]
+    ) -> RequestReport:
+        return RequestReport(metadata, self.report.repeat, self.report.error)
+
+    async def score(self, ctx: GroupContext) -> ScoreSheet:
+        self.contexts.append(ctx)
+        if self.abstains:
+            return ScoreSheet((), Abstention("judge", self.abstains, "line 1"), self.version, 0.0)
+        rewards = await self.scorer(ctx)
+        scores = tuple(
+            Score(answer.index, reward, (Part("taste", reward),))
+            for answer, reward in zip(ctx.answers, rewards, strict=True)
+        )
+        return ScoreSheet(scores, None, self.version, 0.001)
+
+    def health(self) -> SourceHealth:
+        return SourceHealth(True, None, self.version)
+
+    def add_listener(self, listener: Listener) -> Callable[[], None]:
+        self.listeners.append(listener)
+
+        def remove() -> None:
+            if listener in self.listeners:
+                self.listeners.remove(listener)
+
+        return remove
+
+    def load(self, version: str) -> None:
+        """Another version serves from now on."""
+        self.version = version
+        for listener in self.listeners:
+            listener(self.health())
+
+
+class Line:
+    """The transport, with a switch: a killed proxy sends nothing more."""
+
+    def __init__(self, transport: HttpTransport) -> None:
+        self.transport = transport
+        self.cut = False
+
+    async def request(self, request: Request) -> Response:
+        if self.cut:
+            raise Unreachable("killed", request.url, sent=False)
+        return await self.transport.request(request)
+
+    def start(self, request: Request) -> "asyncio.Future[Response] | None":
+        return None if self.cut else self.transport.start(request)
+
+    @contextlib.asynccontextmanager
+    async def stream(self, request: Request) -> AsyncIterator[Streamed]:
+        if self.cut:
+            raise Unreachable("killed", request.url, sent=False)
+        async with self.transport.stream(request) as answer:
+            yield answer
+
+
+@dataclass
+class World:
+    """One proxy and its server."""
+
+    swarm: ScriptedSwarm
+    context: ProxyContext
+    groups: Groups
+    source: Source
+    line: Line
+    events: list[AnyEvent] = field(default_factory=list)
+
+    @property
+    def state(self) -> Any:
+        return self.context.bus.state
+
+    @property
+    def server(self) -> ServerHandle:
+        return next(iter(self.context.servers.values()))
+
+    @property
+    def commands(self) -> GroupCommands:
+        """The operator's commands on one group."""
+        return GroupCommands(self.groups)
+
+    async def ask(
+        self, text: str = "hello", headers: Mapping[str, str] | None = None, **body: Any
+    ) -> AnswerWaiter:
+        """Submit one chat request."""
+        told = {"model": "m", "messages": [{"role": "user", "content": text}], **body}
+        data = json.dumps(told).encode()
+        return await self.groups.submit(read_request(data, {**HEADERS, **(headers or {})}, "host"))
+
+    async def reply(self, ticket: AnswerWaiter, seconds: float = 20.0) -> FinalAnswer:
+        """What the user gets, after all pieces, to the last byte."""
+        async with asyncio.timeout(seconds):
+            while not isinstance(found := await ticket.next(1.0), FinalAnswer):
+                assert not ticket.left
+        ticket.confirm_delivery()
+        return found
+
+    async def closed(self, seconds: float = 20.0) -> None:
+        """Wait until no group lives."""
+        await self.until(lambda: not self.groups.open_count, seconds)
+
+    async def until(self, test: Callable[[], Any], seconds: float = 20.0) -> Any:
+        """Wait for a condition."""
+        async with asyncio.timeout(seconds):
+            while not (found := test()):
+                await asyncio.sleep(0.005)
+        return found
+
+    async def open(self, phase: str) -> Group:
+        """Wait for a group in `phase`."""
+        found: Group = await self.until(
+            lambda: next((one for one in self.state.groups.values() if one.phase == phase), None)
+        )
+        return found
+
+    def group(self, ticket: AnswerWaiter) -> Group:
+        found: Group = self.state.groups[ticket.group_id]
+        return found
+
+    def console(self, count: int = 1) -> None:
+        """A console follows the feed."""
+        self.context.bus.publish(ConsoleAttached(consoles=count))
+
+    def kinds(self, *wanted: type[Event]) -> list[Any]:
+        """Events of these kinds, in order."""
+        each = chain.from_iterable(map(singles, self.events))
+        return [event for event in each if isinstance(event, wanted)]
+
+    def kill(self) -> None:
+        """What a kill -9 leaves: not another byte goes out, nothing more is written."""
+        self.line.cut = True
+        self.context.tasks.spawn(self.line.transport.close(), "killed")
+        self.context.journal.close()
+
+
+def settings(**sections: Mapping[str, Any]) -> Settings:
+    """Settings no busy machine comes near to; `rating={"mode": "hold"}` changes a section's."""
+    told: dict[str, dict[str, Any]] = {
+        "proxy": {"answer_budget": 60.0, "stream_budget": 60.0, "keepalive": 20.0},
+        "rating": {"window": 0.1},
+        "rewards": {"time_limit": 20.0},
+    }
+    for name, values in sections.items():
+        told.setdefault(name, {}).update(values)
+    return msgspec.convert(told, Settings)
+
+
+@contextlib.asynccontextmanager
+async def world(
+    home: Path,
+    swarm: ScriptedSwarm | None = None,
+    configured: Settings | None = None,
+    limits: Timeouts = FAST,
+    recover: bool = True,
+    watched: bool = False,
+    others: Mapping[str, ScriptedSwarm] | None = None,
+) -> AsyncIterator[World]:
+    """A proxy on `swarm` (one of its own when not given), with its journal in `home`.
+
+    With `watched` what the watcher sees becomes events, too. `others` are further servers by name,
+    after `s`.
+    """
+    configured = configured or settings()
+    async with contextlib.AsyncExitStack() as stack:
+        if swarm is None:
+            swarm = await stack.enter_async_context(ScriptedSwarm())
+        line = Line(await stack.enter_async_context(HttpTransport()))
+        journal = Journal(home / "j.db")
+        stack.callback(journal.close)
+        bus = Bus(journal, "run")
+        tasks = await stack.enter_async_context(Tasks("proxy"))
+        servers: dict[str, ServerHandle] = {}
+        for name, one in {"s": swarm, **(others or {})}.items():
+            client = AsyncSwarmClient(one.url, line, "me", name=name)
+            watcher = Watcher(client)
+            desk = GroupClaimer(client, watcher, known=lambda: held(bus), second_look=0.05)
+            stack.push_async_callback(desk.close, 0.5)
+            servers[name] = ServerHandle(name, one.url, client, watcher, desk)
+        source = Source()
+        context = ProxyContext(
+            settings=configured,
+            journal=journal,
+            bus=bus,
+            servers=servers,
+            rewards=source,
+            rows=Rows(),
+            tasks=tasks,
+            client_uuid="me",
+            clock=given(),
+        )
+        # A busy machine may not cut short what a test takes as done.
+        groups = Groups(context, replace(limits, recover=20.0) if recover else limits)
+        stack.push_async_callback(groups.close)
+        made = World(swarm, context, groups, source, line)
+        bus.listen(lambda event, _: made.events.append(event))  # type: ignore[arg-type]  # all are
+        bus.publish(
+            ProxyStarted(
+                client_uuid="me",
+                pid=1,
+                url="",
+                version="0",
+                servers={name: one.url for name, one in servers.items()},
+                rewards="scripted",
+                rating_mode=mode_at_start(context),
+            )
+        )
+        for name, server in servers.items():
+            full = ServerWatch(context, server, on_held=partial(groups.postpone, name))
+            watch = full.run() if watched else server.watcher.run()
+            tasks.spawn(watch, "watcher")
+            await server.watcher.wait_for(lambda seen: seen.reachable, 20)
+        if recover:
+            await groups.recover()
+        yield made
+
+
+def given() -> Callable[[], float]:
+    """Unix seconds that go by as the loop's do."""
+    loop = asyncio.get_running_loop()
+    began = time.time() - loop.time()
+    return lambda: began + loop.time()
+
+
+def held(bus: Bus) -> set[str]:
+    """Episodes that an open group answers for."""
+    return {
+        one.episode_uuid
+        for group in bus.state.open_groups()
+        for one in group.candidates
+        if one.episode_uuid and one.phase in ("claimed", "answered", "failed", "unknown")
+    }
+
+
+def texts(*by_call: Any) -> Any:
+    """Answers in the order of the calls, the last one for all that follow."""
+    calls = iter(by_call)
+    last = by_call[-1]
+
+    async def answer(name: str, body: dict[str, Any], index: int) -> Any:
+        return next(calls, last)
+
+    return answer
+
+
+def sent(swarm: ScriptedSwarm) -> dict[str, list[float]]:
+    """Rewards by task."""
+    found: dict[str, list[float]] = {}
+    for _, task, reward in swarm.reward_log:
+        found.setdefault(task, []).append(reward)
+    return found

@@ -1,0 +1,400 @@
+"""What happens to a request before it claims: sent again, helper calls, sessions, caps, turns."""
+
+import asyncio
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import proxy.admission.admit
+from core.events import (
+    AlertCleared,
+    AlertRaised,
+    AnswerReturned,
+    GroupOpened,
+    GroupScored,
+    RequestJoined,
+    RequestRefused,
+    RequestReplayed,
+)
+from proxy.dataset_rows import Row
+from proxy.dialects.chat.request import read_request
+from proxy.groups.fair_queue import CLAIMING
+from proxy.groups.waiter import AnswerWaiter
+from proxy.http.errors import ApiError
+from tests.support.scripted_swarm import ScriptedSwarm
+from tests.support.stopwatch import Stopwatch
+from tests.support.world import FAST, HEADERS, World, sent, settings, world
+
+TOOLS = [{"type": "function", "function": {"name": "ls", "parameters": {}}}]
+TITLE = "You are a title generator. You output ONLY a thread title. Nothing else."
+
+
+async def say(w: World, messages: list[Any], headers: Any = None, **body: Any) -> AnswerWaiter:
+    data = json.dumps({"model": "m", "messages": messages, **body}).encode()
+    return await w.groups.submit(read_request(data, {**HEADERS, **(headers or {})}, "host"))
+
+
+def user(text: str) -> dict[str, Any]:
+    return {"role": "user", "content": text}
+
+
+# --- sent again ---------------------------------------------------------------------------------
+
+
+async def test_a_request_in_flight_is_joined_and_the_operator_sees_it(tmp_path: Path) -> None:
+    async with world(tmp_path) as w:
+        w.swarm.delay = 0.05
+        first, second = await w.ask("same"), await w.ask("same")
+        assert first.group_id == second.group_id
+        assert await w.reply(first) is await w.reply(second)
+        await w.closed()
+        assert len(w.kinds(RequestJoined)) == len(w.kinds(GroupOpened)) == 1
+        assert (w.group(first).joined, w.state.totals.joined) == (1, 1)
+
+
+async def test_an_answer_that_was_not_delivered_is_given_to_the_retry(tmp_path: Path) -> None:
+    async with world(tmp_path) as w:
+        first = await w.ask("same")
+        while (given := await first.next(1.0)) is None:
+            pass
+        first.leave()  # the connection broke in the midst of it
+        again = await w.ask("same")
+        assert again.group_id == first.group_id
+        assert await w.reply(again) == given
+        await w.closed()
+        after = await w.ask("same")  # asked on purpose: another sample
+        assert after.group_id != first.group_id
+        await w.reply(after)
+        await w.closed()
+        assert len(w.swarm.claims) == 8
+        assert [event.group_id for event in w.kinds(RequestReplayed)] == [first.group_id]
+        assert (w.group(first).replayed, w.state.totals.replayed) == (1, 1)
+        assert sorted(len(rewards) for rewards in sent(w.swarm).values()) == [4, 4]  # none twice
+
+
+async def test_an_answer_whose_client_had_just_left_is_kept_for_its_retry(tmp_path: Path) -> None:
+    async with world(tmp_path, limits=replace(FAST, leave_grace=60.0)) as w:
+        w.swarm.delay = 0.02
+        first = await w.ask("same")
+        await w.open("GENERATING")
+        first.leave()  # the answer comes before the run is given up
+        await w.until(lambda: w.group(first).best is not None)
+        again = await w.ask("same")
+        assert again.group_id == first.group_id
+        assert (await w.reply(again)).index == 3
+        await w.closed()
+        assert len(w.kinds(GroupOpened)) == 1
+
+
+async def test_a_delivered_answer_is_given_again_only_to_what_says_it_is_a_retry(
+    tmp_path: Path,
+) -> None:
+    async with world(tmp_path) as w:
+        first = await w.ask("same")
+        given = await w.reply(first)
+        retry = await w.ask("same", {"x-stainless-retry-count": "1"})
+        assert retry.group_id == first.group_id
+        assert await w.reply(retry) == given
+        row = await w.ask("same", {"x-ajet-row": "r1"})
+        assert row.group_id != first.group_id
+        other = await w.ask("same", {"authorization": "Bearer other", **{"x-session-id": "s"}})
+        assert other.group_id not in (first.group_id, row.group_id)
+        for ticket in (row, other):
+            await w.reply(ticket)
+        await w.closed()
+
+
+async def test_nothing_is_given_again_when_that_is_off(tmp_path: Path) -> None:
+    async with world(tmp_path, configured=settings(proxy={"replay_window": 0})) as w:
+        first = await w.ask("same")
+        while await first.next(1.0) is None:
+            pass
+        again = await w.ask("same", {"x-stainless-retry-count": "1"})
+        assert again.group_id != first.group_id
+        await w.reply(again)
+        await w.closed()
+
+
+# --- helper calls -------------------------------------------------------------------------------
+
+
+async def test_a_title_call_is_answered_once_and_not_trained_on(tmp_path: Path) -> None:
+    async with world(tmp_path) as w:
+        mark = {"x-session-id": "ses_1"}
+        title = [{"role": "system", "content": TITLE}, user("Generate a title:"), user("hi")]
+        own = {"temperature": 0.3, "seed": 1}
+        helper, main = await asyncio.gather(
+            say(w, title, mark, **own), say(w, [user("hi")], mark, tools=TOOLS, **own)
+        )
+        await w.reply(helper)
+        await w.reply(main)
+        await w.closed()
+        one, other = w.group(helper), w.group(main)
+        assert (one.helper, one.episode_type, one.n, one.turn) == ("opencode-title", "eval", 1, 0)
+        assert one.cause == "not trained on: helper call opencode-title"
+        assert (other.helper, other.episode_type, other.turn) == ("", "train", 1)
+        assert one.session == other.session == "ses_1"
+        assert len(w.swarm.claims) == 5
+        asked = [body for _, body, _ in w.swarm.chats]
+        alone = [body for body in asked if "tools" not in body]
+        assert [{name: body[name] for name in own} for body in alone] == [own]
+        assert not any(set(own) & set(body) for body in asked if "tools" in body)
+        assert [len(rewards) for rewards in sent(w.swarm).values()] == [4]
+        assert w.state.totals.helpers == 1
+        assert not w.swarm.claimed()
+
+
+async def test_what_a_judge_asks_is_not_judged_in_its_turn(tmp_path: Path) -> None:
+    async with world(tmp_path) as w:
+        ticket = await say(w, [user("How good?")], {"x-ajet-train": "no", "x-ajet-judge": "yes"})
+        await w.closed()
+        assert (w.group(ticket).helper, w.group(ticket).phase) == ("judge", "DONE")
+        assert not w.kinds(GroupScored)
+
+
+async def test_what_is_never_a_helper_call(tmp_path: Path) -> None:
+    title = [{"role": "system", "content": TITLE}, user("hi")]
+    async with world(tmp_path) as w:
+        told = await say(w, title, {"x-ajet-train": "yes"})
+        w.context.rows.register(Row(row_id="r1", query="hi"))
+        row = await say(w, title, {"x-ajet-row": "r1"})
+        recap = "Summarize what was done in this conversation"
+        w.context.rows.register(Row(row_id="r2", query=recap))
+        words = await say(w, [user(recap)])
+        for ticket in (told, row, words):
+            await w.reply(ticket)
+            assert (w.group(ticket).helper, w.group(ticket).n) == ("", 4)
+        await w.closed()
+
+
+async def test_a_title_beside_a_row_does_not_take_the_row(tmp_path: Path) -> None:
+    title = [{"role": "system", "content": TITLE}, user("hi")]
+    async with world(tmp_path) as w:
+        for mark, session in ({}, ""), ({"x-ajet-session": "s1"}, "s1"):
+            w.context.rows.register(Row(row_id="r1", query="hi", reference="5", session=session))
+            helper = await say(w, title, mark)
+            main = await say(w, [user("hi")], mark, tools=TOOLS)
+            for ticket, row_id, reference in (helper, "", None), (main, "r1", "5"):
+                await w.reply(ticket)
+                group = w.group(ticket)
+                assert (group.row_id, group.reference) == (row_id, reference)
+            assert w.group(helper).helper == "opencode-title"
+        await w.closed()
+
+
+async def test_all_of_a_session_is_its_row_and_a_trial_is_not_trained_on(tmp_path: Path) -> None:
+    mark = {"x-ajet-session": "s1"}
+    async with world(tmp_path) as w:
+        w.context.rows.register(Row(row_id="r1", query="hi", reference="5", session="s1"))
+        for text in ("<note/> hi, please", "and now?"):
+            ticket = await say(w, [user(text)], mark)
+            await w.reply(ticket)
+            group = w.group(ticket)
+            assert (group.row_id, group.reference, group.episode_type) == ("r1", "5", "train")
+        w.context.rows.register(Row(row_id="dry", query="hello", session="s2", train=False))
+        ticket = await say(w, [user("other words")], {"x-ajet-session": "s2"})
+        await w.reply(ticket)
+        assert (w.group(ticket).row_id, w.group(ticket).episode_type) == ("dry", "eval")
+        await w.closed()
+    assert len(w.swarm.claims) == 9
+
+
+async def test_helper_calls_are_not_looked_for_when_that_is_off(tmp_path: Path) -> None:
+    title = [{"role": "system", "content": TITLE}, user("hi")]
+    async with world(tmp_path, configured=settings(proxy={"helpers": False})) as w:
+        ticket = await say(w, title)
+        await w.reply(ticket)
+        assert w.group(ticket).episode_type == "train"
+        await w.closed()
+
+
+async def test_a_call_without_tools_beside_an_agents(tmp_path: Path) -> None:
+    async with world(tmp_path) as w:
+        mark, asks = {"session-id": "s"}, [user("Write a short title for our chat.")]
+        before = await say(w, asks, mark)
+        await w.reply(before)
+        await w.reply(await say(w, [user("hi")], mark, tools=TOOLS))
+        after = await say(w, [user("Write a short title of our chat.")], mark)
+        await w.reply(after)
+        await w.closed()
+        assert (w.group(before).helper, w.group(after).helper) == ("", "beside-an-agent")
+
+
+# --- sessions -----------------------------------------------------------------------------------
+
+
+async def test_turns_of_a_marked_session_are_counted(tmp_path: Path) -> None:
+    async with world(tmp_path) as w:
+        mark = {"x-claude-code-session-id": "cc-1"}
+        turns = []
+        for number in range(3):
+            ticket = await w.ask(f"q{number}", mark)
+            await w.reply(ticket)
+            turns.append((w.group(ticket).session, w.group(ticket).turn))
+        assert turns == [("cc-1", 1), ("cc-1", 2), ("cc-1", 3)]
+        await w.closed()
+
+
+async def test_turns_of_an_unmarked_conversation_are_found(tmp_path: Path) -> None:
+    async with world(tmp_path) as w:
+        first = await say(w, [user("hi")])
+        reply = await w.reply(first)
+        assert reply.answer is not None
+        other = await say(w, [user("hi")])
+        await w.reply(other)
+        back = {"role": "assistant", "content": [{"type": "text", "text": reply.answer.text}]}
+        second = await say(w, [user("hi"), back, user("go on")])
+        await w.reply(second)
+        await w.closed()
+        assert w.group(first).session.startswith("c-")
+        assert w.group(second).turn == 2
+        assert w.group(second).session in (w.group(first).session, w.group(other).session)
+        assert w.group(first).session != w.group(other).session
+        assert w.kinds(GroupOpened)[-1].session == w.group(second).session
+
+
+# --- caps ---------------------------------------------------------------------------------------
+
+
+async def test_a_runaway_session_is_told_to_wait_before_anything_is_claimed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(proxy.admission.admit, "MINUTE", 0.3)
+    async with world(tmp_path, configured=settings(proxy={"session_calls": 3})) as w:
+        desk, clock = w.groups._admission, asyncio.get_running_loop().time
+        desk._clock = desk.sessions._clock = clock
+        mark = {"x-session-id": "wild\x1b one"}
+        for number in range(3):
+            await w.reply(await w.ask(f"q{number}", mark))
+        await w.closed()
+        claims = len(w.swarm.claims)
+        for number in range(5):
+            watch = Stopwatch()
+            with pytest.raises(ApiError) as refused:
+                await w.ask(f"more {number}", mark)
+            assert watch.seconds < 0.05
+            assert refused.value.status == 429
+            assert refused.value.retry_after in (59, 60)
+        await w.reply(await w.ask("other", {"x-session-id": "tame"}))
+        await w.closed()
+        assert len(w.swarm.claims) == claims + 4
+        (alert,) = w.kinds(AlertRaised)
+        assert "wildone" in alert.cause
+        assert "3 requests a minute" in alert.cause
+        assert len(w.kinds(RequestRefused)) == 5
+        await w.until(lambda: w.kinds(AlertCleared))
+        assert not w.state.alerts
+
+
+async def test_open_requests_of_a_session_are_capped(tmp_path: Path) -> None:
+    async with world(tmp_path, configured=settings(proxy={"session_cap": 2})) as w:
+        w.swarm.delay = 30.0
+        mark = {"x-session-id": "s"}
+        tickets = [await w.ask(f"q{number}", mark) for number in range(2)]
+        with pytest.raises(ApiError, match="2 open requests"):
+            await w.ask("q2", mark)
+        joined = await w.ask("q1", mark)  # no request more
+        assert joined.group_id == tickets[1].group_id
+        for ticket in (*tickets, joined):
+            ticket.leave()
+        await w.closed()
+        w.swarm.delay = 0.0
+        await w.reply(await w.ask("q3", mark))
+        await w.closed()
+
+
+async def test_an_unmarked_runaway_is_capped_by_its_conversation(tmp_path: Path) -> None:
+    async with world(tmp_path, configured=settings(proxy={"session_calls": 4})) as w:
+        history = [user("do it")]
+        for number in range(4):
+            reply = await w.reply(await say(w, history, tools=TOOLS))
+            assert reply.answer is not None
+            history += [{"role": "assistant", "content": reply.answer.text}]
+            history += [user(f"You did not use a tool ({number})")]
+        with pytest.raises(ApiError) as refused:
+            await say(w, history, tools=TOOLS)
+        assert refused.value.status == 429
+        assert len(w.kinds(GroupOpened)) == 4
+        for number in range(9):  # rows of a dataset, all alike
+            await w.reply(await say(w, [user("do it")], {"x-ajet-row": f"r{number}"}))
+        await w.closed()
+
+
+async def test_groups_in_flight_are_bounded_and_sessions_take_turns(tmp_path: Path) -> None:
+    async with (
+        ScriptedSwarm(slots=64) as swarm,
+        world(tmp_path, swarm, settings(proxy={"max_groups": 1})) as w,
+    ):
+        swarm.delay = 0.02
+        flood = [await w.ask(f"a{number}", {"x-session-id": "a"}) for number in range(6)]
+        lone = await w.ask("b0", {"x-session-id": "b"})
+        await asyncio.gather(*(w.reply(ticket) for ticket in (*flood, lone)))
+        await w.closed()
+        order = [w.state.groups[event.group_id].query for event in w.kinds(AnswerReturned)]
+        assert order.index("b0") <= 2
+        assert [name for name in order if name != "b0"] == [f"a{number}" for number in range(6)]
+        assert swarm.most_claimed <= 4
+        assert not swarm.claimed()
+
+
+async def test_a_full_queue_says_so_at_once(tmp_path: Path) -> None:
+    async with (
+        ScriptedSwarm(state="WEIGHT_SYNCING", automatic=False) as swarm,
+        world(tmp_path, swarm, settings(proxy={"queue_limit": 2})) as w,
+    ):
+        tickets = [await w.ask(f"q{number}") for number in range(2)]
+        watch = Stopwatch()
+        with pytest.raises(ApiError) as refused:
+            await w.ask("q2")
+        assert watch.seconds < 0.05
+        assert (refused.value.status, refused.value.retry_after) == (503, 2)
+        assert not swarm.claims
+        swarm.finish_sync()  # those that queued are answered
+        for ticket in tickets:
+            assert (await w.reply(ticket)).index == 3
+        await w.closed()
+
+
+async def test_a_queue_has_a_deadline_of_its_own_when_one_is_set(tmp_path: Path) -> None:
+    async with (
+        ScriptedSwarm(state="WEIGHT_SYNCING", automatic=False) as swarm,
+        world(tmp_path, swarm, settings(proxy={"queue_timeout": 0.1})) as w,
+    ):
+        ticket = await w.ask()
+        reply = await w.reply(ticket)
+        assert reply.error is not None
+        assert (reply.error.status, reply.error.retry_after) == (503, 2)
+        await w.closed()
+        assert (w.group(ticket).phase, w.group(ticket).cause) == ("ABORTED", "no episodes in time")
+        assert not swarm.claims
+
+
+async def test_who_leaves_the_queue_passes_its_turn_on(tmp_path: Path) -> None:
+    async with world(tmp_path, configured=settings(proxy={"max_groups": 1})) as w:
+        w.swarm.delay = 30.0
+        first = await w.ask("first")
+        await w.open("GENERATING")
+        second, third = await w.ask("second"), await w.ask("third")
+        second.leave()
+        w.swarm.delay = 0.0
+        first.leave()
+        assert (await w.reply(third)).index == 3
+        await w.closed()
+        assert not w.swarm.claimed()
+
+
+async def test_a_small_group_passes_many_large_ones_that_claim_in_vain(tmp_path: Path) -> None:
+    async with (
+        ScriptedSwarm(slots=4, repeat=2, automatic=False) as swarm,
+        world(tmp_path, swarm) as w,
+    ):
+        for number in range(CLAIMING + 4):
+            await w.ask(f"large {number}", n=6)
+        await w.until(lambda: swarm.refusals)
+        small = await w.ask("small")
+        assert (await w.reply(small)).why == "winner"
+        still = sum(one.query.startswith("large") for one in w.state.open_groups())
+        assert still == CLAIMING + 4

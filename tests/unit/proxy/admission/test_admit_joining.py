@@ -1,0 +1,58 @@
+"""The same request again where it is not to be joined, and sessions that take turns."""
+
+from pathlib import Path
+
+import pytest
+
+from core.events import GroupOpened
+from tests.support.scripted_swarm import ScriptedSwarm
+from tests.support.world import settings, world
+
+
+@pytest.mark.parametrize("off", ["header", "setting"])
+async def test_the_same_request_in_flight_need_not_be_joined(tmp_path: Path, off: str) -> None:
+    headers = {"x-ajet-join": "No"} if off == "header" else {}
+    configured = settings(proxy={"join": off == "header"})
+    async with world(tmp_path, configured=configured) as w:
+        w.swarm.delay = 0.05
+        first, second = await w.ask("same", headers), await w.ask("same", headers)
+        assert first.group_id != second.group_id
+        retry = await w.ask("same", {**headers, "x-stainless-retry-count": "1"})
+        assert retry.group_id == second.group_id
+        for ticket in (first, second, retry):
+            assert (await w.reply(ticket)).answers
+        await w.closed()
+        assert len(w.kinds(GroupOpened)) == 2
+
+
+async def test_a_session_that_repeats_itself_at_once_gets_the_same_answer(tmp_path: Path) -> None:
+    mark = {"x-session-id": "ses_1"}
+    async with world(tmp_path) as w:
+        first = await w.ask("same", mark)
+        given = await w.reply(first)
+        again = await w.ask("same", mark)
+        assert await w.reply(again) == given
+        own = await w.ask("same", {**mark, "x-ajet-join": "no"})
+        row = await w.ask("same", {**mark, "x-ajet-row": "r1"})
+        bare = await w.ask("same", {"authorization": "Bearer other"})
+        for ticket in (own, row, bare):
+            assert ticket.group_id != first.group_id
+            await w.reply(ticket)
+        await w.closed()
+
+
+async def test_one_busy_session_does_not_keep_another_one_waiting(tmp_path: Path) -> None:
+    """Two groups fit at a time: the one of another session waits for about one of them."""
+    async with ScriptedSwarm(batch=400, slots=8) as swarm, world(tmp_path, swarm) as w:
+        swarm.delay = 0.15
+        busy = [await w.ask(f"a{number}", {"x-session-id": "a"}) for number in range(24)]
+        await w.until(lambda: len(swarm.chats) >= 8 and w.server.claimer.starved)
+        before = len([group for group in w.state.groups.values() if not group.open])
+        other = await w.ask("b", {"x-session-id": "b"})
+        await w.reply(other)
+        after = len([group for group in w.state.groups.values() if not group.open])
+        assert after - before <= 6
+        assert w.state.groups[busy[-1].group_id].open
+        for ticket in busy:
+            ticket.leave()
+        await w.closed()

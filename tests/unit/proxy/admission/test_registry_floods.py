@@ -1,0 +1,189 @@
+"""One request beside a flood: it waits for about one group, whoever sends the flood."""
+
+import asyncio
+import contextlib
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from core.events import AlertRaised
+from proxy.dialects.chat.request import read_request
+from proxy.dialects.session_marks import key_of
+from proxy.groups.waiter import AnswerWaiter
+from proxy.http.errors import ApiError
+from tests.support.scripted_swarm import ScriptedSwarm
+from tests.support.stopwatch import Stopwatch
+from tests.support.world import HEADERS, World, settings, world
+
+UNCAPPED = settings(proxy={"session_cap": 0, "session_calls": 0})
+FLOOD = 500
+ONE, OTHER = "10.0.0.1", "10.0.0.2"
+
+
+async def say(
+    w: World,
+    text: str,
+    key: str = "a",
+    address: str = ONE,
+    session: str = "",
+    idle: bool = False,
+) -> AnswerWaiter:
+    """Submit one request of a sender; `idle` is on a connection of its own."""
+    headers = {**HEADERS, "authorization": f"Bearer {key}"}
+    if session:
+        headers["x-session-id"] = session
+    body = {"model": "m", "messages": [{"role": "user", "content": text}]}
+    request = read_request(json.dumps(body).encode(), headers, address)
+    return await w.groups.submit(msgspec.structs.replace(request, idle=idle))
+
+
+async def flood(w: World, kind: str, idle: bool) -> list[AnswerWaiter]:
+    """As many requests as get in."""
+    names = {"unmarked": lambda number: "", "sessions": lambda number: f"s{number}"}
+    name = names.get(kind, lambda number: "s")
+    tickets: list[AnswerWaiter] = []
+    for number in range(FLOOD):
+        with contextlib.suppress(ApiError):
+            tickets.append(await say(w, f"flood {number}", session=name(number), idle=idle))
+    return tickets
+
+
+@pytest.mark.parametrize(
+    ("kind", "key", "address", "session", "idle"),
+    [
+        ("unmarked", "b", ONE, "", ""),
+        ("unmarked", "a", OTHER, "", ""),
+        ("unmarked", "a", ONE, "mine", ""),
+        ("sessions", "b", ONE, "", ""),
+        ("sessions", "a", OTHER, "", ""),
+        ("one session", "a", ONE, "mine", ""),
+        ("one session", "a", ONE, "", ""),
+        # Nothing but its time tells it from the flood: each on a connection of its own.
+        ("unmarked", "a", ONE, "", "all"),
+        ("sessions", "a", ONE, "", "all"),
+        ("sessions", "a", ONE, "mine", "all"),
+        # The flood keeps its connections.
+        ("unmarked", "a", ONE, "", "one"),
+        ("sessions", "a", ONE, "mine", "one"),
+    ],
+)
+async def test_one_request_beside_a_flood(
+    tmp_path: Path, kind: str, key: str, address: str, session: str, idle: str
+) -> None:
+    async with (
+        ScriptedSwarm(slots=8) as swarm,
+        world(tmp_path, swarm, UNCAPPED) as w,
+    ):
+        swarm.delay = 0.2  # two groups at a time: the whole queue takes 25 s
+        tickets = await flood(w, kind, idle == "all")
+        assert len(tickets) >= 256
+        await w.until(lambda: swarm.claims)
+        watch = Stopwatch()
+        alone = await say(w, "alone", key, address, session, idle=bool(idle))
+        reply = await w.reply(alone)
+        assert watch.seconds < 2.0
+        assert reply.answer is not None
+        assert w.groups.waiting > 200  # all others wait still
+        for ticket in tickets:
+            ticket.leave()
+        await w.closed()
+        await w.until(lambda: not swarm.claimed())
+
+
+async def test_who_has_the_most_places_gives_way_when_all_are_taken(tmp_path: Path) -> None:
+    async with (
+        ScriptedSwarm(state="WEIGHT_SYNCING", automatic=False) as swarm,
+        world(tmp_path, swarm, settings(proxy={"queue_limit": 6})) as w,
+    ):
+        flood = [await say(w, f"a{number}") for number in range(6)]
+        with pytest.raises(ApiError):
+            await say(w, "a6")
+        others = [await say(w, f"b{number}", "b") for number in range(3)]
+        with pytest.raises(ApiError):  # half is its share
+            await say(w, "b3", "b")
+        for ticket in flood[3:]:  # the newest
+            reply = await w.reply(ticket)
+            assert reply.error is not None
+            assert (reply.error.status, reply.error.retry_after) == (503, 2)
+        assert w.groups.waiting == 6
+        third = await say(w, "c0", "c")
+        await w.until(lambda: w.groups.open_count == 6)
+        swarm.finish_sync()
+        replies = await asyncio.gather(*(w.reply(one) for one in (*flood[:3], *others, third)))
+        assert sum(one.answer is None for one in replies) == 1
+        assert replies[-1].answer is not None
+        await w.closed()
+        causes = [group.cause for group in w.state.groups.values() if group.phase == "ABORTED"]
+        assert causes == ["gave way to another sender"] * 4
+
+
+async def test_newcomers_of_a_sender_take_no_place_of_its_older_half(tmp_path: Path) -> None:
+    async with (
+        ScriptedSwarm(state="WEIGHT_SYNCING", automatic=False) as swarm,
+        world(tmp_path, swarm, settings(proxy={"queue_limit": 6})) as w,
+    ):
+        flood = [await say(w, f"a{number}", idle=True) for number in range(12)]
+        one = await say(w, "mine", session="s")  # of another lane: the newest gives way
+        for ticket in flood[3:9] + flood[11:]:
+            reply = await w.reply(ticket)
+            assert reply.error is not None
+            assert reply.error.status == 503
+        assert w.groups.waiting == 6
+        swarm.finish_sync()
+        replies = await asyncio.gather(*(w.reply(it) for it in (*flood[:3], *flood[9:11], one)))
+        assert all(it.answer is not None for it in replies)
+        await w.closed()
+
+
+async def test_only_the_first_request_of_a_session_on_an_idle_connection_is_a_newcomer(
+    tmp_path: Path,
+) -> None:
+    async with world(tmp_path) as w:
+        place = w.groups._admission.place
+        newcomers = []
+        for session, idle in (("s", True), ("s", True), ("t", False), ("", True), ("", False)):
+            headers = {**HEADERS, "x-session-id": session} if session else HEADERS
+            body = json.dumps({"messages": [{"role": "user", "content": "hi"}]}).encode()
+            request = msgspec.structs.replace(read_request(body, headers, ONE), idle=idle)
+            newcomers.append(place(request, None, "s").newcomer)
+        assert newcomers == [True, False, False, True, False]
+
+
+async def test_requests_of_a_key_are_capped(tmp_path: Path) -> None:
+    async with world(tmp_path, configured=settings(proxy={"key_cap": 2})) as w:
+        w.swarm.delay = 30.0
+        tickets = [await say(w, f"q{number}", session=f"s{number}") for number in range(2)]
+        with pytest.raises(ApiError, match="with this key: 2 open requests") as refused:
+            await say(w, "q2", session="s2")
+        assert refused.value.status == 429
+        tickets.append(await say(w, "other", "b"))
+        for ticket in tickets:
+            ticket.leave()
+        await w.closed()
+        w.swarm.delay = 0.0
+        await w.reply(await say(w, "q3"))
+        await w.closed()
+        (alert,) = w.kinds(AlertRaised)
+        assert "proxy.key_cap" in alert.todo
+
+
+def test_a_key_has_one_name_which_does_not_show_it() -> None:
+    key = "sk-one-two-three"
+    names = {key_of({"authorization": f"bearer {key}"}), key_of({"x-api-key": key})}
+    assert len(names) == 1
+    assert key not in names.pop()
+    sessions = {key_of({"x-api-key": f"sk-ajet-session-{name}"}) for name in "abc"}
+    assert len(sessions) == 1
+    assert key_of({}) == ""
+
+
+async def test_where_a_key_is_required_no_other_header_makes_a_sender(tmp_path: Path) -> None:
+    async with world(tmp_path, configured=settings(proxy={"api_key": "k", "key_cap": 1})) as w:
+        w.swarm.delay = 30.0
+        ticket = await say(w, "q0", "made up")
+        with pytest.raises(ApiError):
+            await say(w, "q1", "made up too")
+        ticket.leave()
+        await w.closed()

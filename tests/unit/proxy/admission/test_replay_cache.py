@@ -1,0 +1,164 @@
+"""Answers that did not get through: kept for a while, bounded, given to whom they are owed."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from ajet_swarm.api.outcomes import answer_of
+from proxy.admission.replay_cache import ReplayCache, is_retry
+from proxy.groups.waiter import AnswerWaiter, FinalAnswer
+
+RETRY = {"x-stainless-retry-count": "1"}
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def reply(text: str = "hello", size: int = 100) -> FinalAnswer:
+    parsed: dict[str, Any] = {"choices": [{"message": {"role": "assistant", "content": text}}]}
+    body = msgspec.json.encode(parsed)
+    return FinalAnswer(0, (answer_of(200, body + b" " * (size - len(body)), parsed),), "winner")
+
+
+class Run:
+    group_id = "g1"
+    pieces: tuple[Any, ...] = ()
+
+    def spend_budget(self, ticket: AnswerWaiter) -> None: ...
+
+    def left(self, ticket: AnswerWaiter) -> None: ...
+
+
+@pytest.fixture
+async def ticket() -> AnswerWaiter:
+    return AnswerWaiter(Run(), True, 10.0)
+
+
+async def test_an_answer_that_was_delivered_is_not_given_again(ticket: AnswerWaiter) -> None:
+    replay = ReplayCache(30.0, Clock())
+    replay.remember("k", "g1", reply(), (ticket,))
+    assert replay.find("k", {}) is not None
+    ticket.confirm_delivery()
+    ticket.confirm_delivery()
+    assert replay.find("k", {}) is None
+    assert replay.find("k", RETRY) is not None  # it says that it is a retry
+    assert replay.find("other", RETRY) is None
+
+
+async def test_the_retry_gets_the_same_answer_and_then_it_is_delivered(
+    ticket: AnswerWaiter,
+) -> None:
+    replay = ReplayCache(30.0, Clock())
+    given = reply()
+    replay.remember("k", "g1", given, (ticket,))
+    found = replay.find("k", {})
+    assert found is not None
+    again = replay.waiter(found, stream=True)
+    assert again.group_id == "g1"
+    assert await again.next(1.0) == given
+    assert replay.find("k", {}) is not None  # broke off again
+    again.confirm_delivery()
+    again.leave()
+    assert replay.find("k", {}) is None
+
+
+async def test_each_listener_is_owed_its_answer(ticket: AnswerWaiter) -> None:
+    replay = ReplayCache(30.0, Clock())
+    other = AnswerWaiter(Run(), False, 10.0)
+    replay.remember("k", "g1", reply(), (ticket, other))
+    other.confirm_delivery()
+    assert replay.find("k", {}) is not None
+    ticket.confirm_delivery()
+    assert replay.find("k", {}) is None
+
+
+async def test_one_who_had_left_before_the_answer_is_owed_it() -> None:
+    replay = ReplayCache(30.0, Clock())
+    replay.remember("k", "g1", reply(), ())
+    assert replay.find("k", {}) is not None
+
+
+def test_the_window() -> None:
+    clock = Clock()
+    replay = ReplayCache(30.0, clock)
+    replay.remember("k", "g1", reply(), ())
+    clock.now += 29.0
+    assert replay.find("k", {}) is not None
+    clock.now += 2.0
+    assert replay.find("k", RETRY) is None
+    assert (len(replay), replay.size) == (0, 0)
+
+
+def test_off_and_without_an_answer() -> None:
+    off = ReplayCache(0.0, Clock())
+    off.remember("k", "g1", reply(), ())
+    assert off.find("k", RETRY) is None
+    replay = ReplayCache(30.0, Clock())
+    replay.remember("k", "g1", FinalAnswer(None, (), "error"), ())
+    assert replay.find("k", RETRY) is None
+
+
+def test_bounded_in_number_and_bytes() -> None:
+    replay = ReplayCache(30.0, Clock(), entries=10, size=1000)
+    for number in range(50):
+        replay.remember(f"k{number}", "g", reply(size=90), ())
+    assert (len(replay), replay.size) == (10, 900)
+    replay.remember("big", "g", reply(size=800), ())
+    assert replay.find("big", {}) is not None
+    assert replay.size <= 1000
+    replay.remember("too big", "g", reply(size=1001), ())
+    assert replay.find("too big", {}) is None
+    replay.forget("big")
+    replay.forget("big")
+    assert replay.size == 90 * len(replay)
+
+
+def test_a_newer_answer_takes_the_place() -> None:
+    replay = ReplayCache(30.0, Clock())
+    replay.remember("k", "g1", reply(), ())
+    replay.remember("k", "g2", reply(), ())
+    found = replay.find("k", {})
+    assert found is not None
+    assert found.group_id == "g2"
+    assert (len(replay), replay.size) == (1, 100)
+
+
+@pytest.mark.parametrize(
+    ("told", "wanted"), [("1", True), ("12", True), ("0", False), ("", False), ("x", False)]
+)
+def test_marks_of_retries(told: str, wanted: bool) -> None:
+    assert is_retry({"x-stainless-retry-count": told}) is wanted
+    assert not is_retry({})
+
+
+@pytest.mark.parametrize(
+    ("mode", "delivered", "owed"),
+    [("marked", False, False), ("owed", False, True), ("always", True, True)],
+)
+async def test_who_gets_an_answer_again_is_a_setting(
+    ticket: AnswerWaiter, mode: str, delivered: bool, owed: bool
+) -> None:
+    replay = ReplayCache(30.0, Clock(), mode=mode)
+    replay.remember("k", "g1", reply(), (ticket,))
+    assert (replay.find("k", {}) is not None) == owed
+    ticket.confirm_delivery()
+    assert (replay.find("k", {}) is not None) == delivered
+    assert replay.find("k", RETRY) is not None
+
+
+async def test_a_session_gets_it_again_only_at_once(ticket: AnswerWaiter) -> None:
+    clock = Clock()
+    replay = ReplayCache(30.0, clock)
+    replay.remember("k", "g1", reply(), (ticket,))
+    ticket.confirm_delivery()
+    mark = {"x-session-id": "ses_1"}
+    assert replay.find("k", mark) is not None
+    assert replay.find("k", {}, {"metadata": {"session_id": "ses_1"}}) is not None
+    assert replay.find("k", {**mark, "x-ajet-join": "no"}) is None
+    clock.now += 3.1
+    assert replay.find("k", mark) is None

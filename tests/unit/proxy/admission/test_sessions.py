@@ -1,0 +1,155 @@
+"""Marks of sessions as clients send them, and caps."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.admission.sessions import LimitExceeded, RequestLimits
+from proxy.dialects.session_marks import sender_of, session_of, trace_of
+
+UUID = "0199c5f2-7d51-7c62-a1c8-6b7f6c1f3f0a"
+
+
+@pytest.mark.parametrize(
+    ("headers", "body", "wanted"),
+    [
+        ({}, {}, ""),
+        # opencode: the same for its title call
+        ({"x-session-id": "ses_5f1", "x-session-affinity": "ses_5f1"}, {}, "ses_5f1"),
+        ({"x-session-affinity": "ses_5f1"}, {}, "ses_5f1"),
+        # Codex
+        (
+            {"session-id": UUID, "thread-id": "t-1", "x-client-request-id": "r"},
+            {"prompt_cache_key": UUID, "client_metadata": {"x-codex-installation-id": "i"}},
+            UUID,
+        ),
+        ({}, {"prompt_cache_key": UUID}, UUID),
+        ({}, {"client_metadata": {"thread_id": "t-9"}}, "t-9"),
+        ({"thread-id": "t-1"}, {}, "t-1"),
+        # opencode on the Responses API
+        ({}, {"prompt_cache_key": "ses_5f1abcdef"}, "ses_5f1abcdef"),
+        # Claude Code
+        ({"x-claude-code-session-id": "cc-1"}, {"metadata": {"user_id": "x"}}, "cc-1"),
+        ({}, {"metadata": {"user_id": f"user_a1_account__session_{UUID}"}}, UUID),
+        ({}, {"metadata": {"user_id": json.dumps({"device_id": "d", "session_id": UUID})}}, UUID),
+        # vLLM's own field; a header goes first; the address before all
+        ({}, {"session_id": "s-1"}, "s-1"),
+        ({"x-session-id": "h"}, {"session_id": "b"}, "h"),
+        ({"x-ajet-session": "url", "x-session-id": "h"}, {"session_id": "b"}, "url"),
+        ({"x-openwebui-chat-id": "chat-7"}, {}, "chat-7"),
+        # one key for each session
+        ({"authorization": "Bearer sk-ajet-session-lab-3"}, {}, "lab-3"),
+        ({"authorization": "bearer  sk-ajet-session-lab-3 "}, {}, "lab-3"),
+        ({"x-api-key": "sk-ajet-session-lab-4"}, {}, "lab-4"),
+        # no sessions
+        ({"authorization": "Bearer sk-1234"}, {}, ""),
+        ({"authorization": "Basic sk-ajet-session-x"}, {}, ""),
+        ({}, {"prompt_cache_key": "customer-support-v2-prompt"}, ""),
+        ({}, {"user": "u-1"}, ""),
+        ({}, {"metadata": {"user_id": "user_a1"}}, ""),
+        ({}, {"metadata": {"user_id": "{broken"}}, ""),
+        ({}, {"metadata": {"user_id": "[1]"}}, ""),
+        ({}, {"metadata": "text", "client_metadata": 7, "session_id": 4}, ""),
+        ({"traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}, {}, ""),
+    ],
+)
+def test_marks(headers: dict[str, str], body: dict[str, Any], wanted: str) -> None:
+    assert session_of(headers, body) == wanted
+
+
+def test_a_mark_is_short_and_can_be_shown() -> None:
+    assert session_of({"x-session-id": "a\x1b[31m b\nc\u202ed"}, {}) == "a[31mbcd"
+    assert len(session_of({"x-session-id": "x" * 5000}, {})) == 200
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=12), inner),
+    max_leaves=8,
+)
+NAMES = ("session_id", "metadata", "client_metadata", "prompt_cache_key", "user_id")
+
+
+@given(st.dictionaries(st.sampled_from(NAMES), json_values))
+def test_no_body_is_too_odd(body: dict[str, Any]) -> None:
+    found = session_of({}, body)
+    assert len(found) <= 200
+    assert found.isprintable()
+
+
+def test_traces_and_senders() -> None:
+    trace = "4bf92f3577b34da6a3ce929d0e0e4736"
+    assert trace_of({"traceparent": f"00-{trace}-00f067aa0ba902b7-01"}) == trace
+    assert trace_of({"traceparent": "nonsense"}) == ""
+    assert trace_of({}) == ""
+    assert sender_of({"authorization": "Bearer a", "x-api-key": "b"}) == "Bearer a"
+    assert sender_of({"x-api-key": "b"}) == "b"
+    assert sender_of({}) == ""
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_a_session_may_have_so_many_open_requests() -> None:
+    sessions = RequestLimits(2, 0, Clock())
+    assert [sessions.open("a"), sessions.open("a"), sessions.open("b")] == [1, 2, 1]
+    with pytest.raises(LimitExceeded) as over:
+        sessions.open("a")
+    assert over.value.retry_after >= 1
+    assert "2 open requests" in str(over.value)
+    sessions.close("a")
+    assert sessions.open("a") == 3
+
+
+def test_a_session_may_send_so_many_requests_a_minute() -> None:
+    clock = Clock()
+    sessions = RequestLimits(0, 3, clock)
+    for _ in range(3):
+        sessions.open("a")
+        sessions.close("a")
+        clock.now += 10
+    with pytest.raises(LimitExceeded) as over:
+        sessions.open("a")
+    assert over.value.retry_after == 31  # the first of them was 30 s ago
+    clock.now += over.value.retry_after
+    sessions.open("a")
+    with pytest.raises(LimitExceeded):
+        sessions.open("a")
+    clock.now += 600
+    assert sessions.open("a") == 5
+
+
+def test_no_caps() -> None:
+    sessions = RequestLimits(0, 0, Clock())
+    assert [sessions.open("a") for _ in range(500)][-1] == 500
+
+
+def test_helper_calls_are_no_turns_but_count() -> None:
+    sessions = RequestLimits(0, 3, Clock())
+    assert sessions.open("a", helper=True) == 0
+    assert not sessions.has_tools("a")
+    assert sessions.open("a", tools=True) == 1
+    assert sessions.open("a") == 2
+    assert sessions.has_tools("a")
+    assert not sessions.has_tools("b")
+    with pytest.raises(LimitExceeded):
+        sessions.open("a", helper=True)
+
+
+def test_idle_sessions_are_forgotten_open_ones_are_not() -> None:
+    sessions = RequestLimits(1, 0, Clock(), limit=10)
+    sessions.open("busy")
+    for number in range(50):
+        sessions.open(f"s{number}")
+        sessions.close(f"s{number}")
+    assert len(sessions) == 10
+    with pytest.raises(LimitExceeded):
+        sessions.open("busy")
+    sessions.close("nobody")

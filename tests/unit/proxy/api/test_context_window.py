@@ -1,0 +1,283 @@
+"""Upstream's tokenizer and window: counted where it can be, refused before anything is claimed."""
+
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import httpx
+import pytest
+
+import proxy.api.context_window
+from ajet_swarm.api.watcher import ServerStatus
+from core.settings import ProxySettings
+from engine.app import MAX_BODY
+from engine.app import create_app as engine_app
+from engine.server.lifecycle import Engine
+from proxy.api.handler import RequestHandler
+from proxy.endpoint import create_app
+from proxy.main import http_config
+from tests.support.engine_client import Driver
+from tests.support.fake_policy import Bench
+from tests.support.observed import Observed, observed
+from tests.support.scripted_openai import ScriptedOpenAI
+from tests.support.served import client, served
+from tests.support.world import world
+
+LONG = "word " * 5000
+MESSAGES = [{"role": "user", "content": LONG}]
+LONG_BODIES: dict[str, dict[str, Any]] = {
+    "/v1/chat/completions": {"model": "m", "messages": MESSAGES},
+    "/v1/completions": {"model": "m", "prompt": LONG},
+    "/v1/responses": {"model": "m", "input": LONG},
+    "/v1/messages": {"model": "m", "max_tokens": 16, "messages": MESSAGES},
+}
+
+
+# --- observe mode -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("path", LONG_BODIES)
+async def test_a_prompt_that_is_too_long_is_a_400_before_anything_is_asked(
+    tmp_path: Path, path: str, stream: bool
+) -> None:
+    async with observed(tmp_path) as o:
+        answer = await o.client.post(path, json={**LONG_BODIES[path], "stream": stream})
+        assert answer.status_code == 400
+        assert answer.headers["content-type"] == "application/json"
+        assert "maximum context length is 4096 tokens" in answer.text
+        assert "5000 input tokens" in answer.text
+        assert not o.upstream.calls
+        assert not o.world.state.groups
+
+
+async def test_the_words_are_those_of_a_real_server(tmp_path: Path) -> None:
+    async with observed(tmp_path) as o:
+        plain = (await o.post(LONG)).json()["error"]
+        assert plain == {
+            "message": "This model's maximum context length is 4096 tokens. However, your prompt "
+            "contains 5000 input tokens. Please reduce the length of the input prompt. "
+            "(parameter=input_tokens, value=5000)",
+            "type": "BadRequestError",
+            "param": "input_tokens",
+            "code": 400,
+        }
+        asked = (await o.post("word " * 2000, max_tokens=3000)).json()["error"]["message"]
+        assert (
+            "you requested 3000 output tokens and your prompt contains at least 2000 input tokens, "
+            "for a total of at least 5000 tokens. "
+        ) in asked
+        full = (await o.post("word " * 2000, max_tokens=4096)).json()["error"]["message"]
+        assert "contains 10000 characters (more than 0 characters, which is the upper bound" in full
+        assert "or the number of requested output tokens" in asked
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted", "status", "counted"),
+    [
+        (10, None, 200, 0),
+        (4095, None, 200, 1),
+        (4096, None, 400, 1),
+        (1000, 3096, 200, 1),
+        (1001, 3096, 400, 1),
+        (10, 1000, 200, 0),
+    ],
+)
+async def test_the_upstream_counts_when_it_may_be_too_long(
+    tmp_path: Path, words: int, wanted: int | None, status: int, counted: int
+) -> None:
+    async with observed(tmp_path) as o:
+        more = {} if wanted is None else {"max_tokens": wanted}
+        assert (await o.post("w " * words, **more)).status_code == status
+        assert o.upstream.requests["/tokenize"] == counted
+
+
+async def test_without_a_tokenizer_or_a_window_the_upstream_decides(tmp_path: Path) -> None:
+    async with ScriptedOpenAI() as upstream:
+        upstream.tokenizer = False
+        async with observed(tmp_path, upstream) as o:
+            assert (await o.post(LONG)).status_code == 200
+    async with ScriptedOpenAI() as upstream:
+        upstream.context = None
+        (tmp_path / "b").mkdir()
+        async with observed(tmp_path / "b", upstream) as o:
+            assert (await o.post(LONG)).status_code == 200
+            assert (await models(o))["max_model_len"] is None
+
+
+async def models(o: Observed) -> Any:
+    return (await o.client.get("/v1/models")).json()["data"][0]
+
+
+async def test_the_model_and_its_window_are_listed(tmp_path: Path) -> None:
+    async with observed(tmp_path) as o:
+        await o.world.until(lambda: o.world.server.watcher.pool)
+        card = await models(o)
+        assert (card["id"], card["max_model_len"]) == ("tiny", 4096)
+
+
+@pytest.mark.parametrize("openapi", [True, False])
+async def test_tokens_pass_through_where_the_upstream_has_them(
+    tmp_path: Path, openapi: bool
+) -> None:
+    async with ScriptedOpenAI(key="k") as upstream:
+        upstream.openapi = openapi
+        async with observed(tmp_path, upstream, {"key": "k"}) as o:
+            told = await o.client.post("/tokenize", json={"model": "ours", "prompt": "a b c"})
+            assert told.json()["count"] == 3
+            back = await o.client.post("/detokenize", json={"model": "ours", "tokens": [1, 2]})
+            assert back.json() == {"prompt": "1 2"}
+
+
+@pytest.mark.parametrize("openapi", [True, False])
+async def test_an_upstream_without_them_has_no_such_route(tmp_path: Path, openapi: bool) -> None:
+    async with ScriptedOpenAI() as upstream:
+        upstream.tokenizer, upstream.openapi = False, openapi
+        async with observed(tmp_path, upstream) as o:
+            told = await o.client.post("/tokenize", json={"prompt": "a"})
+            assert told.status_code == 404
+            assert told.json() == {"detail": "Not Found"}
+
+
+async def test_count_tokens_is_exact_where_it_can_be(tmp_path: Path) -> None:
+    body = {"model": "m", "messages": [{"role": "user", "content": "one two three"}]}
+    async with observed(tmp_path) as o:
+        told = await o.client.post("/v1/messages/count_tokens", json=body)
+        assert told.json()["input_tokens"] == 3
+    async with ScriptedOpenAI() as upstream:
+        upstream.tokenizer = False
+        (tmp_path / "b").mkdir()
+        async with observed(tmp_path / "b", upstream) as o:
+            told = await o.client.post("/v1/messages/count_tokens", json=body)
+            assert told.json()["input_tokens"] > 0
+
+
+async def test_a_tokenizer_that_talks_nonsense_counts_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def nonsense(*_: Any) -> tuple[int, bytes]:
+        return 200, b'{"tokens": []}'
+
+    async with observed(tmp_path) as o:
+        monkeypatch.setattr(proxy.api.context_window, "ask", nonsense)
+        assert (await o.post(LONG)).status_code == 200
+
+
+async def test_more_words_than_the_window_has_need_no_tokenizer(tmp_path: Path) -> None:
+    async with ScriptedOpenAI() as upstream:
+        upstream.tokenizer = False
+        async with observed(tmp_path, upstream) as o:
+            told = await o.post("hi", max_tokens=4096)
+            assert told.status_code == 400
+            assert told.json()["error"]["message"].startswith(
+                "This model's maximum context length is 4096 tokens. However, you requested 4096 "
+                "output tokens and your prompt contains 2 characters (more than 0 characters, "
+                "which is the upper bound for 0 input tokens)."
+            )
+            assert not o.upstream.calls
+            assert (await o.post("hi", max_tokens=4095)).status_code == 200
+
+
+async def test_a_server_that_is_not_there_is_not_asked_to_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with observed(tmp_path) as o:
+        gone = SimpleNamespace(current=ServerStatus(), pool=None)
+        monkeypatch.setattr(o.world.server, "watcher", gone)
+        told = await o.client.post("/tokenize", json={"prompt": "x"})
+        assert told.status_code == 503
+        assert told.headers["retry-after"]
+        body = {"messages": [{"role": "user", "content": "hello"}]}
+        counted = await o.client.post("/v1/messages/count_tokens", json=body)
+        assert counted.json()["input_tokens"] >= 1
+        assert not o.upstream.requests["/tokenize"]
+
+
+# --- the embedded engine ------------------------------------------------------------------------
+
+
+@contextlib.asynccontextmanager
+async def embedded(home: Path, *, strict: bool) -> AsyncIterator[tuple[httpx.AsyncClient, Engine]]:
+    """A front on an engine in this loop, ROLLING, whose policy has a window of 256 bytes."""
+    bench = Bench()
+    async with contextlib.AsyncExitStack() as stack:
+        engine = Engine(bench.factory, strict_context=strict)
+        app = engine_app(engine)
+        await stack.enter_async_context(app.router.lifespan_context(app))
+        url = await stack.enter_async_context(served(app))
+        http = await stack.enter_async_context(client(url))
+        driver = Driver(http, engine, bench, None)  # type: ignore[arg-type]  # it needs no clock
+        await driver.start(batch=8, repeat=2)
+        await driver.until("ROLLING")
+        swarm: Any = SimpleNamespace(url=url)
+        w = await stack.enter_async_context(world(home, swarm))
+        front = create_app(w.context, w.groups, handler=RequestHandler(w.context, w.groups))
+        base = await stack.enter_async_context(
+            served(front, http_config(w.context.settings.proxy, front))
+        )
+        facts = w.groups.server_facts["s"]
+        await w.until(lambda: facts.context_length)
+        yield await stack.enter_async_context(client(base)), engine
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_strict_engine_is_not_asked_for_what_it_would_refuse(
+    tmp_path: Path, stream: bool
+) -> None:
+    async with embedded(tmp_path, strict=True) as (client, engine):
+        body = {"model": "m", "messages": [{"role": "user", "content": "x" * 400}]}
+        answer = await client.post("/v1/chat/completions", json={**body, "stream": stream})
+        assert answer.status_code == 400
+        assert "maximum context length is 256 tokens" in answer.text
+        assert not any(one.call_count for one in engine.pool)
+        body["messages"] = [{"role": "user", "content": "x" * 130}]
+        assert (await client.post("/v1/chat/completions", json=body)).status_code == 200
+
+
+async def test_a_legacy_completion_is_asked_bare(tmp_path: Path) -> None:
+    async with embedded(tmp_path, strict=False) as (client, _):
+        chat = {"model": "m", "messages": [{"role": "user", "content": "Say"}], "max_tokens": 4}
+        wrapped = (await client.post("/v1/chat/completions", json=chat)).json()["usage"]
+        for prompt in ("Say", [83, 97, 121]):
+            body = {"model": "m", "prompt": prompt, "max_tokens": 4}
+            told = await client.post("/v1/completions", json=body)
+            assert told.status_code == 200, told.text
+            assert told.json()["usage"]["prompt_tokens"] == 3 < wrapped["prompt_tokens"]
+        long = {"model": "m", "prompt": "x" * 400, "max_tokens": 4}
+        cut = await client.post("/v1/completions", json=long)
+        assert 0 < cut.json()["usage"]["prompt_tokens"] <= 252
+
+
+async def test_an_engine_that_cuts_is_asked(tmp_path: Path) -> None:
+    async with embedded(tmp_path, strict=False) as (client, _):
+        body = {"model": "m", "messages": [{"role": "user", "content": "x" * 400}]}
+        answer = await client.post("/v1/chat/completions", json=body)
+        assert answer.status_code == 200
+        told = await client.post("/v1/messages/count_tokens", json=body)
+        assert told.json()["input_tokens"] == answer.json()["usage"]["prompt_tokens"]
+
+
+async def test_what_the_engine_cannot_read_is_no_reason_to_come_back(tmp_path: Path) -> None:
+    async with embedded(tmp_path, strict=False) as (client, _):
+
+        def asked(messages: Any) -> dict[str, Any]:
+            return {"model": "m", "messages": messages}
+
+        parts = asked([{"role": "user", "content": ["hello", {"type": "text", "text": "you"}]}])
+        assert (await client.post("/v1/chat/completions", json=parts)).status_code == 200
+        nobody = await client.post(
+            "/v1/chat/completions", json=asked([{"role": "", "content": ""}])
+        )
+        assert nobody.status_code == 422
+        assert nobody.json()["error"]["message"].startswith("body.messages.0.role: ")
+        assert "retry-after" not in nobody.headers
+
+
+async def test_the_engine_takes_what_the_proxy_takes(tmp_path: Path) -> None:
+    assert ProxySettings().max_body_mb << 20 < MAX_BODY
+    async with embedded(tmp_path, strict=False) as (client, _):
+        body = {"model": "m", "messages": [{"role": "user", "content": "x" * (17 << 20)}]}
+        answer = await client.post("/v1/chat/completions", json={**body, "n": 1}, timeout=50)
+        assert answer.status_code == 200

@@ -1,0 +1,256 @@
+"""Routes that tell facts: models, health, version, tokens; and the document of them all."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ajet_swarm.api.engine import AsyncSwarmClient
+from core.settings import UpstreamSettings
+from proxy.dialects.tokenize import refused
+from proxy.http.asgi import Receive, Scope, Send, headers_of, read_body, send_json
+from proxy.http.router import NOT_FOUND
+from proxy.servers.observe_client import ObserveClient
+from tests.support.front import BODIES, fronted
+from tests.support.scripted_swarm import ScriptedSwarm
+from tests.support.served import served
+from tests.support.world import settings
+
+MESSAGES = "/v1/messages"
+COUNT = "/v1/messages/count_tokens"
+JSON = {"content-type": "application/json"}
+
+
+class Upstream:
+    """A server with a tokenizer."""
+
+    def __init__(self) -> None:
+        self.status = 200
+        self.asked: list[tuple[str, Any]] = []
+        self.keys: list[str] = []
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        body = await read_body(headers_of(scope), receive, 1 << 20)
+        path = scope["path"]
+        if path == "/openapi.json":
+            await send_json(send, 200, b'{"paths":{"/tokenize":{},"/detokenize":{}}}')
+            return
+        self.asked.append((path, json.loads(body)))
+        self.keys.append(headers_of(scope).get("authorization", ""))
+        await send_json(send, self.status, b'{"count":3,"max_model_len":4096,"tokens":[1,2,3]}')
+
+
+# --- what is served -----------------------------------------------------------------------------
+
+
+async def test_the_named_model_comes_first(tmp_path: Path) -> None:
+    named = settings(proxy={"served_model_name": "tiny"})
+    async with fronted(tmp_path, configured=named) as f:
+        (card,) = (await f.client.get("/v1/models")).json()["data"]
+        assert card["id"] == "tiny"
+        assert (await f.client.get("/v1/models/tiny")).json()["id"] == "tiny"
+        for name in ("nope", "org/nope", "org%2Fnope"):
+            lost = await f.client.get(f"/v1/models/{name}")
+            assert lost.status_code == 404
+            assert lost.json()["error"]["type"] == "NotFoundError"
+
+
+async def test_health_follows_the_engine(tmp_path: Path) -> None:
+    async with ScriptedSwarm() as swarm, fronted(tmp_path, swarm) as f:
+        for state, status in (("WEIGHT_SYNCING", 200), ("OFFLINE", 503), ("ROLLING", 200)):
+            swarm.set_state(state, 1)
+            await swarm.until(lambda: f.world.server.watcher.current.display_state == swarm.state)
+            for method, path in (("GET", "/health"), ("GET", "/ping"), ("POST", "/ping")):
+                answer = await f.client.request(method, path)
+                assert (answer.status_code, answer.content) == (status, b"")
+                assert answer.headers["content-length"] == "0"
+
+
+async def test_nothing_is_stored(tmp_path: Path) -> None:
+    async with fronted(tmp_path) as f:
+        for method, path in (("GET", ""), ("POST", "/cancel")):
+            answer = await f.client.request(method, f"/v1/responses/resp_1{path}")
+            assert answer.status_code == 404
+            assert answer.json()["error"] == {
+                "message": "Response with id 'resp_1' not found.",
+                "type": "invalid_request_error",
+                "param": "response_id",
+                "code": 404,
+            }
+
+
+async def test_the_document_names_every_route(tmp_path: Path) -> None:
+    async with fronted(tmp_path) as f:
+        told = (await f.client.get("/openapi.json")).json()
+        assert told["openapi"].startswith("3.")
+        for path, methods in told["paths"].items():
+            for method in methods:
+                real = path.replace("{model}", f.world.groups.models()[0])
+                answer = await f.client.request(method, real, json={})
+                assert answer.status_code not in (405, 500), path
+                assert answer.content != NOT_FOUND or path in ("/tokenize", "/detokenize"), path
+
+
+# --- tokens -------------------------------------------------------------------------------------
+
+
+async def test_tokens_of_a_prompt_are_those_of_its_usage(tmp_path: Path) -> None:
+    async with fronted(tmp_path) as f:
+        body = BODIES[MESSAGES]
+        asked = {key: value for key, value in body.items() if key != "max_tokens"}
+        guess = (await f.client.post(COUNT, json=asked)).json()
+        assert guess["input_tokens"] > 0
+        usage = (await f.client.post(f"{MESSAGES}?beta=true", json=body)).json()["usage"]
+        told = (await f.client.post(f"{COUNT}?beta=true", json=asked)).json()
+        assert told == {
+            "input_tokens": usage["input_tokens"],
+            "context_management": {"original_input_tokens": usage["input_tokens"]},
+        }
+        stream = await f.client.post(MESSAGES, json={**body, "stream": True, "top_p": 0.5})
+        first = json.loads(stream.text.split("data: ", 2)[1].split("\n")[0])
+        assert first["message"]["usage"]["input_tokens"] == usage["input_tokens"]
+        await f.world.closed()
+
+
+async def test_a_count_that_cannot_be_read(tmp_path: Path) -> None:
+    async with fronted(tmp_path) as f:
+        bodies: tuple[dict[str, Any], ...] = ({}, {"messages": "no"}, {"messages": []})
+        for body in bodies:
+            answer = await f.client.post(COUNT, json=body)
+            assert answer.status_code == 400
+            assert answer.json()["type"] == "error"
+        answer = await f.client.post(COUNT, content=b"{}")
+        assert answer.status_code == 400
+
+
+async def test_where_the_upstream_has_no_tokenizer(tmp_path: Path) -> None:
+    async with fronted(tmp_path) as f:
+        for path in ("/tokenize", "/detokenize"):
+            answer = await f.client.post(path, json={"prompt": "hello"})
+            assert (answer.status_code, answer.json()) == (404, {"detail": "Not Found"})
+
+
+async def test_where_it_has_one(tmp_path: Path) -> None:
+    upstream = Upstream()
+    async with fronted(tmp_path) as f, served(upstream) as url:
+        f.world.server.client = AsyncSwarmClient(url, f.world.line, "me")
+        answer = await f.client.post("/tokenize", json={"prompt": "hello"})
+        assert answer.status_code == 200
+        assert answer.json()["count"] == 3
+        assert upstream.asked == [("/tokenize", {"prompt": "hello"})]
+        told = (await f.client.post(COUNT, json=BODIES[MESSAGES])).json()
+        assert told["input_tokens"] == 3
+        assert upstream.asked[-1][1]["messages"] == BODIES[MESSAGES]["messages"]
+        upstream.status = 400
+        asked = len(upstream.asked)
+        assert (await f.client.post("/detokenize", json={"tokens": "no"})).status_code == 400
+        assert len(upstream.asked) == asked
+        assert (await f.client.post("/detokenize", json={"tokens": [1]})).status_code == 400
+        assert len(upstream.asked) == asked + 1
+        upstream.status = 500
+        failed = await f.client.post("/detokenize", json={"tokens": [1]})
+        assert failed.status_code == 503
+        assert failed.headers["retry-after"]
+        assert (await f.client.post(COUNT, json=BODIES[MESSAGES])).json()["input_tokens"] > 0
+
+
+async def test_a_server_that_is_named_counts_itself(tmp_path: Path) -> None:
+    first, second = Upstream(), Upstream()
+    async with (
+        ScriptedSwarm() as b,
+        fronted(tmp_path, others={"b": b}) as f,
+        served(first) as url_s,
+        served(second) as url_b,
+    ):
+        for name, url in {"s": url_s, "b": url_b}.items():
+            f.world.context.servers[name].client = AsyncSwarmClient(url, f.world.line, "me")
+        for model in ("b", "s", "other"):
+            body = {"model": model, "prompt": "hello"}
+            assert (await f.client.post("/tokenize", json=body)).json()["count"] == 3
+        assert [body["model"] for _, body in second.asked] == ["b"]
+        assert [body["model"] for _, body in first.asked] == ["s", "other"]
+        second.status = 500
+        answer = await f.client.post("/tokenize", json={"model": "b", "prompt": "hello"})
+        assert answer.status_code == 503
+        assert len(first.asked) == 2
+
+
+BAD: list[tuple[str, Any, str]] = [
+    ("/tokenize", b"{", "body.1"),
+    ("/tokenize", [], "body"),
+    ("/tokenize", {}, "body.prompt"),
+    ("/tokenize", {"prompt": 5}, "body.prompt"),
+    ("/tokenize", {"messages": "no"}, "body.messages"),
+    ("/tokenize", {"messages": [{}]}, "body.messages.0.role"),
+    ("/detokenize", {}, "body.tokens"),
+    ("/detokenize", {"tokens": "no"}, "body.tokens"),
+    ("/detokenize", {"tokens": [1, "x"]}, "body.tokens.1"),
+    ("/detokenize", {"tokens": [-1]}, "body.tokens.0"),
+]
+
+
+@pytest.mark.parametrize(("path", "body", "param"), BAD)
+async def test_what_no_tokenizer_takes_is_refused_in_vllms_shape(
+    tmp_path: Path, path: str, body: Any, param: str
+) -> None:
+    upstream = Upstream()
+    async with fronted(tmp_path) as f, served(upstream) as url:
+        f.world.server.client = AsyncSwarmClient(url, f.world.line, "me")
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        answer = await f.client.post(path, content=data, headers=JSON)
+        error = answer.json()["error"]
+        assert (answer.status_code, error["type"], error["param"]) == (400, "Bad Request", param)
+        assert not upstream.asked
+        plain = await f.client.post(path, content=b'{"prompt": "x", "tokens": []}')
+        assert plain.json()["error"]["message"].startswith("Unsupported Media Type")
+
+
+@pytest.mark.parametrize(
+    ("status", "told", "said"),
+    [
+        (
+            422,
+            {"detail": [{"type": "list_type", "loc": ["body", "tokens"], "msg": "no", "input": 5}]},
+            (400, "Bad Request", "body.tokens"),
+        ),
+        (400, {"detail": "is longer"}, (400, "BadRequestError", None)),
+        (400, {"error": {"message": "own", "type": "t", "param": "p"}}, (400, "t", "p")),
+        (404, {"detail": "No policy is loaded."}, (503, "Service Unavailable", None)),
+        (418, None, (400, "BadRequestError", None)),
+    ],
+)
+def test_an_upstreams_errors_get_vllms_shape(
+    status: int, told: Any, said: tuple[int, str, str | None]
+) -> None:
+    body = json.dumps(told).encode() if told else b"tea"
+    no = refused(status, body)
+    if no is None:
+        assert told["error"]["type"] == said[1]
+    else:
+        assert (no.status, no.kind, no.param) == said
+
+
+async def test_an_upstream_that_is_observed_is_asked_with_its_own_key_and_name(
+    tmp_path: Path,
+) -> None:
+    upstream = Upstream()
+    async with fronted(tmp_path) as f, served(upstream) as url:
+        settings = UpstreamSettings(url=url, key="sk-upstream", model="big")
+        f.world.server.client = ObserveClient(settings, f.world.line, "me")
+        asked = {"model": "tiny", "prompt": "hello"}
+        mine = {"authorization": "Bearer sk-mine"}
+        assert (await f.client.post("/tokenize", json=asked, headers=mine)).status_code == 200
+        assert upstream.asked == [("/tokenize", {"model": "big", "prompt": "hello"})]
+        assert upstream.keys == ["Bearer sk-upstream"]
+        upstream.status = 401  # ours is not taken, which is not the user's fault
+        assert (await f.client.post("/tokenize", json=asked)).status_code == 503
+
+
+@pytest.mark.parametrize("path", ["/tokenize", COUNT])
+async def test_an_upstream_that_is_gone(tmp_path: Path, path: str) -> None:
+    async with fronted(tmp_path) as f:
+        f.world.server.client = AsyncSwarmClient("http://127.0.0.1:9", f.world.line, "me")
+        answer = await f.client.post(path, json=BODIES[MESSAGES])
+        assert answer.status_code == (503 if path == "/tokenize" else 200)
+        assert "127.0.0.1" not in answer.text

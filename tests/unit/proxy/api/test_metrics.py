@@ -1,0 +1,112 @@
+"""What `/metrics` counts, and that a scraper can read it."""
+
+import re
+from pathlib import Path
+
+from proxy.api.metrics import RequestMetrics
+from proxy.api.prometheus import CONTENT_TYPE, line
+from tests.support.front import BODIES, fronted
+from tests.support.scripted_swarm import ScriptedSwarm
+from tests.support.wire import wire
+from tests.support.world import settings
+
+CHAT = "/v1/chat/completions"
+SAMPLE = re.compile(
+    r'[a-zA-Z_:][a-zA-Z0-9_:]*(\{([a-z_]+="([^"\\\n]|\\.)*",?)+\})? ([-+]?[0-9.e+-]+|\+Inf)'
+)
+
+
+async def test_the_form_is_prometheus_own(tmp_path: Path) -> None:
+    async with fronted(tmp_path) as f:
+        answer = await f.client.get("/metrics")
+        assert answer.headers["content-type"].encode() == CONTENT_TYPE
+        assert answer.text.endswith("\n")
+        family = ""
+        for one in answer.text.splitlines():
+            if one.startswith("# HELP "):
+                family = one.split()[2]
+            elif one.startswith("# TYPE "):
+                assert one.split()[2] == family
+                assert one.split()[3] in ("gauge", "counter", "histogram")
+            else:
+                assert SAMPLE.fullmatch(one), one
+                assert one.startswith(family)
+
+
+async def test_requests_and_what_became_of_them(tmp_path: Path) -> None:
+    async with fronted(tmp_path) as f:
+        for path, body in BODIES.items():
+            assert (await f.client.post(path, json=body)).is_success
+        await f.client.post(CHAT, json={**BODIES[CHAT], "stream": True})
+        await f.client.post(CHAT, json={})
+        await f.world.closed()
+        told = await f.metrics()
+        name = f'engine="0",model_name="{f.world.groups.models()[0]}"'
+        done = f'vllm:request_success_total{{{name},finished_reason="stop"}}'
+        assert told[done] == 5
+        assert told[f"vllm:prompt_tokens_total{{{name}}}"] == 5 * 7
+        assert told[f"vllm:generation_tokens_total{{{name}}}"] == 5 * 4  # of the winners alone
+        latency = "vllm:e2e_request_latency_seconds"
+        assert told[f"{latency}_count{{{name}}}"] == 5
+        assert told[f'{latency}_bucket{{{name},le="+Inf"}}'] == 5
+        assert 0 < told[f"{latency}_sum{{{name}}}"] < 30
+        assert told['ajet_requests_refused_total{status="400"}'] == 1
+        assert told['ajet_episodes_total{outcome="ended"}'] == 20
+        assert told["ajet_rewards_sent_total"] == 20
+        assert told['ajet_groups_closed_total{phase="DONE"}'] == 5
+        assert told["ajet_episodes_held"] == 0
+        assert told['ajet_global_step{server="s"}'] >= 1
+        assert told[f"vllm:num_requests_running{{{name}}}"] == 0
+
+
+async def test_what_runs_and_what_waits(tmp_path: Path) -> None:
+    async with ScriptedSwarm(sync_seconds=None) as swarm, fronted(tmp_path, swarm) as f:
+        swarm.delay = 30.0
+        name = f'engine="0",model_name="{f.world.groups.models()[0]}"'
+        async with wire(f.url) as one, wire(f.url) as two:
+            await one.ask("POST", CHAT, BODIES[CHAT])
+            await f.world.until(lambda: len(swarm.chats) == 4)
+            told = await f.metrics()
+            assert told[f"vllm:num_requests_running{{{name}}}"] == 1
+            assert told[f"vllm:num_requests_waiting{{{name}}}"] == 0
+            assert told["ajet_episodes_held"] == 4
+            assert told['ajet_groups_open{phase="GENERATING"}'] == 1
+            assert told['ajet_engine_state{server="s",state="ROLLING"}'] == 1
+            swarm.set_state("WEIGHT_SYNCING", 1)
+            await f.world.until(
+                lambda: f.world.server.watcher.current.display_state == "WEIGHT_SYNCING"
+            )
+            await two.ask("POST", CHAT, {**BODIES[CHAT], "user": "two"})
+            await f.world.until(lambda: f.world.groups.waiting)
+            told = await f.metrics()
+            assert told[f"vllm:num_requests_waiting{{{name}}}"] >= 1
+            assert told["ajet_groups_queued"] >= 1
+        await f.world.closed()
+        told = await f.metrics()
+        assert told['ajet_groups_closed_total{phase="ABORTED"}'] == 2
+        assert told[f'vllm:request_success_total{{{name},finished_reason="stop"}}'] == 0
+
+
+async def test_dead_groups_are_counted(tmp_path: Path) -> None:
+    async with fronted(tmp_path, configured=settings(rating={"window": 0.0})) as f:
+
+        async def same(ctx: object) -> list[float]:
+            return [1.0] * 4
+
+        f.world.source.scorer = same
+        await f.client.post(CHAT, json=BODIES[CHAT])
+        await f.world.closed()
+        assert (await f.metrics())['ajet_groups_dead_total{cause="equal rewards"}'] == 1
+
+
+def test_labels_are_escaped() -> None:
+    assert line("a", {"b": 'x"y\\z\n'}, 1) == 'a{b="x\\"y\\\\z\\n"} 1.0'
+
+
+def test_buckets_add_up() -> None:
+    meter = RequestMetrics()
+    for seconds in (0.1, 0.3, 0.4, 1e9):
+        meter.answered([], seconds)
+    assert sum(meter._latencies) == 4
+    assert meter._latencies[:2] == [2, 1]
+    assert meter._latencies[-1] == 1

@@ -1,0 +1,104 @@
+"""Counting tokens without a tokenizer."""
+
+import json
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.api.prompt_tokens import BYTES_PER_TOKEN, IMAGE_TOKENS, PAIRS, REMEMBERED, TokenEstimator
+from proxy.dialects.messages.request import read_count, read_messages
+from proxy.dialects.request import ChatRequest
+
+JSON = {"content-type": "application/json"}
+
+
+def asked(*texts: str, **more: Any) -> ChatRequest:
+    roles = ("user", "assistant")
+    messages = [{"role": roles[n % 2], "content": text} for n, text in enumerate(texts)]
+    body = {"max_tokens": 5, "messages": messages, **more}
+    return read_messages(json.dumps(body).encode(), JSON)
+
+
+def counted(*texts: str, **more: Any) -> ChatRequest:
+    request = asked(*texts, **more)
+    body = {"messages": request.messages, **more}
+    return read_count(json.dumps(body).encode(), JSON)
+
+
+def test_a_prompt_just_answered_is_known_exactly() -> None:
+    tool = {"name": "f", "input_schema": {"type": "object"}}
+    gauge = TokenEstimator()
+    request = asked("Say hello.", tools=[tool], model="a", temperature=0.5)
+    assert not gauge.knows(counted("Say hello.", tools=[tool]))
+    gauge.learn(request, 17)
+    assert gauge.knows(counted("Say hello.", tools=[tool]))
+    assert gauge.estimate(counted("Say hello.", tools=[tool], model="b")) == 17
+    assert not gauge.knows(counted("Say hello."))
+    assert not gauge.knows(counted("Say hello!", tools=[tool]))
+    gauge.learn(request, 18)  # the server has another model now
+    assert gauge.estimate(request) == 18
+
+
+def test_a_prompt_that_goes_on_adds_only_what_is_new() -> None:
+    gauge = TokenEstimator()
+    gauge.learn(asked("x" * 4000), 5000)
+    longer = asked("x" * 4000, "answer", "next")
+    added = gauge.estimate(longer) - 5000
+    assert 0 < added < 200
+    assert not gauge.knows(longer)
+
+
+def test_before_anything_is_learned() -> None:
+    estimate = TokenEstimator().estimate(asked("x" * 35_000))
+    assert abs(estimate - 35_000 / BYTES_PER_TOKEN) < 100
+
+
+def test_the_ratio_is_learned_and_odd_pairs_do_not_move_it() -> None:
+    gauge = TokenEstimator()
+    for n in range(20):
+        gauge.learn(asked(f"{n}" + "x" * 10_000), 5_000)
+    gauge.learn(asked("cut to fit" * 5_000), 100)  # not plausible
+    gauge.learn(asked("y" * 9_000), 800)  # plausible, but alone
+    gauge.learn(asked("z" * 9_000), 0)  # does not say
+    estimate = gauge.estimate(asked("a" * 8_000))
+    assert 3_900 < estimate < 4_200
+
+
+def test_short_prompts_tell_of_short_ones() -> None:
+    """A template's fixed part weighs more in them."""
+    gauge = TokenEstimator()
+    for n in range(10):
+        gauge.learn(asked(f"{n:04}"), 40)
+        gauge.learn(asked(f"{n}" + "x" * 20_000), 5_000)
+    assert 35 <= gauge.estimate(asked("ping")) <= 45
+    assert 4_900 <= gauge.estimate(asked("y" * 20_000)) <= 5_100
+
+
+def test_images_count_apart() -> None:
+    image = {"type": "image", "source": {"type": "base64", "data": "A" * 100_000}}
+    body = {"max_tokens": 5, "messages": [{"role": "user", "content": [image]}]}
+    request = read_messages(json.dumps(body).encode(), JSON)
+    gauge = TokenEstimator()
+    assert IMAGE_TOKENS <= gauge.estimate(request) < IMAGE_TOKENS + 100
+    gauge.learn(request, 300)
+    assert gauge.estimate(request) == 300
+    assert abs(gauge.estimate(asked("x" * 3500)) - 1000) < 50  # nothing learned from it
+
+
+def test_what_is_remembered_is_bounded() -> None:
+    gauge = TokenEstimator()
+    for n in range(REMEMBERED + 5):
+        gauge.learn(asked(str(n)), 10)
+    assert not gauge.knows(asked("0"))
+    assert gauge.knows(asked(str(REMEMBERED + 4)))
+    assert len(gauge._exact) == REMEMBERED
+    assert len(gauge._pairs) == PAIRS
+
+
+@given(st.lists(st.tuples(st.text(max_size=50), st.integers(-5, 1000)), max_size=20), st.text())
+def test_an_estimate_is_always_at_least_one(pairs: list[tuple[str, int]], text: str) -> None:
+    gauge = TokenEstimator()
+    for told, tokens in pairs:
+        gauge.learn(asked(told), tokens)
+    assert gauge.estimate(asked(text)) >= 1

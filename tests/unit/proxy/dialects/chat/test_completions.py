@@ -1,0 +1,280 @@
+"""Legacy completions: what is refused, what goes upstream, and the shapes on the wire."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.dialects.chat.chunks import DONE
+from proxy.dialects.chat.completions import COMPLETIONS
+from proxy.dialects.chat.completions_writer import legacy_logprobs
+from proxy.http.errors import ApiError
+from tests.unit.proxy.dialects.chat_forms import (
+    JSON,
+    QUICK,
+    TOOLS,
+    choices,
+    events,
+    legacy,
+    lines,
+    made,
+    ours,
+    writer,
+)
+
+# Recorded from vLLM 0.32.0.
+BODY = (
+    '{"id":"cmpl-b0989cd4ea6d4f18","object":"text_completion","created":1795148451,"model":"tiny",'
+    '"choices":[{"index":0,"text":"TheTheThe user","logprobs":null,"finish_reason":"length",'
+    '"stop_reason":null,"token_ids":null,"prompt_logprobs":null,"prompt_token_ids":null,'
+    '"routed_experts":null}],"service_tier":null,"system_fingerprint":"vllm-0.32.0-5b592786",'
+    '"usage":{"prompt_tokens":1,"total_tokens":5,"completion_tokens":4,"prompt_tokens_details":'
+    'null,"completion_tokens_details":null},"kv_transfer_params":null,"ec_transfer_params":null,'
+    '"metrics":null}'
+)
+HEAD = (
+    '{"id":"cmpl-bb9f6e576c9a601c","object":"text_completion","created":1795148451,"model":"tiny",'
+    '"choices":['
+)
+PIECE = (
+    '{"index":0,"text":"The","logprobs":null,"finish_reason":null,"stop_reason":null,'
+    '"prompt_token_ids":null,"token_ids":null}]'
+)
+LAST = PIECE.replace("The", "TheTheThe user").replace('on":null,"stop', 'on":"length","stop')
+TOTAL = (
+    '],"usage":{"prompt_tokens":1,"total_tokens":5,"completion_tokens":4},"system_fingerprint":'
+    '"vllm-0.32.0-5b592786"}'
+)
+MARK = ',"system_fingerprint":"vllm-0.32.0-5b592786"}'
+FOUR = {"prompt_tokens": 1, "completion_tokens": 4}
+
+
+def refused(body: dict[str, Any]) -> dict[str, Any]:
+    with pytest.raises(ApiError) as caught:
+        COMPLETIONS.read(json.dumps(body).encode(), JSON, "")
+    said: dict[str, Any] = json.loads(COMPLETIONS.refusal(caught.value))["error"]
+    assert said["code"] == 400
+    return said
+
+
+# --- reading -------------------------------------------------------------------------------------
+
+
+def test_a_prompt_becomes_one_message() -> None:
+    request = legacy(
+        model="m",
+        prompt=["Say"],
+        seed=1,
+        temperature=0.5,
+        top_p=0.9,
+        stop="x",
+        logprobs=2,
+        best_of=2,
+        tools=TOOLS,
+        n=2,
+        made_up=1,
+    )
+    assert request.body == {
+        "model": "m",
+        "messages": [{"role": "user", "content": "Say"}],
+        "max_tokens": 16,
+        "seed": 1,
+        "temperature": 0.5,
+        "top_p": 0.9,
+        "stop": "x",
+        "logprobs": True,
+        "top_logprobs": 2,
+        "made_up": 1,
+    }
+    assert (request.dialect, request.n, request.query) == ("completions", 2, "Say")
+    assert legacy(max_tokens=4).body["max_tokens"] == 4
+    assert legacy().key != legacy(echo=True).key
+    headers = {**JSON, "x-ajet-train": "no"}
+    untrained = COMPLETIONS.read(b'{"prompt": "a", "seed": 1, "temperature": 0}', headers, "")
+    assert (untrained.body["seed"], untrained.body["temperature"]) == (1, 0)
+
+
+def test_token_ids_are_one_prompt_or_several() -> None:
+    one = legacy(prompt=[1, 2])
+    assert one.extra.prompts == ([1, 2],)
+    assert one.query == ""
+    several = legacy(prompt=[[1], [2, 3]])
+    assert [part.extra.prompts for part in several.parts] == [([1],), ([2, 3],)]
+
+
+NONE = "Either prompt or prompt_embeds must be provided and non-empty."
+
+
+@pytest.mark.parametrize(
+    ("fields", "param", "words"),
+    [
+        ({}, "prompt", NONE),
+        ({"prompt": ""}, "prompt", NONE),
+        ({"prompt": []}, "prompt", NONE),
+        ({"prompt": None, "prompt_embeds": []}, "prompt", NONE),
+        ({"prompt": [""]}, "prompt", NONE),
+        ({"prompt": [[1], []]}, "prompt", NONE),
+        ({"prompt": [1, -2]}, "prompt", "token ids"),
+        ({"prompt": [True]}, "prompt", "token ids"),
+        ({"prompt": [[1], "a"]}, "prompt", "token ids"),
+        ({"prompt": [1, 2], "echo": True}, "echo", "token ids"),
+        ({"prompt": ["a", ""]}, "prompt", NONE),
+        ({"prompt": ["a", [1]]}, "prompt", "token ids"),
+        ({"prompt": "a", "prompt_embeds": "x"}, "prompt_embeds", "not supported"),
+        ({"prompt": "a", "suffix": "b"}, "suffix", "suffix is not currently supported"),
+        ({"prompt": "a", "echo": True, "max_tokens": 0}, "max_tokens", "at least 1, got 0."),
+        ({"prompt": "a", "max_tokens": 0}, "max_tokens", "max_tokens must be at least 1, got 0."),
+        ({"prompt": "a", "n": 0}, "n", "n must be at least 1, got 0."),
+        ({"prompt": "a", "logprobs": 21}, "logprobs", "greater than max allowed: 20"),
+        ({"prompt": "a", "logprobs": -2}, "logprobs", "positive value or -1"),
+        ({"prompt": "a", "stream_options": {"x": 1}}, "stream_options", "`stream=True`"),
+    ],
+)
+def test_what_is_refused(fields: dict[str, Any], param: str, words: str) -> None:
+    said = refused(fields)
+    assert (said["type"], said["param"]) == ("BadRequestError", param)
+    assert words in said["message"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"prompt": 5}, "body.prompt"),
+        ({"prompt": [None]}, "body.prompt"),
+        ({"prompt": "a", "logprobs": "x"}, "body.logprobs"),
+        ({"prompt": "a", "echo": "perhaps"}, "body.echo"),
+        ({"prompt": "a", "model": 1}, "body.model"),
+    ],
+)
+def test_what_the_framework_refuses(fields: dict[str, Any], param: str) -> None:
+    said = refused(fields)
+    assert (said["type"], said["param"]) == ("Bad Request", param)
+
+
+# --- writing -------------------------------------------------------------------------------------
+
+
+def test_a_whole_answer_is_vllms_byte_for_byte() -> None:
+    answer = made({"content": "TheTheThe user"}, "length", usage=FOUR)
+    body = writer(legacy("b0989cd4ea6d4f18")).whole([answer])
+    assert body.decode() == ours(BODY)
+
+
+def test_a_stream_is_vllms_byte_for_byte() -> None:
+    answer = made({"content": "TheTheThe user"}, "length", usage=FOUR)
+    one = writer(legacy("bb9f6e576c9a601c", stream=True, stream_options={"include_usage": True}))
+    assert lines(one.answer([answer])) == [HEAD + LAST + "}", ours(HEAD + TOTAL), "[DONE]"]
+    one = writer(legacy("bb9f6e576c9a601c", stream=True))
+    assert lines(one.answer([answer])) == [ours(HEAD + LAST + MARK), "[DONE]"]
+    assert lines(one.piece({"content": "The"})) == [HEAD + PIECE + "}"]
+    empty = HEAD + PIECE.replace("The", "") + "}"
+    assert lines(one.opening()) == lines(one.keepalive()) == [empty]
+
+
+def entry(token: str, *tops: str) -> dict[str, Any]:
+    told = [{"token": top, "logprob": -1.0, "bytes": list(top.encode())} for top in tops]
+    raw = list(token.encode())
+    return {"token": token, "logprob": -0.5, "bytes": raw, "top_logprobs": told}
+
+
+def test_logprobs_in_the_legacy_form() -> None:
+    entries = [entry("Hello", "Hello", "Bye"), entry(" you", " me", " him")]
+    assert legacy_logprobs(entries, 3, 1) == {
+        "text_offset": [3, 8],
+        "token_logprobs": [-0.5, -0.5],
+        "tokens": ["Hello", " you"],
+        "top_logprobs": [{"Hello": -0.5}, {" you": -0.5, " me": -1.0}],
+    }
+    assert list(legacy_logprobs(entries, 3, 1)) == [
+        "text_offset",
+        "token_logprobs",
+        "tokens",
+        "top_logprobs",
+    ]
+    assert legacy_logprobs([{"token": "a", "logprob": None}], 0, 0)["token_logprobs"] == [-9999.0]
+    assert legacy_logprobs([], 0, 1) is None
+
+
+def test_echo_and_logprobs_whole_and_streamed() -> None:
+    words = ["<think>", "hm", "</think>", *(f" word{at}" for at in range(9)), "<|end|>"]
+    entries = [entry(word) for word in words]
+    text = "".join(words[3:-1])
+    answer = made({"content": text, "reasoning": "hm"}, logprobs={"content": entries})
+    (whole,) = json.loads(writer(legacy(echo=True, logprobs=1)).whole([answer]))["choices"]
+    assert whole["text"] == "Say" + text
+    one = writer(legacy(echo=True, logprobs=1, stream=True))
+    told = choices(one.opening() + one.answer([answer]))
+    assert told[0]["text"] == "Say"
+    assert "".join(choice["text"] for choice in told) == whole["text"]
+    for name, expected in whole["logprobs"].items():
+        parts = [choice["logprobs"][name] for choice in told if choice["logprobs"]]
+        assert [value for part in parts for value in part] == expected
+    assert whole["logprobs"]["text_offset"][0] == 3
+    plain = json.loads(writer(legacy()).whole([answer]))["choices"][0]
+    assert plain["logprobs"] is None
+
+
+def test_a_live_answer() -> None:
+    one = writer(legacy(stream=True, stream_options={"include_usage": True}))
+    raw = one.opening() + one.piece({"reasoning": "hm"}) + one.piece({"content": "Hi"})
+    raw += one.finish(made({"content": "Hi", "reasoning": "hm"}))
+    assert "".join(choice["text"] for choice in choices(raw)) == "Hi"
+    assert choices(raw)[-1]["finish_reason"] == "stop"
+    assert events(raw)[-1]["usage"]["completion_tokens"] == 23
+    assert raw.endswith(DONE)
+
+
+def test_an_error_ends_a_stream() -> None:
+    raw = writer(legacy()).error(ApiError(503, 2, "later"))
+    assert lines(raw)[1:] == ["[DONE]"]
+    assert events(raw)[0]["error"]["code"] == 503
+
+
+@QUICK
+@given(
+    st.lists(st.text(max_size=100), min_size=1, max_size=3),
+    st.sampled_from(["stop", "length", "tool_calls"]),
+    st.booleans(),
+    st.booleans(),
+)
+def test_a_streamed_answer_is_the_whole_answer(
+    texts: list[str], finish: str, usage: bool, echo: bool
+) -> None:
+    options = {"include_usage": True, "continuous_usage_stats": echo}
+    fields = {"stream_options": options} if usage else {}
+    request = legacy(n=len(texts), echo=echo, stream=True, **fields)
+    answers = [made({"content": text}, finish) for text in texts]
+    raw = writer(request).opening() + writer(request).answer(answers)
+    assert raw.count(DONE) == 1
+    for choice in json.loads(writer(request).whole(answers))["choices"]:
+        told = choices(raw, choice["index"])
+        assert "".join(one["text"] for one in told) == choice["text"]
+        ends = [one["finish_reason"] for one in told if one["finish_reason"]]
+        assert ends == [choice["finish_reason"]] == [told[-1]["finish_reason"]]
+    assert ("usage" in events(raw)[-1]) == usage
+
+
+FIELDS = ["prompt", "n", "echo", "logprobs", "max_tokens", "stream", "stream_options", "suffix"]
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner),
+    max_leaves=5,
+)
+
+
+@QUICK
+@given(st.dictionaries(st.sampled_from(FIELDS), anything), st.none() | st.text())
+def test_no_body_breaks_reader_and_writer(body: dict[str, Any], prompt: str | None) -> None:
+    if prompt is not None:
+        body["prompt"] = prompt
+    status = 200
+    try:
+        request = COMPLETIONS.read(json.dumps(body).encode(), JSON, "")
+        assert request.encoded()
+        assert json.loads(writer(request).whole([made({"content": "a"})]))
+        assert writer(request).opening()
+    except ApiError as refusal:
+        status = refusal.status
+    assert status in (200, 400)

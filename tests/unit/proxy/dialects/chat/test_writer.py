@@ -1,0 +1,294 @@
+"""Chat completions on the wire: the shapes a real vLLM was seen to send."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.dialects.chat.chunks import DONE, fingerprint
+from proxy.dialects.chat.request import chat_dialect
+from proxy.dialects.request import public_answer
+from proxy.http.errors import ApiError
+from tests.unit.proxy.dialects.chat_forms import (
+    QUICK,
+    TOOLS,
+    assembled,
+    chat,
+    choices,
+    events,
+    lines,
+    made,
+    ours,
+    writer,
+)
+
+# Recorded from vLLM 0.32.0, whole.
+CHAT_BODY = (
+    '{"id":"chatcmpl-9552c2119605c039","object":"chat.completion","created":1795148451,"model":'
+    '"tiny","choices":[{"index":0,"message":{"role":"assistant","content":"\\n\\nHello there! How '
+    'can I help you today?","refusal":null,"annotations":null,"audio":null,"function_call":null,'
+    '"reasoning":"\\nThe user wants a greeting.\\n"},"logprobs":null,"finish_reason":"stop",'
+    '"stop_reason":null,"token_ids":null,"routed_experts":null}],"service_tier":null,'
+    '"system_fingerprint":"vllm-0.32.0-5b592786","usage":{"prompt_tokens":17,"total_tokens":40,'
+    '"completion_tokens":23,"prompt_tokens_details":null,"completion_tokens_details":'
+    '{"reasoning_tokens":8}},"prompt_logprobs":null,"prompt_token_ids":null,"prompt_text":null,'
+    '"kv_transfer_params":null,"ec_transfer_params":null,"metrics":null}'
+)
+CUT_BODY = CHAT_BODY.replace('"\\n\\nHello there! How can I help you today?"', "null").replace(
+    '"stop","stop_reason"', '"length","stop_reason"'
+)
+TOOL_BODY = CUT_BODY.replace(
+    '"reasoning":',
+    '"tool_calls":[{"id":"chatcmpl-tool-9b906280bc30082b","type":"function","function":{"name":'
+    '"get_weather","arguments":"{\\"city\\": \\"Paris\\"}"}}],"reasoning":',
+).replace('"length"', '"tool_calls"')
+HEAD = (
+    '{"id":"chatcmpl-ae30c49f2727ff70","object":"chat.completion.chunk","created":1795148451,'
+    '"model":"tiny","choices":['
+)
+ROLE = (
+    '{"index":0,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}],'
+    '"prompt_token_ids":null,"prompt_text":null}'
+)
+REASONING = (
+    '{"index":0,"delta":{"reasoning":"hm"},"logprobs":null,"finish_reason":null,"token_ids":null}]}'
+)
+CONTENT = REASONING.replace("reasoning", "content").replace("hm", "Hello")
+CALL = (
+    '{"index":0,"delta":{"content":null,"tool_calls":[{"id":"chatcmpl-tool-baec110f4ef59b1d",'
+    '"type":"function","index":0,"function":{"name":"get_weather"}}]},"logprobs":null,'
+    '"finish_reason":null,"token_ids":null}]}'
+)
+ARGUMENTS = (
+    '{"index":0,"delta":{"content":null,"tool_calls":[{"index":0,"function":{"arguments":'
+    '"{\\"a\\": 1}"}}]},"logprobs":null,"finish_reason":null,"token_ids":null}]}'
+)
+END = (
+    '{"index":0,"delta":{},"logprobs":null,"finish_reason":"tool_calls","stop_reason":null,'
+    '"token_ids":null}]'
+)
+MARK = ',"system_fingerprint":"vllm-0.32.0-5b592786"}'
+TOTAL = (
+    '],"usage":{"prompt_tokens":41,"total_tokens":100,"completion_tokens":59,'
+    '"completion_tokens_details":{"reasoning_tokens":5}},"system_fingerprint":'
+    '"vllm-0.32.0-5b592786"}'
+)
+PARIS = {
+    "id": "chatcmpl-tool-baec110f4ef59b1d",
+    "type": "function",
+    "function": {"name": "get_weather", "arguments": '{"a": 1}'},
+}
+
+
+@pytest.mark.parametrize("captured", [CHAT_BODY, CUT_BODY, TOOL_BODY])
+def test_a_whole_answer_is_vllms_byte_for_byte(captured: str) -> None:
+    request = chat("9552c2119605c039", tools=TOOLS)
+    body = writer(request).whole([public_answer(json.loads(captured))])
+    assert body.decode() == ours(captured)
+
+
+def test_a_stream_is_vllms_byte_for_byte() -> None:
+    answer = made(
+        {"reasoning": "hm", "content": "Hello", "tool_calls": [PARIS]},
+        "tool_calls",
+        usage={
+            "prompt_tokens": 41,
+            "completion_tokens": 59,
+            "completion_tokens_details": {"reasoning_tokens": 5},
+        },
+    )
+    shared = [HEAD + ROLE, HEAD + REASONING, HEAD + CONTENT, HEAD + CALL, HEAD + ARGUMENTS]
+    one = writer(chat("ae30c49f2727ff70", stream=True))
+    assert lines(one.opening() + one.answer([answer])) == [
+        *shared,
+        ours(HEAD + END + MARK),
+        "[DONE]",
+    ]
+    options = {"include_usage": True}
+    one = writer(chat("ae30c49f2727ff70", stream=True, stream_options=options))
+    assert lines(one.opening() + one.answer([answer])) == [
+        *shared,
+        HEAD + END + "}",
+        ours(HEAD + TOTAL),
+        "[DONE]",
+    ]
+
+
+def test_a_keepalive_changes_nothing() -> None:
+    (nothing,) = events(writer(chat()).keepalive())
+    (choice,) = nothing["choices"]
+    assert (choice["delta"], choice["finish_reason"]) == ({}, None)
+
+
+def test_the_name_of_the_reasoning_is_a_setting() -> None:
+    old = chat_dialect("reasoning_content").writer(chat(stream=True), "tiny", 5)
+    answer = made({"reasoning": "hm", "content": "a"})
+    assert list(events(old.answer([answer]))[0]["choices"][0]["delta"]) == ["reasoning_content"]
+    message = json.loads(old.whole([answer]))["choices"][0]["message"]
+    assert message["reasoning_content"] == "hm"
+    assert "reasoning" not in message
+    assert list(events(old.piece({"reasoning": "x"}))[0]["choices"][0]["delta"]) == [
+        "reasoning_content"
+    ]
+    assert made({"reasoning_content": "hm"}).reasoning == "hm"
+
+
+def test_usage_runs_along_where_it_is_asked_for() -> None:
+    options = {"include_usage": True, "continuous_usage_stats": True}
+    one = writer(chat(stream=True, stream_options=options))
+    told = events(one.opening() + one.keepalive() + one.answer([made({"content": "ab" * 60})]))
+    assert all("usage" in event for event in told)
+    counts = [event["usage"]["completion_tokens"] for event in told]
+    assert counts[:2] == [0, 0]
+    assert counts[2:-1] == sorted(set(counts[2:-1]))
+    assert counts[-2:] == [23, 23]
+    for event in told:
+        usage = event["usage"]
+        assert usage["total_tokens"] == usage["prompt_tokens"] + usage["completion_tokens"]
+    alone = writer(chat(stream=True, stream_options={"continuous_usage_stats": True}))
+    assert b"usage" not in alone.answer([made({"content": "ab"})])
+
+
+def test_three_choices() -> None:
+    answers = [made({"content": text * 20, "reasoning": "x"}) for text in "abc"]
+    request = chat(stream=True, n=3, stream_options={"include_usage": True})
+    one = writer(request)
+    opened = events(one.opening())
+    assert [event["choices"][0]["index"] for event in opened] == [0, 1, 2]
+    assert all(event["choices"][0]["delta"]["role"] == "assistant" for event in opened)
+    raw = one.answer(answers)
+    assert [event["choices"][0]["index"] for event in events(raw)[:6]] == [0, 1, 2, 0, 1, 2]
+    for index, text in enumerate("abc"):
+        assert assembled(raw, index)["content"] == text * 20
+    usage = events(raw)[-1]["usage"]
+    assert (usage["prompt_tokens"], usage["completion_tokens"]) == (17, 69)
+    assert usage["total_tokens"] == 86
+    body = json.loads(writer(request).whole(answers))
+    assert [choice["index"] for choice in body["choices"]] == [0, 1, 2]
+    assert {name: body["usage"][name] for name in usage} == usage
+
+
+def test_a_choice_without_an_answer_ends_without_one() -> None:
+    one = writer(chat(stream=True, n=2))
+    raw = one.answer([made({"content": "a"})])
+    assert assembled(raw, 1) == {
+        "content": "",
+        "reasoning": "",
+        "calls": {},
+        "tokens": [],
+        "finish_reason": "abort",
+    }
+    assert len(json.loads(one.whole([made({"content": "a"})]))["choices"]) == 1
+
+
+# --- log probabilities ---------------------------------------------------------------------------
+
+
+def entry(token: str | bytes) -> dict[str, Any]:
+    raw = token.encode() if isinstance(token, str) else token
+    return {"token": raw.decode(errors="replace"), "logprob": -0.1, "bytes": list(raw)}
+
+
+SMILE = "\U0001f600".encode()
+
+
+def test_tokens_go_with_their_text() -> None:
+    words = ["The ", "quick ", "brown ", SMILE[:2], SMILE[2:], " fox", " jumps ", "over", " it"]
+    entries = [entry(word) for word in ["<think>", "h", "m", "</think>", *words, "<|end|>"]]
+    content = b"".join(bytes(one["bytes"]) for one in entries[4:-1]).decode()
+    answer = made({"content": content, "reasoning": "hm"}, logprobs={"content": entries})
+    raw = writer(chat(logprobs=True, stream=True)).answer([answer])
+    assert assembled(raw)["content"] == content
+    assert assembled(raw)["tokens"] == entries
+    spoken = [one for one in choices(raw) if one["delta"].get("content")]
+    assert len(spoken) > 1
+    for one in spoken[1:]:
+        told = b"".join(bytes(token["bytes"]) for token in one["logprobs"]["content"])
+        assert told.decode() == one["delta"]["content"]
+    whole = json.loads(writer(chat(logprobs=True)).whole([answer]))
+    assert whole["choices"][0]["logprobs"] == {"content": entries}
+    unasked = writer(chat(stream=True))
+    assert assembled(unasked.answer([answer]))["tokens"] == []
+    assert json.loads(unasked.whole([answer]))["choices"][0]["logprobs"] is None
+
+
+def test_token_ids_only_where_they_are_asked_for() -> None:
+    answer = made({"content": "Hi"}, token_ids=[1, 2], prompt_token_ids=[3])
+    assert b"_ids" not in writer(chat(stream=True)).answer([answer]).replace(
+        b'"token_ids":null', b""
+    )
+    one = writer(chat(return_token_ids=True))
+    told = events(one.answer([answer]))
+    assert [event.get("prompt_token_ids") for event in told] == [[3], None]
+    assert told[-1]["choices"][0]["token_ids"] == [1, 2]
+    body = json.loads(one.whole([answer]))
+    assert (body["prompt_token_ids"], body["choices"][0]["token_ids"]) == ([3], [1, 2])
+
+
+def test_an_error_ends_a_stream() -> None:
+    raw = writer(chat()).error(ApiError(503, 2, "later"))
+    assert raw.endswith(DONE)
+    said = {"message": "later", "type": "Service Unavailable", "param": None, "code": 503}
+    assert events(raw) == [{"error": said}]
+
+
+# --- whatever the winner -------------------------------------------------------------------------
+
+text = st.text(max_size=120)
+message = st.fixed_dictionaries(
+    {},
+    optional={
+        "content": st.none() | text,
+        "reasoning": st.none() | text,
+        "tool_calls": st.lists(
+            st.fixed_dictionaries(
+                {"function": st.fixed_dictionaries({"name": text, "arguments": text})},
+                optional={"id": st.none() | st.sampled_from(["a", "b", ""])},
+            ),
+            max_size=3,
+        ),
+    },
+)
+
+
+@QUICK
+@given(
+    st.lists(message, min_size=1, max_size=3),
+    st.sampled_from(["stop", "length", "tool_calls"]),
+    st.sampled_from([{}, {"tool_choice": "none"}, {"parallel_tool_calls": False}]),
+    st.booleans(),
+    st.booleans(),
+)
+def test_a_streamed_answer_is_the_whole_answer(
+    messages: list[dict[str, Any]],
+    finish: str,
+    fields: dict[str, Any],
+    usage: bool,
+    tokens: bool,
+) -> None:
+    fields = {**fields, "n": len(messages), "logprobs": tokens, "tools": TOOLS, "stream": True}
+    request = chat(**fields, **({"stream_options": {"include_usage": True}} if usage else {}))
+    answers = []
+    for one in messages:
+        entries = [entry(letter) for letter in made(one).content or ""]
+        answers.append(made(one, finish, logprobs={"content": entries}))
+    raw = writer(request).opening() + writer(request).answer(answers)
+    body = json.loads(writer(request).whole(answers))
+    assert lines(raw)[-1] == "[DONE]"
+    assert raw.count(DONE) == 1
+    told = events(raw)
+    assert len({(one["id"], one["created"], one["model"]) for one in told}) == 1
+    assert [one["choices"] == [] for one in told] == [False] * (len(told) - usage) + [True] * usage
+    assert told[-1]["system_fingerprint"] == fingerprint()
+    for index, choice in enumerate(body["choices"]):
+        found, said = assembled(raw, index), choice["message"]
+        assert found["content"] == (said["content"] or "")
+        assert found["reasoning"] == (said["reasoning"] or "")
+        assert found["finish_reason"] == choice["finish_reason"]
+        assert list(found["calls"].values()) == [
+            [call["id"], call["function"]["name"], call["function"]["arguments"]]
+            for call in said.get("tool_calls", ())
+        ]
+        assert found["tokens"] == (choice["logprobs"] or {"content": []})["content"]

@@ -1,0 +1,346 @@
+"""Anthropic Messages on the wire: the shapes a real vLLM was seen to send."""
+
+import json
+from typing import Any
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.dialects.base import Writer
+from proxy.dialects.messages.request import MESSAGES, read_messages
+from proxy.dialects.request import PublicAnswer, deltas, public_answer
+from proxy.http.errors import ApiError
+
+JSON = {"content-type": "application/json"}
+USAGE = {"prompt_tokens": 42, "completion_tokens": 33, "total_tokens": 75}
+PARIS: dict[str, Any] = {
+    "id": "chatcmpl-tool-809f74a49c555cbd",
+    "type": "function",
+    "function": {"name": "get_weather", "arguments": '{"city": "Paris"}'},
+}
+
+
+def asked(messages: list[dict[str, Any]] | None = None, **more: Any) -> Any:
+    messages = messages or [{"role": "user", "content": "x"}]
+    body = {"model": "tiny", "max_tokens": 64, "messages": messages, **more}
+    return read_messages(json.dumps(body).encode(), {**JSON, "x-request-id": "1"}, "")
+
+
+def writer() -> Writer:
+    return MESSAGES.writer(asked(), "tiny", 5)
+
+
+def made(message: dict[str, Any], finish: str = "stop", **more: Any) -> PublicAnswer:
+    choice = {"index": 0, "message": {"role": "assistant", **message}, "finish_reason": finish}
+    return public_answer(
+        {"id": "x", "model": "unknown", "choices": [choice | more], "usage": USAGE}
+    )
+
+
+def events(raw: bytes) -> list[dict[str, Any]]:
+    """Each event's data; its name must be its type."""
+    blocks = raw.decode().split("\n\n")
+    assert blocks.pop() == ""
+    told = []
+    for block in blocks:
+        name, data = block.split("\n")
+        event = json.loads(data.removeprefix("data: "))
+        assert name == f"event: {event['type']}"
+        told.append(event)
+    return told
+
+
+def gathered(told: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The content an official client makes of a stream; asserts the order of events."""
+    content: list[dict[str, Any]] = []
+    parts: dict[int, str] = {}
+    current = -1
+    for event in told:
+        if event["type"] == "content_block_start":
+            assert current == -1
+            assert event["index"] == len(content)
+            current = event["index"]
+            content.append(dict(event["content_block"]))
+        elif event["type"] == "content_block_delta":
+            assert event["index"] == current
+            delta = event["delta"]
+            field = {
+                "text_delta": "text",
+                "thinking_delta": "thinking",
+                "input_json_delta": "partial_json",
+                "signature_delta": "signature",
+            }[delta["type"]]
+            assert delta[field]
+            if field == "partial_json":
+                parts[current] = parts.get(current, "") + delta[field]
+            elif field == "signature":
+                content[current]["signature"] = delta[field]
+            else:
+                content[current][field] += delta[field]
+        elif event["type"] == "content_block_stop":
+            assert event["index"] == current
+            current = -1
+        else:
+            assert current == -1 or event["type"] == "ping"
+    for index, text in parts.items():
+        content[index]["input"] = json.loads(text)
+    return content
+
+
+# --- whole ---------------------------------------------------------------------------------------
+
+
+def test_a_whole_message_has_vllms_keys_in_their_order() -> None:
+    """The capture: thinking with a signature, then text; no stop_sequence unless one was met."""
+    answer = made({"content": "\n\nHello there!", "reasoning": "\nA greeting.\n"})
+    body = json.loads(writer().whole([answer]))
+    assert list(body) == ["id", "type", "role", "content", "model", "stop_reason", "usage"]
+    signature = body["content"][0].pop("signature")
+    assert len(signature) == 32
+    assert body == {
+        "id": "chatcmpl-1",
+        "type": "message",
+        "role": "assistant",
+        "content": [
+            {"type": "thinking", "thinking": "\nA greeting.\n"},
+            {"type": "text", "text": "\n\nHello there!"},
+        ],
+        "model": "tiny",
+        "stop_reason": "end_turn",
+        "usage": {"input_tokens": 42, "output_tokens": 33},
+    }
+    empty = json.loads(writer().whole([made({"content": None})]))
+    assert empty["content"] == [{"type": "text", "text": ""}]
+
+
+def test_reasons_to_stop() -> None:
+    half = {**PARIS, "function": {"name": "f", "arguments": '{"city": "Pa'}}
+    cases: list[tuple[PublicAnswer, str, str | None]] = [
+        (made({"content": "a"}), "end_turn", None),
+        (made({"content": "a"}, "length"), "max_tokens", None),
+        (made({"content": "a"}, "content_filter"), "refusal", None),
+        (made({"content": "a"}, "made_up"), "end_turn", None),
+        (made({"content": "a"}, stop_reason="How"), "stop_sequence", "How"),
+        (made({"content": "a"}, stop_reason=151645), "end_turn", None),
+        (made({"content": "a"}, "tool_calls"), "end_turn", None),
+        (made({"tool_calls": [PARIS]}, "tool_calls"), "tool_use", None),
+        (made({"tool_calls": [PARIS]}, "stop"), "tool_use", None),
+        (made({"tool_calls": [PARIS]}, "tool_calls", stop_reason="x"), "tool_use", None),
+        (made({"tool_calls": [half]}, "tool_calls", stop_reason="x"), "stop_sequence", "x"),
+        (made({"tool_calls": [half]}, "tool_calls"), "tool_use", None),
+        (made({"tool_calls": [half]}, "length"), "max_tokens", None),
+    ]
+    for answer, reason, stop in cases:
+        body = json.loads(writer().whole([answer]))
+        assert (body["stop_reason"], body.get("stop_sequence")) == (reason, stop)
+        last = events(writer().answer([answer]))[-2]
+        assert last["delta"] == {"stop_reason": reason, "stop_sequence": stop}
+
+
+# --- streamed ------------------------------------------------------------------------------------
+
+
+def test_a_stream_opens_at_once() -> None:
+    raw = writer().opening()
+    assert raw == (
+        b'event: message_start\ndata: {"type":"message_start","message":{"id":"chatcmpl-1","type":'
+        b'"message","role":"assistant","content":[],"model":"tiny","stop_reason":null,'
+        b'"stop_sequence":null,"usage":{"input_tokens":0,"output_tokens":0}}}\n\n'
+    )
+    estimated = msgspec.structs.replace(asked(), extra=17)
+    (start,) = events(MESSAGES.writer(estimated, "tiny", 5).opening())
+    assert start["message"]["usage"] == {"input_tokens": 17, "output_tokens": 0}
+    assert writer().keepalive() == b'event: ping\ndata: {"type":"ping"}\n\n'
+
+
+def test_a_tool_stream_is_the_recorded_one() -> None:
+    """Event by event, but for the size of the pieces and the signature."""
+    answer = made({"content": "\n\n", "reasoning": "\nI need it.\n", "tool_calls": [PARIS]}, "stop")
+    told = events(writer().answer([answer]))
+    told[2]["delta"]["signature"] = "-"
+    opened = {"type": "tool_use", "id": PARIS["id"], "name": "get_weather", "input": {}}
+    delta = "content_block_delta"
+    think = {"type": "thinking_delta", "thinking": "\nI need it.\n"}
+    arguments = [event for event in told if event.get("delta", {}).get("partial_json")]
+    assert "".join(one["delta"]["partial_json"] for one in arguments) == '{"city": "Paris"}'
+    assert [one for one in told if one not in arguments] == [
+        {
+            "type": "content_block_start",
+            "content_block": {"type": "thinking", "thinking": ""},
+            "index": 0,
+        },
+        {"type": delta, "delta": think, "index": 0},
+        {"type": delta, "delta": {"type": "signature_delta", "signature": "-"}, "index": 0},
+        {"type": "content_block_stop", "index": 0},
+        {"type": "content_block_start", "content_block": {"type": "text", "text": ""}, "index": 1},
+        {"type": delta, "delta": {"type": "text_delta", "text": "\n\n"}, "index": 1},
+        {"type": "content_block_stop", "index": 1},
+        {"type": "content_block_start", "content_block": opened, "index": 2},
+        {"type": "content_block_stop", "index": 2},
+        {
+            "type": "message_delta",
+            "delta": {"stop_reason": "tool_use", "stop_sequence": None},
+            "usage": {"input_tokens": 42, "output_tokens": 33},
+        },
+        {"type": "message_stop"},
+    ]
+    assert list(told[0]) == ["type", "content_block", "index"]
+    assert list(told[1]) == ["type", "delta", "index"]
+    assert told.index(arguments[0]) == told.index(arguments[-1]) - len(arguments) + 1
+
+
+def test_arguments_that_are_no_object_are_told_as_none() -> None:
+    broken = {**PARIS, "id": "b", "function": {"name": "f", "arguments": "city=Paris"}}
+    listed = {**PARIS, "id": "c", "function": {"name": "f", "arguments": "[1]"}}
+    answer = made({"tool_calls": [broken, PARIS, listed]}, "tool_calls")
+    whole = json.loads(writer().whole([answer]))["content"]
+    assert [one["input"] for one in whole] == [{}, {"city": "Paris"}, {}]
+    assert gathered(events(writer().answer([answer]))) == whole
+
+
+def test_live_pieces() -> None:
+    first = {"index": 0, "id": "a", "type": "function", "function": {"name": "f"}}
+    second = {"index": 1, "id": "b", "function": {"name": "g", "arguments": '{"x"'}}
+    live = writer()
+    pieces: list[dict[str, Any]] = [
+        {"role": "assistant", "content": ""},
+        {"reasoning": "h"},
+        {"reasoning_content": "m"},
+        {"content": "Look"},
+        {"content": None, "tool_calls": [first]},
+        {"tool_calls": [{"index": 0, "function": {"arguments": '{"a":'}}]},
+        {"content": "held back"},
+        {"tool_calls": [{"index": 0, "function": {"arguments": "1}"}}]},
+        {"tool_calls": [second]},
+        {"tool_calls": [{"index": 1, "function": {"arguments": ":2}"}}]},
+        {},
+    ]
+    raws = [live.piece(one) for one in pieces]
+    assert raws[0] == raws[-1] == writer().keepalive()
+    raw = b"".join(raws) + live.finish(made({"tool_calls": [PARIS]}, "tool_calls"))
+    told = events(raw)
+    content = gathered(told)
+    assert len(content[0].pop("signature")) == 32
+    assert content == [
+        {"type": "thinking", "thinking": "hm"},
+        {"type": "text", "text": "Look"},
+        {"type": "tool_use", "id": "a", "name": "f", "input": {"a": 1}},
+        {"type": "text", "text": "held back"},
+        {"type": "tool_use", "id": "b", "name": "g", "input": {"x": 2}},
+    ]
+    assert [one["type"] for one in told[-2:]] == ["message_delta", "message_stop"]
+
+
+def test_an_end_without_pieces_is_the_whole_answer() -> None:
+    answer = made({"content": "Hello"})
+    assert writer().finish(answer) == writer().answer([answer])
+
+
+def test_calls_fit_the_request() -> None:
+    other = {**PARIS, "function": {"name": "g", "arguments": "{}"}}  # with the same id
+    answer = made({"content": "See:", "tool_calls": [PARIS, other]}, "tool_calls")
+    tools = [{"name": "f", "input_schema": {}}]
+    for choice, count in ((None, 2), ({"type": "auto", "disable_parallel_tool_use": True}, 1)):
+        request = asked(tools=tools, tool_choice=choice)
+        content = json.loads(MESSAGES.writer(request, "m", 5).whole([answer]))["content"]
+        assert len({one["id"] for one in content[1:]}) == len(content) - 1 == count
+        assert gathered(events(MESSAGES.writer(request, "m", 5).answer([answer]))) == content
+        live = MESSAGES.writer(request, "m", 5)
+        raw = b"".join(live.piece(delta) for delta in deltas(answer)) + live.finish(answer)
+        assert gathered(events(raw)) == content
+    none = asked(tools=tools, tool_choice={"type": "none"})
+    (text,) = json.loads(MESSAGES.writer(none, "m", 5).whole([answer]))["content"]
+    live = MESSAGES.writer(none, "m", 5)
+    raw = b"".join(live.piece(delta) for delta in deltas(answer)) + live.finish(answer)
+    assert gathered(events(raw)) == [text]
+    assert text["text"].startswith("See:\n<tool_call>")
+    assert events(raw)[-2]["delta"]["stop_reason"] == "end_turn"
+
+
+def test_an_error_ends_a_stream() -> None:
+    """`event: error` must be there: without it the official client shows an empty answer."""
+    live = writer()
+    begun = live.piece({"content": "Hel"})
+    raw = live.error(ApiError(503, 2, "later"))
+    assert raw == (
+        b'event: content_block_stop\ndata: {"type":"content_block_stop","index":0}\n\n'
+        b'event: error\ndata: {"type":"error","error":{"type":"overloaded_error",'
+        b'"message":"later"}}\n\n'
+    )
+    assert [one["type"] for one in events(begun + raw)][-1] == "error"
+    assert writer().error(ApiError(500, None, "no")).startswith(b"event: error\n")
+
+
+# --- both ----------------------------------------------------------------------------------------
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)
+ARGUMENTS = st.dictionaries(TEXT, TEXT | st.integers(-9, 9) | st.none(), max_size=3)
+CALLS = st.lists(
+    st.builds(lambda name, given: {"name": name, "arguments": json.dumps(given)}, TEXT, ARGUMENTS),
+    max_size=3,
+)
+
+
+@given(TEXT, TEXT, CALLS)
+def test_streamed_whole_and_sent_back_agree(
+    text: str, thought: str, functions: list[dict[str, Any]]
+) -> None:
+    calls: list[dict[str, Any]] = [
+        {"id": f"c{n}", "function": one} for n, one in enumerate(functions)
+    ]
+    answer = made({"content": text, "reasoning": thought, "tool_calls": calls}, "stop")
+    whole = json.loads(writer().whole([answer]))["content"]
+    told = events(writer().answer([answer]))
+    assert gathered(told) == (whole if text or thought or calls else [])
+    assert [one["type"] for one in told[-2:]] == ["message_delta", "message_stop"]
+    live = writer()
+    raw = b"".join(live.piece(delta) for delta in deltas(answer)) + live.finish(answer)
+    assert gathered(events(raw)) == gathered(told)
+
+    back = asked([{"role": "assistant", "content": whole}]).messages[0]
+    assert back["content"] == text
+    assert back.get("reasoning", "") == thought
+    sent = [one["function"] | {"id": one["id"]} for one in back.get("tool_calls", [])]
+    assert [(one["id"], one["name"]) for one in sent] == [
+        (one["id"], one["function"]["name"]) for one in calls
+    ]
+    assert [json.loads(one["arguments"]) for one in sent] == [
+        json.loads(one["arguments"]) for one in functions
+    ]
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.builds(lambda t: {"content": t}, TEXT),
+            st.builds(lambda t: {"reasoning": t}, TEXT),
+            st.builds(
+                lambda n, i, a: {
+                    "tool_calls": [{"index": n, "id": i, "function": {"name": "f", "arguments": a}}]
+                },
+                st.integers(0, 3),
+                st.none() | st.just("id"),
+                st.sampled_from(["", "{", "}"]),
+            ),
+        ),
+        min_size=1,
+        max_size=12,
+    )
+)
+def test_no_order_of_pieces_breaks_the_order_of_events(given_pieces: list[dict[str, Any]]) -> None:
+    live = writer()
+    raw = b"".join(live.piece(one) for one in given_pieces)
+    told = events(live.opening() + raw + live.finish(made({"content": "x"})))
+    kinds = [one["type"] for one in told]
+    assert kinds[0] == "message_start"
+    assert kinds[-2:] == ["message_delta", "message_stop"]
+    for one in told:
+        if one.get("delta", {}).get("type") == "input_json_delta":
+            one["delta"]["partial_json"] = "{}"  # only the order is asked here
+    starts = [one for one in told if one["type"] == "content_block_start"]
+    order = [one for one in told if one.get("delta", {}).get("type") != "input_json_delta"]
+    blocks = gathered(order)
+    assert len(blocks) == len(starts)
+    texts = "".join(block.get("text", "") for block in blocks)
+    assert texts == "".join(one.get("content", "") for one in given_pieces)

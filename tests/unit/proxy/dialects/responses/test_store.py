@@ -1,0 +1,30 @@
+"""Items that clients refer to by id."""
+
+import json
+
+from proxy.dialects.request import public_answer
+from proxy.dialects.responses.request import responses
+from proxy.dialects.responses.store import ResponseStore
+
+
+def test_items_are_kept_for_a_while() -> None:
+    kept = ResponseStore(most=100)
+    for name in ("a", "b", "c"):
+        kept.put({"id": name, "text": "x" * 20})
+    assert kept.get("a") is None  # 3 x 36 bytes are too many
+    assert kept.get("b") == {"id": "b", "text": "x" * 20}
+    kept.put({"id": "d", "text": "x" * 20})
+    assert kept.get("c") is None  # b was asked for later
+    assert kept.get("b") is not None
+    assert kept.get(None) is None
+
+
+def test_nothing_is_kept_of_who_says_so() -> None:
+    kept = ResponseStore()
+    dialect = responses(kept)
+    one = public_answer({"choices": [{"message": {"content": "x"}}]})
+    for store in (False, True):
+        body = json.dumps({"input": "x", "store": store}).encode()
+        request = dialect.read(body, {"content-type": "application/json"}, "")
+        (item,) = json.loads(dialect.writer(request, "tiny", 1).whole([one]))["output"]
+        assert (kept.get(item["id"]) is not None) == store

@@ -1,0 +1,423 @@
+"""Responses on the wire: the shapes a real vLLM was seen to send."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.dialects.base import Writer
+from proxy.dialects.request import PublicAnswer, deltas, public_answer
+from proxy.dialects.responses.request import responses
+from proxy.dialects.responses.store import ResponseStore
+from proxy.http.errors import ApiError, EngineOffline, ProxyStopping, overloaded
+
+RESPONSES = responses(ResponseStore())
+USAGE = {
+    "prompt_tokens": 42,
+    "completion_tokens": 33,
+    "completion_tokens_details": {"reasoning_tokens": 7},
+    "prompt_tokens_details": {"cached_tokens": 16},
+}
+RESPONSE = [
+    *["id", "created_at", "incomplete_details", "instructions", "metadata", "model", "object"],
+    *["output", "parallel_tool_calls", "temperature", "tool_choice", "tools", "top_p"],
+    *["background", "max_output_tokens", "max_tool_calls", "previous_response_id", "prompt"],
+    *["reasoning", "service_tier", "status", "text", "top_logprobs", "truncation", "usage"],
+    *["user", "presence_penalty", "frequency_penalty", "kv_transfer_params"],
+    *["ec_transfer_params", "input_messages", "output_messages"],
+]
+EVENTS = {
+    "response.created": ["response", "sequence_number", "type"],
+    "response.in_progress": ["response", "sequence_number", "type"],
+    "response.output_item.added": ["item", "output_index", "sequence_number", "type"],
+    "response.content_part.added": [
+        *["content_index", "item_id", "output_index", "part", "sequence_number", "type"],
+    ],
+    "response.reasoning_text.delta": [
+        *["content_index", "delta", "item_id", "output_index", "sequence_number", "type"],
+    ],
+    "response.reasoning_text.done": [
+        *["content_index", "item_id", "output_index", "sequence_number", "text", "type"],
+    ],
+    "response.output_text.delta": [
+        *["content_index", "delta", "item_id", "logprobs", "output_index", "sequence_number"],
+        "type",
+    ],
+    "response.output_text.done": [
+        *["content_index", "item_id", "logprobs", "output_index", "sequence_number", "text"],
+        "type",
+    ],
+    "response.content_part.done": [
+        *["content_index", "item_id", "output_index", "part", "sequence_number", "type"],
+    ],
+    "response.function_call_arguments.delta": [
+        *["delta", "item_id", "output_index", "sequence_number", "type"],
+    ],
+    "response.function_call_arguments.done": [
+        *["arguments", "item_id", "output_index", "sequence_number", "type", "name"],
+    ],
+    "response.output_item.done": ["item", "output_index", "sequence_number", "type"],
+    "response.completed": ["response", "sequence_number", "type"],
+}
+"""Each kind of event in a captured stream with its keys, in the order of their first appearance."""
+ITEMS = {
+    "reasoning": ["id", "summary", "type", "content", "encrypted_content", "status"],
+    "message": ["id", "content", "role", "status", "type", "phase"],
+    "function_call": [
+        *["arguments", "call_id", "name", "type", "id", "async", "caller", "namespace", "status"],
+    ],
+}
+PARTS = {
+    "reasoning_text": ["text", "type"],
+    "output_text": ["annotations", "text", "type", "logprobs"],
+}
+TOOLS = [
+    {"type": "function", "name": "get_weather", "parameters": {"type": "object"}},
+    {"type": "custom", "name": "apply_patch"},
+    {"type": "namespace", "name": "agents", "tools": [{"type": "function", "name": "spawn"}]},
+]
+
+
+def made(finish: str = "stop", logprobs: Any = None, **message: Any) -> PublicAnswer:
+    choice = {"message": message, "finish_reason": finish, "logprobs": logprobs}
+    return public_answer({"choices": [choice], "usage": USAGE})
+
+
+def called(name: str, arguments: str, call_id: str = "c1") -> dict[str, Any]:
+    function = {"name": name, "arguments": arguments}
+    return {"id": call_id, "type": "function", "function": function}
+
+
+def writer(**more: Any) -> Writer:
+    body = json.dumps({"model": "tiny", "input": "x", **more}).encode()
+    request = RESPONSES.read(body, {"content-type": "application/json"}, "")
+    return RESPONSES.writer(request, "tiny", 1795148466)
+
+
+def events(raw: bytes) -> list[dict[str, Any]]:
+    blocks = raw.decode().split("\n\n")
+    assert blocks.pop() == ""
+    found = []
+    for block in blocks:
+        name, data = block.split("\n")
+        event = json.loads(data.removeprefix("data: "))
+        assert name == f"event: {event['type']}"
+        found.append(event)
+    assert [event["sequence_number"] for event in found] == list(range(len(found)))
+    return found
+
+
+def streamed(one: PublicAnswer, **more: Any) -> list[dict[str, Any]]:
+    told = writer(**more)
+    return events(told.opening() + told.answer([one]))
+
+
+def live(one: PublicAnswer, **more: Any) -> list[dict[str, Any]]:
+    told = writer(**more)
+    raw = told.opening() + b"".join(told.piece(delta) for delta in deltas(one))
+    return events(raw + told.finish(one))
+
+
+def whole(one: PublicAnswer, **more: Any) -> dict[str, Any]:
+    body: dict[str, Any] = json.loads(writer(**more).whole([one]))
+    return body
+
+
+FULL: dict[str, Any] = {
+    "reasoning": "\nI need the tool.\n",
+    "content": "\n\n",
+    "tool_calls": [called("get_weather", '{"city": "Paris"}')],
+}
+
+
+# --- shapes -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("tell", [streamed, live])
+def test_a_stream_has_vllms_events_and_keys_in_their_order(
+    tell: Callable[..., list[dict[str, Any]]],
+) -> None:
+    told = tell(made(**FULL), tools=TOOLS[:1])
+    kinds = list(dict.fromkeys(event["type"] for event in told))
+    assert kinds == [
+        "response.created",
+        "response.in_progress",
+        "response.output_item.added",
+        "response.content_part.added",
+        "response.reasoning_text.delta",
+        "response.reasoning_text.done",
+        "response.content_part.done",
+        "response.output_item.done",
+        "response.output_text.delta",
+        "response.output_text.done",
+        "response.function_call_arguments.delta",
+        "response.function_call_arguments.done",
+        "response.completed",
+    ]
+    for event in told:
+        assert list(event) == EVENTS[event["type"]]
+        if "item" in event:
+            assert list(event["item"]) == ITEMS[event["item"]["type"]]
+        if "part" in event:
+            assert list(event["part"]) == PARTS[event["part"]["type"]]
+        if "response" in event:
+            assert list(event["response"]) == RESPONSE
+
+
+def test_what_is_told_of_items_that_begin() -> None:
+    begun = [
+        event.get("item") or event["part"]
+        for event in streamed(made(**FULL), tools=TOOLS)
+        if event["type"].endswith(".added")
+    ]
+    thought, thought_part, said, said_part, call = begun
+    assert (thought["content"], thought["status"]) == (None, "in_progress")
+    assert thought_part == {"text": "", "type": "reasoning_text"}
+    assert (said["content"], said["status"]) == ([], "in_progress")
+    assert said_part == {"annotations": [], "text": "", "type": "output_text", "logprobs": []}
+    assert (call["arguments"], call["status"]) == ("", "in_progress")
+
+
+def test_the_response_is_in_progress_then_completed_with_output_and_usage() -> None:
+    told = streamed(made(**FULL), tools=TOOLS[:1], max_output_tokens=9)
+    first, last = told[0]["response"], told[-1]["response"]
+    assert (first["status"], first["usage"], first["output"]) == ("in_progress", None, [])
+    assert {event["response"]["id"] for event in told if "response" in event} == {first["id"]}
+    done = [event["item"] for event in told if event["type"] == "response.output_item.done"]
+    assert last["output"] == done
+    assert [item["status"] for item in done] == ["completed"] * 3
+    assert (last["status"], last["max_output_tokens"]) == ("completed", 9)
+    assert last["usage"] == {
+        "input_tokens": 42,
+        "input_tokens_details": {
+            "cached_tokens": 16,
+            "cache_write_tokens": 0,
+            "input_tokens_per_turn": [],
+            "cached_tokens_per_turn": [],
+        },
+        "output_tokens": 33,
+        "output_tokens_details": {
+            "reasoning_tokens": 7,
+            "tool_output_tokens": 0,
+            "output_tokens_per_turn": [],
+            "tool_output_tokens_per_turn": [],
+        },
+        "total_tokens": 75,
+    }
+
+
+def test_a_whole_answer() -> None:
+    body = whole(made(content="Hello", reasoning="hm"))
+    assert list(body) == RESPONSE
+    thought, said = body["output"]
+    assert (thought["status"], said["status"]) == (None, "completed")
+    assert said["content"] == [
+        {"annotations": [], "text": "Hello", "type": "output_text", "logprobs": None}
+    ]
+    nothing = {key for key, value in body.items() if value is None}
+    assert nothing == {
+        *["incomplete_details", "instructions", "metadata", "max_output_tokens"],
+        *["max_tool_calls", "previous_response_id", "prompt", "reasoning", "text"],
+        *["top_logprobs", "user", "kv_transfer_params", "ec_transfer_params"],
+        *["input_messages", "output_messages"],
+    }
+    assert (body["tool_choice"], body["service_tier"], body["truncation"]) == (
+        *("none", "auto", "disabled"),
+    )
+
+
+def test_streamed_and_whole_say_the_same() -> None:
+    one = made(**FULL)
+    for body in (whole(one, tools=TOOLS), streamed(one, tools=TOOLS)[-1]["response"]):
+        texts = [item.get("content") or item["arguments"] for item in body["output"]]
+        assert texts[0][0]["text"] == FULL["reasoning"]
+        assert texts[1][0]["text"] == FULL["content"]
+        assert texts[2] == '{"city": "Paris"}'
+
+
+def test_an_answer_that_was_cut() -> None:
+    told = streamed(made("length", content="Once upon"))
+    assert told[-1]["type"] == "response.completed"
+    response = told[-1]["response"]
+    assert response["status"] == "incomplete"
+    assert response["incomplete_details"] == {"reason": "max_output_tokens"}
+
+
+def test_an_empty_answer() -> None:
+    assert whole(made())["output"] == []
+    assert [event["type"] for event in streamed(made())][2:] == ["response.completed"]
+
+
+def test_keepalives_say_again_that_it_is_in_progress() -> None:
+    told = writer()
+    raw = told.opening() + told.keepalive() + told.keepalive() + told.answer([made(content="x")])
+    kinds = [event["type"] for event in events(raw)]
+    assert kinds[:4] == ["response.created", *["response.in_progress"] * 3]
+
+
+# --- calls --------------------------------------------------------------------------------------
+
+
+def test_parallel_calls_are_items_of_their_own() -> None:
+    calls = [called("get_weather", '{"city": "Paris"}'), called("spawn", "{}", "c2")]
+    told = live(made("tool_calls", tool_calls=calls), tools=TOOLS)
+    added = [event for event in told if event["type"] == "response.output_item.added"]
+    assert [event["output_index"] for event in added] == [0, 1]
+    assert [event["item"]["call_id"] for event in added] == ["c1", "c2"]
+    assert len({event["item"]["id"] for event in added}) == 2
+
+
+def test_a_call_in_a_namespace_tells_both_names() -> None:
+    (item,) = whole(made(tool_calls=[called("agents__spawn", "{}")]), tools=TOOLS)["output"]
+    assert (item["type"], item["name"], item["namespace"]) == ("function_call", "spawn", "agents")
+
+
+@pytest.mark.parametrize("tell", [streamed, live])
+def test_a_custom_tool_is_called_with_its_text(
+    tell: Callable[..., list[dict[str, Any]]],
+) -> None:
+    text = '*** Begin Patch "é"\n' * 20
+    call = called("apply_patch", json.dumps({"input": text}))
+    told = tell(made(tool_calls=[call]), tools=TOOLS)
+    (item,) = told[-1]["response"]["output"]
+    assert (item["type"], item["input"], item["call_id"]) == ("custom_tool_call", text, "c1")
+    pieces = [
+        event["delta"] for event in told if event["type"] == "response.custom_tool_call_input.delta"
+    ]
+    assert len(pieces) > 1
+    assert "".join(pieces) == text
+    (done,) = [e for e in told if e["type"] == "response.custom_tool_call_input.done"]
+    assert done["input"] == text
+
+
+# --- logprobs -----------------------------------------------------------------------------------
+
+
+def test_logprobs_are_told_if_they_were_asked_for() -> None:
+    top = {"token": "Hi", "logprob": -0.5, "bytes": [72, 105]}
+    given_logprobs = {"content": [{**top, "top_logprobs": [top]}]}
+    one = made(logprobs=given_logprobs, content="Hi")
+    asked = {"include": ["message.output_text.logprobs"], "top_logprobs": 1}
+    (item,) = whole(one, **asked)["output"]
+    assert item["content"][0]["logprobs"] == [{**top, "top_logprobs": [top]}]
+    short = {"token": "Hi", "logprob": -0.5}
+    for told in (streamed(one, **asked), live(one, **asked)):
+        (done,) = [event for event in told if event["type"] == "response.output_text.done"]
+        assert done["logprobs"] == [{**short, "top_logprobs": [short]}]
+        assert told[-1]["response"]["output"] == [{**item, "id": done["item_id"]}]
+    assert whole(one)["output"][0]["content"][0]["logprobs"] is None
+
+
+@pytest.mark.parametrize("reasoning", [None, "Let me think."])
+def test_each_delta_tells_the_logprobs_of_its_own_tokens(reasoning: str | None) -> None:
+    words = [f"word{at} " for at in range(12)]
+    thought = [reasoning, "</think>"] if reasoning else []
+    entries = [
+        {"token": text, "logprob": -0.5, "bytes": list(text.encode()), "top_logprobs": []}
+        for text in (*thought, *words, "<end>")
+    ]
+    one = made(logprobs={"content": entries}, content="".join(words), reasoning=reasoning)
+    found = streamed(one, include=["message.output_text.logprobs"])
+    deltas = [event for event in found if event["type"] == "response.output_text.delta"]
+    assert len(deltas) > 1
+    for delta in deltas:
+        tokens = [entry["token"] for entry in delta["logprobs"] if entry["token"] in words]
+        assert "".join(tokens) == delta["delta"]
+    assert all("logprobs" not in event for event in found if "reasoning_text" in event["type"])
+
+
+def test_logprobs_of_other_texts_come_with_the_first_delta() -> None:
+    entry = {"token": "x", "logprob": -0.5, "bytes": [120], "top_logprobs": []}
+    one = made(logprobs={"content": [entry]}, content="something else, and a little longer")
+    found = streamed(one, include=["message.output_text.logprobs"])
+    told = [
+        len(event["logprobs"]) for event in found if event["type"] == "response.output_text.delta"
+    ]
+    assert told == [1, *[0] * (len(told) - 1)]
+
+
+def test_logprobs_are_empty_unless_they_were_asked_for() -> None:
+    entry = {"token": "Hi", "logprob": -0.5, "bytes": [72, 105], "top_logprobs": []}
+    found = streamed(made(logprobs={"content": [entry]}, content="Hi"))
+    told = [event["logprobs"] for event in found if event["type"].startswith("response.output_t")]
+    assert told == [[], []]
+
+
+# --- faults -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("refusal", "code", "message"),
+    [
+        (overloaded(7, "Busy."), "rate_limit_exceeded", "Busy. Please try again in 7s."),
+        (EngineOffline("The engine"), "server_error", EngineOffline("The engine").message),
+        (ProxyStopping(), "server_error", "The server is shutting down. Please try again later."),
+        (ApiError(502, None, "All failed."), "server_error", "All failed."),
+        (ApiError(400, None, "No."), "invalid_prompt", "No."),
+        (
+            ApiError(400, None, "This model's maximum context length is 4096 tokens."),
+            "context_length_exceeded",
+            "This model's maximum context length is 4096 tokens.",
+        ),
+    ],
+)
+def test_a_fault_ends_the_stream(refusal: ApiError, code: str, message: str) -> None:
+    told = writer()
+    raw = told.opening() + told.piece({"content": "half"}) + told.error(refusal)
+    last = events(raw)[-1]
+    assert last["type"] == "response.failed"
+    assert last["response"]["status"] == "failed"
+    assert last["response"]["error"] == {"code": code, "message": message}
+
+
+# --- any answer ---------------------------------------------------------------------------------
+
+texts = st.text(max_size=200)
+calls = st.lists(
+    st.builds(called, st.sampled_from(["get_weather", "apply_patch", "agents__spawn"]), texts)
+)
+
+
+@given(texts, texts, calls, st.booleans())
+def test_deltas_concatenate_to_what_is_told_as_done(
+    content: str, reasoning: str, tool_calls: list[dict[str, Any]], at_once: bool
+) -> None:
+    one = made(content=content, reasoning=reasoning, tool_calls=tool_calls)
+    told = (streamed if at_once else live)(one, tools=TOOLS)
+    said: dict[str, str] = {}
+    for event in told:
+        if event["type"].endswith(".delta"):
+            said[event["item_id"]] = said.get(event["item_id"], "") + event["delta"]
+        for key in ("text", "arguments", "input"):
+            if key in event and event["type"].endswith(".done"):
+                assert said.get(event["item_id"], "") == event[key]
+    output = told[-1]["response"]["output"]
+    assert [item["call_id"] for item in output if "call_id" in item] == [
+        call["id"] for call in one.tool_calls
+    ]
+    assert "".join(part["text"] for item in output for part in item.get("content") or ()) == (
+        (one.reasoning or "") + (one.content or "")
+    )
+
+
+@given(texts, texts, calls)
+def test_an_output_sent_back_is_the_message_it_was_made_of(
+    content: str, reasoning: str, tool_calls: list[dict[str, Any]]
+) -> None:
+    plain = [call for call in tool_calls if call["function"]["name"] != "apply_patch"]
+    one = made(content=content, reasoning=reasoning, tool_calls=plain)
+    output = streamed(one, tools=TOOLS)[-1]["response"]["output"]
+    said: dict[str, Any] = {"role": "assistant", "content": one.content}
+    if one.reasoning:
+        said["reasoning"] = one.reasoning
+    if one.tool_calls:
+        said["tool_calls"] = one.tool_calls
+    said["content"] = one.content or (None if one.tool_calls else "")
+    references = [{"type": "item_reference", "id": item["id"]} for item in output]
+    for items in (output, references):
+        body = json.dumps({"input": [{"role": "user", "content": "x"}, *items], "tools": TOOLS})
+        request = RESPONSES.read(body.encode(), {"content-type": "application/json"}, "")
+        assert request.messages[1:] == ([said] if output else [])

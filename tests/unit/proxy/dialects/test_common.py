@@ -1,0 +1,93 @@
+"""What all readers share: fields, senders, half characters."""
+
+from typing import Any
+
+import pytest
+
+from proxy.dialects.common import (
+    decode,
+    flag,
+    integer,
+    join_key,
+    last_user_text,
+    number,
+    request_id,
+    trains,
+)
+from proxy.dialects.session_marks import session_of
+from proxy.http.errors import ApiError
+
+JSON = "application/json"
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"), [(1, 1), (0.5, 0.5), ("0.5", 0.5), (True, 1), ("-1e3", -1000)]
+)
+def test_numbers(given: Any, expected: float) -> None:
+    assert number("x", given) == expected
+
+
+@pytest.mark.parametrize("given", [None, [], {}, "a", "inf", "nan", "1e999", 10**400])
+def test_what_is_no_number(given: Any) -> None:
+    with pytest.raises(ApiError, match="Input should be a"):
+        number("x", given)
+
+
+@pytest.mark.parametrize(("given", "expected"), [(1, 1), (2.0, 2), ("3", 3), (True, 1), ("-4", -4)])
+def test_integers(given: Any, expected: int) -> None:
+    found = integer("x", given)
+    assert (found, type(found)) == (expected, int)
+
+
+@pytest.mark.parametrize(
+    "given", [None, [], 1.5, "1.5", float("inf"), 2**63, -(2**63) - 1, 10**4000, "9" * 5000]
+)
+def test_what_is_no_integer(given: Any) -> None:
+    with pytest.raises(ApiError, match="Input should be ") as caught:
+        integer("x", given)
+    assert caught.value.param == "body.x"
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"), [(True, True), (0, False), (1.0, True), ("Yes", True), ("off", False)]
+)
+def test_flags(given: Any, expected: bool) -> None:
+    assert flag("x", given) is expected
+
+
+@pytest.mark.parametrize("given", [None, 2, "", "maybe", [], {}])
+def test_what_is_no_flag(given: Any) -> None:
+    with pytest.raises(ApiError, match="valid boolean"):
+        flag("x", given)
+
+
+def test_bodies_in_other_encodings() -> None:
+    """As the framework reads them: a mark at the start, two bytes a character."""
+    assert decode("{}".encode("utf-16"), JSON) == {}
+    assert decode("\ufeff{}".encode(), JSON) == {}
+    assert decode('{"a": "é"}'.encode("utf-16-le"), JSON) == {"a": "é"}
+
+
+def test_half_characters_and_endless_numbers() -> None:
+    told = decode(b'{"a\\ud800": ["\\ud83d\\ude00", "\\ud83d", 1e999, NaN]}', JSON)
+    assert told == {"a\ufffd": ["\U0001f600", "\ufffd", None, None]}
+
+
+def test_what_a_sender_says_of_itself() -> None:
+    assert trains({})
+    assert not any(trains({"x-ajet-train": word}) for word in ("no", " NO ", "false", "0", "off"))
+    assert session_of({"session-id": "a", "x-session-id": "b"}, {}) == "b"
+    assert session_of({"x-claude-code-session-id": "c"}, {"session_id": "d"}) == "c"
+    assert session_of({}, {"session_id": "d" * 300}) == "d" * 200
+    assert session_of({}, {"session_id": 1}) == ""
+    assert request_id({"x-request-id": " a\u00e9b\n"}) == "ab"
+    assert len(request_id({})) == 16
+    assert last_user_text([]) == ""
+    assert last_user_text([{"role": "system", "content": "a"}]) == "a"
+
+
+def test_a_key_is_of_one_dialect() -> None:
+    """The same bytes to another path are another request."""
+    told = (b"{}", {}, "", "", True)
+    assert join_key(*told) == join_key(*told)
+    assert join_key(*told, "completions") != join_key(*told, "chat")

@@ -1,0 +1,70 @@
+"""A group never asks for more episodes than its server has."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from core.events import AlertRaised, ClaimIntended
+from proxy.dialects.chat.request import read_request
+from proxy.groups.waiter import AnswerWaiter
+from proxy.http.errors import ApiError
+from tests.support.scripted_swarm import ScriptedSwarm
+from tests.support.world import HEADERS, World, settings, world
+
+
+async def ask(w: World, n: int, text: str = "hi") -> AnswerWaiter:
+    told = {"model": "m", "n": n, "messages": [{"role": "user", "content": text}]}
+    return await w.groups.submit(read_request(json.dumps(told).encode(), HEADERS, "host"))
+
+
+async def test_choices_that_cannot_be_had_are_a_400_before_anything_is_claimed(
+    tmp_path: Path,
+) -> None:
+    async with ScriptedSwarm(batch=2) as swarm, world(tmp_path, swarm) as w:
+        await w.until(lambda: w.server.watcher.pool)
+        with pytest.raises(ApiError, match="n must be at most 8, got 9") as refused:
+            await ask(w, 9)
+        assert (refused.value.status, refused.value.param) == (400, "n")
+        assert not w.kinds(ClaimIntended)
+        assert (await w.reply(await ask(w, 8))).answers
+
+
+async def test_no_request_takes_a_whole_batch(tmp_path: Path) -> None:
+    few = settings(proxy={"most_choices": 5})
+    async with ScriptedSwarm(batch=64) as swarm, world(tmp_path, swarm) as w:
+        with pytest.raises(
+            ApiError, match=r"n must be at most 16, got 65. \(parameter=n, value=65"
+        ):
+            await ask(w, 65)
+        assert (await w.reply(await ask(w, 16))).answers
+    (tmp_path / "few").mkdir()
+    async with ScriptedSwarm(batch=64) as swarm, world(tmp_path / "few", swarm, few) as w:
+        with pytest.raises(ApiError, match="n must be at most 5, got 6"):
+            await ask(w, 6)
+
+
+async def test_also_when_the_pool_is_read_later_and_nobody_waits_for_it(tmp_path: Path) -> None:
+    async with ScriptedSwarm(batch=2) as swarm, world(tmp_path, swarm) as w:
+        await w.until(lambda: w.server.watcher.pool)
+        pool, w.server.watcher.pool = w.server.watcher.pool, None
+        large = await ask(w, 9)
+        w.server.watcher.pool = pool
+        small = await ask(w, 1, "another")
+        first, second = await asyncio.gather(w.reply(large), w.reply(small))
+        assert first.error is not None
+        assert first.error.status == 400
+        assert second.answers
+
+
+async def test_more_repeats_than_there_are_episodes_are_cut_and_told(tmp_path: Path) -> None:
+    many = settings(proxy={"repeats": 20})
+    async with ScriptedSwarm(batch=2) as swarm, world(tmp_path, swarm, many) as w:
+        assert (await w.reply(await w.ask("hi"))).answers
+        await w.closed()
+        assert [event.n for event in w.kinds(ClaimIntended)] == [8]
+        told = [event for event in w.kinds(AlertRaised) if event.key == "room:s"]
+        assert [event.cause for event in told] == [
+            "20 candidates are wanted, s has 8 episodes at a time: 8 are used"
+        ]

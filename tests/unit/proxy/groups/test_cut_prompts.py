@@ -1,0 +1,88 @@
+"""Prompts that the engine cut to its window: answered, marked, and not trained on by default."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import proxy.groups.cut_prompts
+from console.session.filters import parse
+from console.views.events import told
+from core.events import AlertCleared, AlertRaised, GroupClosed, GroupSealed
+from tests.support.scripted_chat import completion
+from tests.support.world import settings, texts, world
+
+KEY = "cut:s"
+
+
+def answered(text: str, truncated: bool) -> dict[str, Any]:
+    """A completion of the embedded engine."""
+    return {**completion(text), "ajetc": {"truncated": truncated, "step": 0}}
+
+
+async def test_a_cut_prompt_is_answered_and_not_trained_on(tmp_path: Path) -> None:
+    async with world(tmp_path) as w:
+        w.groups.server_facts["s"].context_length = 512
+        w.swarm.answer = texts(answered("whole", False), answered("cut", True))
+        ticket = await w.ask()
+        reply = await w.reply(ticket)
+        await w.closed()
+        assert (reply.why, reply.index) == ("winner", 3)
+        group = w.group(ticket)
+        assert (group.phase, group.cause) == (
+            "ABORTED",
+            "prompt cut to 512 tokens: not trained on",
+        )
+        assert not w.swarm.ends
+        assert len(w.swarm.aborts) == 4
+        assert not w.kinds(GroupSealed)
+        assert parse("truncated:yes").matches(group)
+        line = told(w.kinds(GroupClosed)[0])
+        assert line is not None
+        assert "prompt cut to 512 tokens: not trained on" in line.text
+        alert = w.state.alerts[KEY]
+        assert alert.cause == (
+            "prompts are cut to 512 tokens: answers will be poor, and these groups are not "
+            "trained on"
+        )
+        assert "smollm2" in alert.todo
+        assert "a GPU server" in alert.todo
+        assert "--strict-context" in alert.todo
+
+
+@pytest.mark.parametrize("mode", ["answer_first", "hold"])
+async def test_nobody_is_asked_to_rate_a_cut_prompt(tmp_path: Path, mode: str) -> None:
+    async with world(tmp_path, configured=settings(rating={"mode": mode})) as w:
+        w.console()
+        w.swarm.answer = texts(answered("cut", True))
+        ticket = await w.ask()
+        assert (await w.reply(ticket)).answer is not None
+        await w.closed()
+        assert w.group(ticket).cause == "prompt cut to the engine's window: not trained on"
+
+
+async def test_a_setting_trains_on_cut_prompts(tmp_path: Path) -> None:
+    async with world(tmp_path, configured=settings(rewards={"cut_prompts": "send"})) as w:
+        w.swarm.answer = texts(answered("cut", True))
+        ticket = await w.ask()
+        await w.reply(ticket)
+        await w.closed()
+        assert w.group(ticket).phase == "DONE"
+        assert len(w.swarm.ends) == 4
+        assert w.group(ticket).prompt_cut
+        assert "not trained on" not in w.state.alerts[KEY].cause
+
+
+async def test_the_alert_ends_with_its_cause(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(proxy.groups.cut_prompts, "RECENT", 2)
+    async with world(tmp_path) as w:
+        for at, truncated in enumerate((True, True, False, False)):
+            assert bool(w.state.alerts) is (at > 0)
+            w.swarm.answer = texts(answered("text", truncated))
+            await w.reply(await w.ask(f"question {at}"))
+            await w.closed()
+        assert not w.state.alerts
+        assert [len(w.kinds(kind)) for kind in (AlertRaised, AlertCleared)] == [2, 1]
+        assert [len(one.groups) for one in w.kinds(AlertRaised)] == [1, 2]

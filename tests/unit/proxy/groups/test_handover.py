@@ -1,0 +1,53 @@
+"""What the next run of the proxy takes over from the one before."""
+
+from pathlib import Path
+
+from proxy.groups.handover import KEY, note_waited, tell_waited, unrated
+from tests.support.scripted_swarm import ScriptedSwarm
+from tests.support.world import settings, world
+
+OFF, HOLD = settings(), settings(rating={"mode": "hold"})
+
+
+async def test_the_mode_that_was_switched_to_holds_until_the_setting_is_another(
+    tmp_path: Path,
+) -> None:
+    async with ScriptedSwarm(automatic=False) as swarm:
+        async with world(tmp_path, swarm, OFF) as w:
+            assert w.state.rating_mode == "off"
+            await w.commands.set_mode("answer_first")
+            await w.ask()
+            await w.open("AWAITING_RATING")
+            await w.context.journal.durable(w.state.seq)
+            w.kill()
+        async with world(tmp_path, swarm, OFF) as w:
+            assert w.state.rating_mode == "answer_first"
+            assert (
+                "1 group was open (1 waiting for a rating)" in w.state.alerts["recovered:s"].cause
+            )
+            await w.commands.set_mode("off")
+        for configured, found in ((OFF, "off"), (HOLD, "hold"), (HOLD, "hold"), (OFF, "off")):
+            async with world(tmp_path, swarm, configured) as w:
+                assert w.state.rating_mode == found
+
+
+async def test_the_next_start_says_once_what_became_of_groups_that_waited(tmp_path: Path) -> None:
+    async with ScriptedSwarm(automatic=False) as swarm:
+        async with world(tmp_path, swarm, HOLD) as w:
+            tickets = [await w.ask(text) for text in ("one", "two")]
+            await w.until(lambda: len(unrated(w.state)) == 2)
+            waited = unrated(w.state)
+            await w.commands.rate(tickets[0].group_id, "tie")
+            assert len(unrated(w.state)) == 1
+            await w.groups.drain(0.0)
+            note_waited(w.context, waited)
+        async with world(tmp_path, swarm, HOLD) as w:
+            tell_waited(w.context)
+            assert w.state.alerts[KEY].level == "info"
+            assert w.state.alerts[KEY].cause == (
+                "2 groups waited for a rating when the proxy was stopped: "
+                "1 rated in time, 1 sent with the automatic reward"
+            )
+        async with world(tmp_path, swarm, HOLD) as w:
+            tell_waited(w.context)
+            assert KEY not in w.state.alerts

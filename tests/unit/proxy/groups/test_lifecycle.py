@@ -1,0 +1,326 @@
+"""The group life cycle: claims, rewards, nothing left behind."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import proxy.servers.server_facts
+from core.events import (
+    AnswerReturned,
+    ClaimIntended,
+    EpisodeClaimed,
+    EpisodeEnded,
+    GroupClosed,
+    GroupOpened,
+    GroupSealed,
+    RatingAwaited,
+)
+from proxy.dataset_rows import Row
+from proxy.groups.waiter import FinalAnswer
+from proxy.rewards.source import RequestReport
+from tests.support.scripted_swarm import ScriptedSwarm
+from tests.support.stopwatch import Stopwatch
+from tests.support.world import sent, settings, world
+
+OVERFLOW = "AgentJet: Exceeded max model context length."
+
+
+# --- the whole life -----------------------------------------------------------------------------
+
+
+async def test_a_request_becomes_a_group_that_is_trained_on(tmp_path: Path) -> None:
+    async with world(tmp_path) as w:
+        ticket = await w.ask("hello", {"x-request-id": "req-1"}, temperature=0.1, seed=7, top_k=3)
+        reply = await w.reply(ticket)
+        await w.closed()
+        group = w.group(ticket)
+        assert (reply.index, reply.why) == (3, "winner")
+        assert (group.phase, group.cause, group.returned, group.best) == ("DONE", "", 3, 3)
+        assert [one.phase for one in group.candidates] == ["ended"] * 4
+        task = f"req-1#{group.group_id}"
+        assert {key: sorted(value) for key, value in sent(w.swarm).items()} == {
+            task: [0.0, 0.1, 0.2, 0.3]
+        }
+        metadata = w.swarm.ends[0]["workflow_output"]["metadata"]
+        assert metadata == {"task_id": task, "dataset_task_id": ""}
+        assert {"queue", "claim", "generate", "score", "rate", "submit"} <= set(group.latency)
+        assert sum(one.advantage or 0.0 for one in group.candidates) == pytest.approx(0.0)
+        assert not w.swarm.claimed()
+        _, body, headers = w.swarm.chats[0]
+        assert not {"temperature", "seed", "stream", "n"} & set(body)
+        assert body["top_k"] == 3
+        assert {key.lower(): value for key, value in headers.items()}["x-request-id"] == "req-1"
+
+
+async def test_the_intent_is_on_disk_before_the_first_claim_and_the_seal_before_the_first_end(
+    tmp_path: Path,
+) -> None:
+    async with world(tmp_path) as w:
+        seen: list[tuple[str, set[str]]] = []
+        client: Any = w.server.client
+
+        def on_disk() -> set[str]:
+            return {event.kind for event in w.context.journal.events()}
+
+        def spy(what: str, call: Callable[..., Any]) -> Callable[..., Any]:
+            def noted(*args: Any, **more: Any) -> Any:
+                kinds = on_disk()
+                began = call(*args, **more)
+                if began is not None:  # None: nothing was sent, the other way is taken
+                    seen.append((what, kinds))
+                return began
+
+            return noted
+
+        client.claim, client.begin_claim = (
+            spy("claim", client.claim),
+            spy("claim", client.begin_claim),
+        )
+        client.end, client.begin_end = spy("end", client.end), spy("end", client.begin_end)
+        await w.reply(await w.ask())
+        await w.closed()
+        assert [what for what, _ in seen] == ["claim"] * 4 + ["end"] * 4
+        assert all("claim_intended" in kinds for what, kinds in seen if what == "claim")
+        assert all("group_sealed" in kinds for what, kinds in seen if what == "end")
+
+
+async def test_n_is_the_servers_and_is_only_ever_raised(tmp_path: Path) -> None:
+    async with ScriptedSwarm(repeat=3) as swarm, world(tmp_path, swarm) as w:
+        await w.reply(await w.ask("a"))
+        w.source.report = RequestReport(repeat=2)
+        await w.reply(await w.ask("b"))
+        w.source.report = RequestReport(repeat=5)
+        await w.reply(await w.ask("c"))
+        await w.closed()
+        assert [event.n for event in w.kinds(ClaimIntended)] == [3, 3, 5]
+
+
+async def test_the_default_n_holds_when_the_server_does_not_say(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(proxy.servers.server_facts, "ASK_FOR", 0.1)
+    async with ScriptedSwarm() as swarm:
+        swarm.pool_default = True
+        async with world(tmp_path, swarm) as w:
+            await w.reply(await w.ask())
+            await w.closed()
+            assert [event.n for event in w.kinds(ClaimIntended)] == [4]
+
+
+async def test_a_row_lends_its_reference_and_id_to_its_request(tmp_path: Path) -> None:
+    async with world(tmp_path) as w:
+        row = Row(row_id="row7", query="hello", task_id="t7", reference="42", metadata={"a": 1})
+        w.context.rows.register(row)
+        ticket = await w.ask("hello")
+        await w.reply(ticket)
+        await w.closed()
+        group = w.group(ticket)
+        assert (group.row_id, group.dataset_task_id, group.reference) == ("row7", "t7", "42")
+        assert group.task_id == f"row7#{group.group_id}"
+        assert w.source.contexts[0].reference == "42"
+        assert w.source.contexts[0].metadata["a"] == 1
+        assert "42" not in str(w.swarm.chats[0][1])
+        assert not len(w.context.rows)
+
+
+async def test_a_row_that_was_not_answered_is_found_again(tmp_path: Path) -> None:
+    async with world(tmp_path) as w:
+        w.context.rows.register(Row(row_id="row7", query="hello", reference="42"))
+        w.swarm.delay = 30.0
+        first = await w.ask("hello")
+        await w.open("GENERATING")
+        first.leave()
+        await w.closed()
+        w.swarm.delay = 0.0
+        second = await w.ask("hello")
+        await w.reply(second)
+        assert second.group_id != first.group_id
+        assert w.group(second).row_id == "row7"
+        await w.closed()
+
+
+async def test_untrained_requests_get_one_eval_episode(tmp_path: Path) -> None:
+    async with world(tmp_path) as w:
+        ticket = await w.ask("title", {"x-ajet-train": "no"}, temperature=0.3, seed=1)
+        reply = await w.reply(ticket)
+        await w.closed()
+        assert (reply.index, reply.why) == (0, "only")
+        assert len(w.swarm.claims) == 1
+        assert w.group(ticket).episode_type == "eval"
+        assert w.swarm.chats[0][1]["temperature"] == 0.3
+        assert (w.group(ticket).phase, w.group(ticket).cause) == ("DONE", "not trained on")
+        assert not w.swarm.claimed()
+
+
+# --- 1: all N or none, and many at once ---------------------------------------------------------
+
+
+async def test_many_users_over_several_batches(tmp_path: Path) -> None:
+    async with (
+        ScriptedSwarm(batch=2, repeat=4, slots=8, sync_seconds=0.02) as swarm,
+        world(tmp_path, swarm) as w,
+    ):
+
+        async def user(number: int) -> list[str]:
+            return [
+                (await w.reply(await w.ask(f"user {number} asks {turn}"), 20)).why
+                for turn in range(2)
+            ]
+
+        found = await asyncio.gather(*(user(number) for number in range(12)))
+        await w.closed(20)
+        assert found == [["winner"] * 2] * 12
+        assert len(swarm.batches) >= 6
+        assert not swarm.claimed()
+        assert swarm.duplicate_ends == 0
+        assert not swarm.lost
+        assert all(len(rewards) == 4 for rewards in sent(swarm).values())
+        assert len(sent(swarm)) == 24
+        done = [group for group in w.state.groups.values() if group.phase == "DONE"]
+        assert len(done) == 24
+        assert len(w.kinds(EpisodeEnded)) == 24 * 4
+
+
+async def test_a_part_of_a_group_is_not_held_over_a_boundary(tmp_path: Path) -> None:
+    async with ScriptedSwarm(slots=3) as swarm, world(tmp_path, swarm) as w:
+        ticket = await w.ask()
+        await w.until(lambda: swarm.refusals)
+        swarm.set_state("ROLLING_POST")
+        await w.until(lambda: swarm.state == "WEIGHT_SYNCING")  # nothing of ours holds it up
+        swarm.slots = 4
+        swarm.finish_sync()
+        assert (await w.reply(ticket)).index == 3
+        await w.closed()
+        assert not swarm.lost
+        assert w.group(ticket).phase == "DONE"
+
+
+# --- 2: nothing is left claimed -----------------------------------------------------------------
+
+
+async def test_a_client_that_leaves_frees_its_episodes(tmp_path: Path) -> None:
+    async with world(tmp_path) as w:
+        w.swarm.delay = 30.0
+        ticket = await w.ask()
+        await w.open("GENERATING")
+        watch = Stopwatch()
+        ticket.leave()
+        await w.until(lambda: not w.swarm.claimed())
+        await w.closed()
+        assert watch.seconds < 1.0
+        group = w.group(ticket)
+        assert (group.phase, group.cause, group.returned) == ("ABORTED", "client left", None)
+        assert [one.phase for one in group.candidates] == ["aborted"] * 4
+        assert all(not body["declare_client_active"] for body in w.swarm.aborts)
+
+
+async def test_a_client_that_leaves_while_it_queues(tmp_path: Path) -> None:
+    async with (
+        ScriptedSwarm(state="WEIGHT_SYNCING", automatic=False) as swarm,
+        world(tmp_path, swarm) as w,
+    ):
+        ticket = await w.ask()
+        await asyncio.sleep(0.02)
+        ticket.leave()
+        await w.closed()
+        assert w.group(ticket).cause == "client left"
+        assert not swarm.claims
+
+
+async def test_closing_gives_everything_back(tmp_path: Path) -> None:
+    async with ScriptedSwarm() as swarm:
+        swarm.delay = 30.0
+        async with world(tmp_path, swarm) as w:
+            ticket = await w.ask()
+            await w.open("GENERATING")
+        assert not swarm.claimed()
+        reply = await ticket.next(0.1)
+        assert isinstance(reply, FinalAnswer)
+        assert reply.error is not None
+        assert reply.error.status == 503
+        assert w.group(ticket).cause == "the proxy stopped"
+
+
+async def test_an_episode_that_another_group_of_ours_got_is_not_ended_by_the_first(
+    tmp_path: Path,
+) -> None:
+    async with ScriptedSwarm(slots=4, automatic=False) as swarm:
+        slow = settings(rating={"mode": "answer_first"})
+        async with world(tmp_path, swarm, slow) as w:
+            first = await w.ask("first")
+            await w.reply(first)
+            await w.open("AWAITING_RATING")
+            for episode in list(swarm.claimed()):
+                swarm.expire(episode.uuid)
+            second = await w.ask("second")
+            await w.reply(second)
+            await w.commands.accept(first.group_id)
+            await w.until(lambda: not w.group(first).open)
+            assert w.group(first).phase == "ABORTED"
+            assert w.group(first).cause == "expired"
+            assert not swarm.ends
+            await w.commands.accept(second.group_id)
+            await w.closed()
+            assert list(sent(swarm)) == [w.group(second).task_id]
+            assert not swarm.claimed()
+
+
+# --- 7 and 8: one watcher, ends in parallel -----------------------------------------------------
+
+
+async def test_one_poll_serves_all_that_wait(tmp_path: Path) -> None:
+    async with (
+        ScriptedSwarm(state="WEIGHT_SYNCING", automatic=False) as swarm,
+        world(tmp_path, swarm) as w,
+    ):
+        tickets = [await w.ask(f"q{number}") for number in range(30)]
+        before, began = swarm.requests["/get_engine_status"], asyncio.get_running_loop().time()
+        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.05)
+        spent = asyncio.get_running_loop().time() - began
+        asked = swarm.requests["/get_engine_status"] - before
+        assert asked <= spent / 0.01 + 2  # the watcher's own rate, not 30 times it
+        for ticket in tickets:
+            ticket.leave()
+        await w.closed()
+
+
+async def test_ends_do_not_hold_up_the_answer_and_go_together(tmp_path: Path) -> None:
+    async with world(tmp_path) as w:
+        w.swarm.fail_always("/end_episode", "hang")
+        ticket = await w.ask()
+        assert (await w.reply(ticket, 2.0)).why == "winner"
+        await w.until(lambda: w.swarm.requests["/end_episode"] == 4)  # none waits for another
+
+
+# --- agreement ----------------------------------------------------------------------------------
+
+
+async def test_the_proxy_agrees_to_the_sync_when_none_of_its_groups_is_open(tmp_path: Path) -> None:
+    method = "rollout_until_any_client_agree_sync_weight"
+    async with ScriptedSwarm(method=method) as swarm, world(tmp_path, swarm) as w:
+        await w.until(lambda: w.server.watcher.pool is not None)
+        await w.reply(await w.ask())
+        await w.until(lambda: swarm.step == 2)
+        assert len(swarm.batches) == 1
+
+
+async def test_the_order_of_events_of_a_group(tmp_path: Path) -> None:
+    async with world(tmp_path) as w:
+        await w.reply(await w.ask())
+        await w.closed()
+        wanted = (
+            GroupOpened,
+            ClaimIntended,
+            EpisodeClaimed,
+            AnswerReturned,
+            GroupSealed,
+            EpisodeEnded,
+            GroupClosed,
+        )
+        kinds = list(dict.fromkeys(type(event) for event in w.kinds(*wanted)))
+        assert kinds == list(wanted)
+        assert not w.kinds(RatingAwaited)

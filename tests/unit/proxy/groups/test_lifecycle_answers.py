@@ -1,0 +1,175 @@
+"""The user gets an answer, once, and may leave or ask again."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from core.events import AnswerReturned, GroupOpened
+from proxy.http.errors import ApiError
+from tests.support.scripted_swarm import ScriptedSwarm
+from tests.support.world import settings, world
+
+OVERFLOW = "AgentJet: Exceeded max model context length."
+
+
+# --- 5: the user gets an answer -----------------------------------------------------------------
+
+
+async def test_requests_queue_while_the_engine_syncs(tmp_path: Path) -> None:
+    async with (
+        ScriptedSwarm(state="WEIGHT_SYNCING", automatic=False) as swarm,
+        world(tmp_path, swarm) as w,
+    ):
+        tickets = [await w.ask(f"q{number}") for number in range(5)]
+        assert w.groups.serving
+        assert w.groups.waiting == 5
+        swarm.set_state("ROLLING", 2)
+        swarm.register(8)
+        swarm.automatic = True
+        assert [(await w.reply(ticket)).why for ticket in tickets] == ["winner"] * 5
+        await w.closed()
+
+
+async def test_the_budget_gives_the_provisional_best(tmp_path: Path) -> None:
+    quick = settings(proxy={"answer_budget": 0.3})
+    async with world(tmp_path, configured=quick) as w:
+        gate = asyncio.Event()
+
+        async def answer(name: str, body: dict[str, Any], index: int) -> Any:
+            if name == w.swarm.claims[0]:
+                await gate.wait()
+            return "fine"
+
+        w.swarm.answer = answer
+        ticket = await w.ask()
+        reply = await w.reply(ticket)
+        assert reply.why == "provisional"
+        assert reply.index is not None
+        assert w.group(ticket).phase == "GENERATING"
+        gate.set()
+        await w.closed()
+        assert len(w.swarm.ends) == 4  # it is trained on all the same
+        assert len(w.kinds(AnswerReturned)) == 1
+
+
+async def test_no_candidate_within_the_budget_is_a_503_and_frees_the_episodes(
+    tmp_path: Path,
+) -> None:
+    async with world(tmp_path, configured=settings(proxy={"answer_budget": 0.2})) as w:
+        w.swarm.delay = 30.0
+        ticket = await w.ask()
+        reply = await w.reply(ticket)
+        assert reply.error is not None
+        assert (reply.error.status, reply.error.retry_after) == (503, 2)
+        await w.closed()
+        assert w.group(ticket).cause == "no answer in time"
+        assert not w.swarm.claimed()
+
+
+async def test_no_episode_within_the_budget(tmp_path: Path) -> None:
+    async with (
+        ScriptedSwarm(state="WEIGHT_SYNCING", automatic=False) as swarm,
+        world(tmp_path, swarm, settings(proxy={"answer_budget": 0.2})) as w,
+    ):
+        reply = await w.reply(await w.ask())
+        assert reply.error is not None
+        assert reply.error.status == 503
+        await w.closed()
+        assert not swarm.claims
+
+
+async def test_an_engine_that_is_off_is_refused_before_any_claim(tmp_path: Path) -> None:
+    async with ScriptedSwarm(state="OFFLINE") as swarm, world(tmp_path, swarm) as w:
+        with pytest.raises(ApiError) as refused:
+            await w.ask()
+        assert (refused.value.status, refused.value.retry_after) == (503, 60)
+        assert not w.groups.serving
+        assert not w.kinds(GroupOpened)
+
+
+async def test_requests_that_wait_for_an_engine_that_stays_off_are_refused(tmp_path: Path) -> None:
+    async with (
+        ScriptedSwarm(state="WEIGHT_SYNCING", automatic=False) as swarm,
+        world(tmp_path, swarm) as w,
+    ):
+        ticket = await w.ask()
+        swarm.set_state("OFFLINE", 0)
+        reply = await w.reply(ticket, 2.0)
+        assert reply.error is not None
+        assert reply.error.status == 503
+        await w.closed()
+        assert w.group(ticket).phase == "FAILED"
+
+
+async def test_overload_is_refused_before_any_claim(tmp_path: Path) -> None:
+    async with (
+        ScriptedSwarm(state="BOOTING", automatic=False) as swarm,
+        world(tmp_path, swarm, settings(proxy={"queue_limit": 2})) as w,
+    ):
+        tickets = [await w.ask("a"), await w.ask("b")]
+        with pytest.raises(ApiError, match="currently busy") as refused:
+            await w.ask("c")
+        assert refused.value.retry_after == 2
+        for ticket in tickets:
+            ticket.leave()
+        await w.closed()
+
+
+async def test_draining_takes_no_new_requests_and_ends_those_in_flight(tmp_path: Path) -> None:
+    async with world(tmp_path) as w:
+        w.swarm.delay = 0.05
+        ticket = await w.ask()
+        await w.open("GENERATING")
+        assert await w.groups.drain(5.0)
+        assert (await w.reply(ticket)).why == "winner"
+        assert len(w.swarm.ends) == 4
+        with pytest.raises(ApiError):
+            await w.ask("late")
+
+
+# --- 9: one request, one group ------------------------------------------------------------------
+
+
+async def test_the_same_bytes_in_flight_are_joined(tmp_path: Path) -> None:
+    async with world(tmp_path) as w:
+        w.swarm.delay = 0.05
+        first = await w.ask("same")
+        second = await w.ask("same")
+        other = await w.ask("same", {"authorization": "Bearer someone else"})
+        assert first.group_id == second.group_id
+        assert other.group_id != first.group_id
+        assert (await w.reply(first)) is (await w.reply(second))
+        await w.reply(other)
+        await w.closed()
+        assert len(w.swarm.claims) == 8
+        again = await w.ask("same")
+        assert again.group_id != first.group_id  # once answered, it is a new request
+        await w.reply(again)
+        await w.closed()
+
+
+async def test_a_group_lives_as_long_as_one_listener_stays(tmp_path: Path) -> None:
+    async with world(tmp_path) as w:
+        w.swarm.delay = 0.2
+        first = await w.ask("same")
+        second = await w.ask("same")
+        await w.open("GENERATING")
+        first.leave()
+        assert (await w.reply(second)).why == "winner"
+        await w.closed()
+        assert len(w.swarm.ends) == 4
+
+
+async def test_a_quick_retry_finds_its_group(tmp_path: Path) -> None:
+    async with world(tmp_path) as w:
+        w.swarm.delay = 0.2
+        first = await w.ask("same")
+        await w.open("GENERATING")
+        first.leave()
+        second = await w.ask("same")
+        assert second.group_id == first.group_id
+        assert (await w.reply(second)).why == "winner"
+        await w.closed()
+        assert len(w.swarm.claims) == 4

@@ -1,0 +1,356 @@
+"""Candidates that fail and rewards that do not come."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ajet_swarm.common.errors import AjetError
+from core.events import CandidateFailed, GroupSealed, ScoringAbstained
+from core.journal.writer import JournalError
+from proxy.rewards.model.assembly import score_group
+from proxy.rewards.source import GroupContext
+from tests.support.scripted_chat import completion
+from tests.support.scripted_swarm import Denied, ScriptedSwarm
+from tests.support.world import sent, settings, texts, world
+
+OVERFLOW = "AgentJet: Exceeded max model context length."
+
+
+# --- 3: candidates that fail --------------------------------------------------------------------
+
+
+async def builtin(ctx: GroupContext) -> list[float]:
+    """Rewards of the built-in model."""
+    return [one.reward for one in score_group(ctx)]
+
+
+def ended(text: str | None, reason: str | None, **message: Any) -> dict[str, Any]:
+    """A completion with this text and finish reason."""
+    told = completion({"content": text, **message})
+    told["choices"][0]["finish_reason"] = reason
+    return told
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        ended("", None),
+        ended("  ", ""),
+        ended(None, "abort"),
+        RuntimeError("worker"),
+        OVERFLOW + " cut",
+    ],
+)
+async def test_a_failed_candidate_gets_a_fresh_episode(tmp_path: Path, fault: Any) -> None:
+    async with world(tmp_path) as w:
+        w.swarm.answer = texts(fault, "a good answer")
+        ticket = await w.ask()
+        await w.reply(ticket)
+        await w.closed()
+        (failed,) = w.kinds(CandidateFailed)
+        assert failed.retried
+        assert len(w.swarm.claims) == 5
+        assert len(w.swarm.ends) == 4
+        assert len(w.swarm.aborts) == 1
+        assert w.group(ticket).phase == "DONE"
+        assert w.group(ticket).candidates[failed.index].attempt == 2
+        assert not w.swarm.claimed()
+
+
+@pytest.mark.parametrize(
+    "empty",
+    [
+        ended(None, "stop"),
+        ended("", "length"),
+        ended(" \n", "stop"),
+        ended(None, "length", reasoning="\nThe user wants"),
+    ],
+)
+async def test_a_group_of_empty_answers_is_answered_and_trained_on(
+    tmp_path: Path, empty: dict[str, Any]
+) -> None:
+    async with world(tmp_path) as w:
+        w.source.scorer = builtin
+        w.swarm.answer = texts(empty)
+        ticket = await w.ask()
+        reply = await w.reply(ticket)
+        await w.closed()
+        assert reply.error is None
+        assert reply.answer is not None
+        assert reply.answer.finish_reason == empty["choices"][0]["finish_reason"]
+        assert not w.kinds(CandidateFailed)
+        assert len(w.swarm.claims) == len(w.swarm.ends) == 4
+        (sealed,) = w.kinds(GroupSealed)
+        assert [one.reward for one in sealed.rewards] == [0.0] * 4
+        assert w.group(ticket).phase == "DONE"
+
+
+async def test_an_empty_answer_gets_the_lowest_of_the_built_in_rewards(tmp_path: Path) -> None:
+    async with world(tmp_path) as w:
+        w.source.scorer = builtin
+        w.swarm.answer = texts(ended(None, "stop"), "a poor answer")
+        ticket = await w.ask()
+        reply = await w.reply(ticket)
+        await w.closed()
+        (sealed,) = w.kinds(GroupSealed)
+        rewards = {one.index: one.reward for one in sealed.rewards}
+        blank = [one.index for one in w.group(ticket).candidates if not one.text]
+        assert len(blank) == 1
+        assert rewards[blank[0]] == 0.0 < min(rewards[one] for one in rewards if one not in blank)
+        assert reply.answer is not None
+        assert reply.answer.text == "a poor answer"
+
+
+async def test_without_rewards_an_empty_answer_is_returned_only_when_all_are(
+    tmp_path: Path,
+) -> None:
+    async with world(tmp_path) as w:
+        w.source.abstains = "the judge is down"
+        w.swarm.answer = texts(ended(None, "stop"), ended(None, "stop"), "a poor answer")
+        reply = await w.reply(await w.ask())
+        assert reply.answer is not None
+        assert reply.answer.text == "a poor answer"
+        await w.closed()
+
+
+async def test_no_fresh_episode_is_waited_for_in_rolling_post(tmp_path: Path) -> None:
+    async with world(tmp_path) as w:
+        gate = asyncio.Event()
+
+        async def answer(name: str, body: dict[str, Any], index: int) -> Any:
+            await gate.wait()
+            return RuntimeError("broken") if name == w.swarm.claims[0] else "fine"
+
+        w.swarm.answer = answer
+        ticket = await w.ask()
+        await w.until(lambda: len(w.swarm.chats) == 4)
+        w.swarm.set_state("ROLLING_POST")
+        await w.until(lambda: w.server.watcher.current.state == "ROLLING_POST")
+        gate.set()
+        await w.reply(ticket)
+        await w.closed()
+        assert [event.retried for event in w.kinds(CandidateFailed)] == [False]
+        assert len(w.swarm.claims) == 4
+        assert len(w.swarm.ends) == 3
+        assert w.group(ticket).phase == "DONE"
+
+
+@pytest.mark.parametrize(("rule", "ends"), [("send", 3), ("abort", 0)])
+async def test_a_short_group(tmp_path: Path, rule: str, ends: int) -> None:
+    chosen = settings(rewards={"short_group": rule, "retries": 0})
+    async with world(tmp_path, configured=chosen) as w:
+        w.swarm.answer = texts(RuntimeError("broken"), "fine")
+        ticket = await w.ask()
+        reply = await w.reply(ticket)
+        await w.closed()
+        assert reply.answer is not None
+        assert len(w.swarm.ends) == ends
+        group = w.group(ticket)
+        assert group.phase == ("DONE" if ends else "ABORTED")
+        assert group.cause == (
+            "short: 3 of 4 candidates answered; candidate 1 failed: Internal Server Error "
+            "(not retried: retries are off)"
+        )
+        assert not w.swarm.claimed()
+
+
+async def test_one_lone_answer_is_returned_and_not_trained_on(tmp_path: Path) -> None:
+    async with world(tmp_path, configured=settings(rewards={"retries": 0})) as w:
+        broken = RuntimeError("broken")
+        w.swarm.answer = texts(broken, broken, broken, "fine")
+        ticket = await w.ask()
+        assert (await w.reply(ticket)).why == "only"
+        await w.closed()
+        assert w.group(ticket).cause == (
+            "short: 1 of 4 candidates answered; candidates 1, 2, 3 failed: Internal Server Error "
+            "(not retried: retries are off)"
+        )
+        assert not w.swarm.ends
+
+
+@pytest.mark.parametrize(
+    ("fault", "status"), [(RuntimeError("x"), 503), (OVERFLOW, 400), (Denied(404, "gone"), 503)]
+)
+async def test_no_candidate_at_all(tmp_path: Path, fault: Any, status: int) -> None:
+    async with world(tmp_path, configured=settings(rewards={"retries": 1})) as w:
+        w.swarm.answer = texts(fault)
+        ticket = await w.ask()
+        reply = await w.reply(ticket)
+        await w.closed()
+        assert reply.error is not None
+        assert reply.error.status == status
+        assert w.group(ticket).phase == "FAILED"
+        assert not w.swarm.claimed()
+        assert not w.swarm.ends
+
+
+async def test_a_straggler_is_cut_off_before_the_others_expire(tmp_path: Path) -> None:
+    async with world(tmp_path, configured=settings(rating={"discard_timeout": 0.5})) as w:
+
+        async def answer(name: str, body: dict[str, Any], index: int) -> Any:
+            if name == w.swarm.claims[0]:
+                await asyncio.sleep(30)
+            return "fine"
+
+        w.swarm.answer = answer
+        ticket = await w.ask()
+        assert (await w.reply(ticket, 2.0)).why == "winner"
+        await w.closed()
+        (failed,) = w.kinds(CandidateFailed)
+        assert failed.cause == "timed_out: too late for its group"
+        assert len(w.swarm.ends) == 3
+        assert w.group(ticket).phase == "DONE"
+        assert not w.swarm.claimed()
+
+
+async def test_a_length_stop_is_a_valid_candidate(tmp_path: Path) -> None:
+    async with world(tmp_path) as w:
+        whole = {
+            "choices": [{"index": 0, "message": {"content": "cut o"}, "finish_reason": "length"}]
+        }
+        w.swarm.answer = texts(whole)
+        await w.reply(await w.ask())
+        await w.closed()
+        assert not w.kinds(CandidateFailed)
+        assert len(w.swarm.ends) == 4
+
+
+async def test_an_engine_that_moves_on_begins_the_group_anew(tmp_path: Path) -> None:
+    async with ScriptedSwarm(automatic=False) as swarm, world(tmp_path, swarm) as w:
+        swarm.delay = 30.0
+        ticket = await w.ask()
+        await w.until(lambda: len(swarm.chats) == 4)
+        swarm.delay = 0.0
+        swarm.set_state("WEIGHT_SYNCING")
+        await w.until(lambda: len(w.kinds(CandidateFailed)) == 4)
+        await w.until(lambda: w.groups.waiting == 1)  # a retry may have been on its way
+        swarm.set_state("ROLLING", 2)
+        assert (await w.reply(ticket)).index == 3
+        await w.closed()
+        assert w.group(ticket).phase == "DONE"
+        assert not swarm.aborts  # they were not ours any more
+        assert len(sent(swarm)[w.group(ticket).task_id]) == 4
+
+
+async def test_nothing_is_sent_before_all_is_scored(tmp_path: Path) -> None:
+    async with world(tmp_path) as w:
+        gate = asyncio.Event()
+
+        async def scorer(ctx: GroupContext) -> list[float]:
+            await gate.wait()
+            return [1.0, 0.0, 0.0, 0.0]
+
+        w.source.scorer = scorer
+        ticket = await w.ask()
+        await w.until(lambda: w.source.contexts)
+        await asyncio.sleep(0.03)
+        assert not w.swarm.ends
+        gate.set()
+        assert (await w.reply(ticket)).index == 0
+        await w.closed()
+
+
+# --- 4: a reward is never invented --------------------------------------------------------------
+
+
+async def _raises(ctx: GroupContext) -> list[float]:
+    raise ValueError("no taste")
+
+
+async def _hangs(ctx: GroupContext) -> list[float]:
+    await asyncio.sleep(60)
+    return []
+
+
+async def _too_few(ctx: GroupContext) -> list[float]:
+    return [0.5] * 4
+
+
+async def _not_a_number(ctx: GroupContext) -> list[float]:
+    return [float("nan")] * 4
+
+
+@pytest.mark.parametrize("scorer", [_raises, _hangs, _not_a_number])
+async def test_a_failing_source_aborts_the_group_and_the_user_is_answered(
+    tmp_path: Path, scorer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("proxy.rewards.source.SLACK", 0.0)
+    async with world(tmp_path, configured=settings(rewards={"time_limit": 0.1})) as w:
+        w.source.scorer = scorer
+        ticket = await w.ask()
+        reply = await w.reply(ticket)
+        await w.closed()
+        assert (reply.index, reply.why) == (0, "provisional")
+        assert w.kinds(ScoringAbstained)
+        group = w.group(ticket)
+        assert group.phase == "ABORTED"
+        assert group.cause.startswith("unscored: no console is attached; ")
+        assert group.cause.endswith(group.abstained)
+        assert not w.swarm.ends
+        assert not w.swarm.claimed()
+
+
+async def test_an_unscored_group_waits_for_the_operator(tmp_path: Path) -> None:
+    async with world(tmp_path) as w:
+        w.console()
+        w.source.abstains = "the judge is down"
+        ticket = await w.ask()
+        assert (await w.reply(ticket)).why == "provisional"
+        group = await w.open("AWAITING_RATING")
+        assert (group.awaiting, group.fallback) == ("abstained", "abort")
+        assert group.traceback == "line 1"
+        with pytest.raises(AjetError, match="no automatic reward"):
+            await w.commands.accept(group.group_id)
+        await w.commands.rate(group.group_id[:6], "best", (2,), (), "me")
+        await w.commands.accept(group.group_id)
+        await w.closed()
+        assert (group.source, group.best, group.returned) == ("human", 2, 0)
+        assert sorted(w.swarm.rewards.values()) == [0.0, 0.0, 0.0, 1.0]
+
+
+async def test_equal_rewards_are_sent_and_marked_dead(tmp_path: Path) -> None:
+    async with world(tmp_path) as w:
+        w.source.scorer = _too_few
+        ticket = await w.ask()
+        assert (await w.reply(ticket)).index == 0
+        await w.closed()
+        assert w.group(ticket).dead == "equal rewards"
+        assert list(w.swarm.rewards.values()) == [0.5] * 4
+
+
+async def test_without_a_journal_the_user_is_answered_and_nothing_is_trained_on(
+    tmp_path: Path,
+) -> None:
+    async with world(tmp_path) as w:
+        w.context.journal.error = "disk full"
+        ticket = await w.ask()
+        assert (await w.reply(ticket)).answer is not None
+        await w.closed()
+        assert not w.swarm.ends
+        assert not w.swarm.claimed()
+        assert "journal" in w.state.alerts
+
+
+async def test_a_journal_that_breaks_before_the_seal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with world(tmp_path) as w:
+        durable = w.context.bus.publish_durable
+
+        async def breaking(event: Any) -> int:
+            if isinstance(event, GroupSealed):
+                w.context.bus.publish(event)
+                w.context.journal.error = "disk full"
+                raise JournalError("disk full")
+            return await durable(event)
+
+        monkeypatch.setattr(w.context.bus, "publish_durable", breaking)
+        ticket = await w.ask()
+        assert (await w.reply(ticket)).why == "winner"
+        await w.closed()
+        assert not w.swarm.ends
+        assert not w.swarm.claimed()
+        assert w.group(ticket).phase == "ABORTED"
+        assert "journal" in w.state.alerts

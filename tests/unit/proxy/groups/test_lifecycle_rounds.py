@@ -1,0 +1,48 @@
+"""A group that lost all its candidates begins anew where another round may help."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ajet_swarm.api.outcomes import OVERFLOW
+from tests.support.scripted_swarm import ScriptedSwarm
+from tests.support.world import world
+
+
+async def test_candidates_that_fail_as_the_batch_ends_are_asked_anew(tmp_path: Path) -> None:
+    """In ROLLING_POST no fresh episode can be had: the next batch has some."""
+    async with ScriptedSwarm() as swarm:
+        usual, asked = swarm.answer, []
+
+        async def failing(name: str, body: dict[str, Any], index: int) -> Any:
+            asked.append(name)
+            if len(asked) > 4:
+                return await usual(name, body, index)
+            await swarm.until(lambda: len(asked) == 4)
+            if swarm.state == "ROLLING":
+                swarm.set_state("ROLLING_POST")
+            return RuntimeError("broken")
+
+        swarm.answer = failing
+        async with world(tmp_path, swarm) as w:
+            reply = await w.reply(await w.ask())
+            assert reply.answer is not None
+            await w.closed()
+            assert len(swarm.chats) == 8
+            assert len(swarm.reward_log) == 4
+            assert not swarm.claimed()
+
+
+@pytest.mark.parametrize(("told", "status"), [(f"{OVERFLOW} Sorry.", 400), (RuntimeError(), 503)])
+async def test_what_fails_by_its_own_fault_is_not(tmp_path: Path, told: Any, status: int) -> None:
+    async def failing(name: str, body: dict[str, Any], index: int) -> Any:
+        return told
+
+    async with ScriptedSwarm(answer=failing) as swarm, world(tmp_path, swarm) as w:
+        reply = await w.reply(await w.ask())
+        assert reply.error is not None
+        assert reply.error.status == status
+        await w.closed()
+        assert len(swarm.chats) <= 12
+        assert not swarm.claimed()

@@ -1,0 +1,339 @@
+"""A proxy that was killed, and the next one on the same journal."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import proxy.servers.server_facts
+from core.events import (
+    ClaimIntended,
+    EpisodeClaimed,
+    EpisodeEnded,
+    GroupOpened,
+    GroupSealed,
+    SentReward,
+)
+from core.state import Group
+from tests.support.scripted_swarm import ScriptedSwarm
+from tests.support.stopwatch import Stopwatch
+from tests.support.world import FAST, World, settings, world
+
+HOLD = settings(rating={"mode": "hold"})
+
+
+ME = {"client_uuid": "me", "episode_type": "train", "discard_episode_timeout": 240}
+
+
+def lost(w: World) -> str:
+    """What the operator is told."""
+    alert = w.state.alerts["recovered:s"]
+    assert alert.level == "warning"
+    return str(alert.cause)
+
+
+async def killed_in(tmp_path: Path, swarm: ScriptedSwarm, phase: str) -> str:
+    """Start a proxy, bring a group to `phase`, kill the proxy; returns the group's id."""
+    chosen = HOLD if phase == "AWAITING_RATING" else settings()
+    async with world(tmp_path, swarm, chosen) as w:
+        if phase in ("CLAIMING", "GENERATING"):
+            swarm.delay = 30.0
+        if phase == "CLAIMING":
+            swarm.fail_next("/claim_episode", "hang_before")
+        if phase == "SUBMITTING":
+            swarm.fail_always("/end_episode", "hang_before")
+        ticket = await w.ask()
+        if phase == "CLAIMING":
+            await w.until(lambda: len(swarm.claims) == 3)
+            await w.until(
+                lambda: sum(one.phase == "claimed" for one in w.group(ticket).candidates) == 3
+            )
+        else:
+            await w.open(phase)
+        await w.context.journal.durable(w.state.seq)
+        w.kill()
+        group_id = ticket.group_id
+    swarm.fail_always("/end_episode", None)
+    swarm.delay = 0.0
+    return group_id
+
+
+@pytest.mark.parametrize("phase", ["CLAIMING", "GENERATING", "AWAITING_RATING"])
+async def test_what_was_not_sealed_is_aborted(tmp_path: Path, phase: str) -> None:
+    async with ScriptedSwarm(automatic=False) as swarm:
+        group_id = await killed_in(tmp_path, swarm, phase)
+        assert swarm.claimed()
+        async with world(tmp_path, swarm, recover=False) as w:
+            assert w.state.groups[group_id].open
+            await w.groups.recover()
+            group: Group = w.state.groups[group_id]
+            assert (group.phase, group.cause) == ("ABORTED", "proxy was killed")
+            await w.until(lambda: not swarm.claimed())
+            assert not swarm.ends
+            assert (await w.reply(await w.ask("next"))).answer is not None
+            await w.closed()
+
+
+async def test_sealed_rewards_are_sent_exactly_once(tmp_path: Path) -> None:
+    async with ScriptedSwarm(automatic=False) as swarm:
+        group_id = await killed_in(tmp_path, swarm, "SUBMITTING")
+        async with world(tmp_path, swarm) as w:
+            group: Group = w.state.groups[group_id]
+            assert (group.phase, group.cause) == ("DONE", "proxy was killed")
+            assert [one.phase for one in group.candidates] == ["ended"] * 4
+            assert sorted(swarm.rewards.values()) == [0.0, 0.1, 0.2, 0.3]
+            assert {task for _, task, _ in swarm.reward_log} == {group.task_id}
+            assert not swarm.claimed()
+        async with world(tmp_path, swarm) as w:
+            assert not w.kinds(EpisodeEnded)
+        assert len(swarm.ends) == 4
+        assert swarm.duplicate_ends == 0
+
+
+async def test_an_end_that_arrived_before_the_kill_is_not_sent_again(tmp_path: Path) -> None:
+    async with ScriptedSwarm(automatic=False) as swarm:
+        async with world(tmp_path, swarm) as w:
+            swarm.fail_always("/end_episode", "hang")  # acted on, never answered
+            ticket = await w.ask()
+            await w.until(lambda: len(swarm.ends) == 4)
+            await w.context.journal.durable(w.state.seq)
+            w.kill()
+        swarm.fail_always("/end_episode", None)
+        async with world(tmp_path, swarm) as w:
+            group = w.state.groups[ticket.group_id]
+            assert group.phase == "DONE"
+            assert [one.phase for one in group.candidates] == ["unknown"] * 4
+            assert len(swarm.ends) == 4
+            assert swarm.duplicate_ends == 0
+
+
+async def test_claims_no_journal_knows_of_are_given_back(tmp_path: Path) -> None:
+    async with ScriptedSwarm(automatic=False) as swarm:
+        for client in ("me", "me", "somebody else"):
+            swarm.claim(
+                {"client_uuid": client, "episode_type": "train", "discard_episode_timeout": 240}
+            )
+        async with world(tmp_path, swarm) as w:
+            await w.until(lambda: len(swarm.claimed()) == 1)
+            assert swarm.claimed()[0].client == "somebody else"
+
+
+async def test_a_server_that_does_not_answer_is_cleaned_up_when_it_does(tmp_path: Path) -> None:
+    async with ScriptedSwarm(automatic=False) as swarm:
+        group_id = await killed_in(tmp_path, swarm, "SUBMITTING")
+        async with world(tmp_path, swarm, recover=False) as w:
+            w.line.cut = True
+            await w.until(lambda: not w.server.watcher.current.reachable)
+            watch = Stopwatch()
+            await w.groups.recover()
+            assert watch.seconds < 0.4  # the start is not held up
+            assert w.state.groups[group_id].open  # not forgotten
+            w.line.cut = False
+            await w.until(lambda: w.state.groups[group_id].phase == "DONE")
+            assert len(swarm.reward_log) == 4
+            assert not swarm.claimed()
+
+
+async def test_an_engine_that_was_restarted_meanwhile(tmp_path: Path) -> None:
+    async with ScriptedSwarm(automatic=False) as swarm:
+        group_id = await killed_in(tmp_path, swarm, "SUBMITTING")
+        swarm.set_state("OFFLINE", 0)
+        async with world(tmp_path, swarm) as w:
+            group = w.state.groups[group_id]
+            assert not group.open
+            assert not swarm.reward_log
+            assert {one.phase for one in group.candidates} == {"unknown"}
+
+
+async def test_requests_are_taken_at_once_and_only_claims_wait(tmp_path: Path) -> None:
+    """The server does not tell what it holds for us."""
+    async with ScriptedSwarm(automatic=False) as swarm:
+        await killed_in(tmp_path, swarm, "GENERATING")
+        claims = len(swarm.claims)
+        swarm.fail_always("/get_episode_buffer", "stall")
+        async with world(tmp_path, swarm, recover=False, limits=replace(FAST, recover=0.1)) as w:
+            watch = Stopwatch()
+            await w.groups.recover()
+            assert watch.seconds < 1.0
+            ticket = await w.ask()
+            await w.server.watcher.refresh(5)
+            await w.server.watcher.refresh(5)
+            assert w.groups.server_facts["s"].recovering
+            assert w.groups.waiting == 1
+            assert len(swarm.claims) == claims
+            swarm.fail_always("/get_episode_buffer", None)
+            swarm.release()
+            assert (await w.reply(ticket)).answers
+            await w.until(lambda: not w.groups.server_facts["s"].recovering)
+
+
+async def test_claims_do_not_wait_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(proxy.servers.server_facts, "CLEAN_UP", 0.1)
+    async with ScriptedSwarm(automatic=False) as swarm:
+        await killed_in(tmp_path, swarm, "GENERATING")
+        swarm.fail_always("/get_episode_buffer", 500)
+        async with world(tmp_path, swarm, recover=False, limits=replace(FAST, recover=0.1)) as w:
+            await w.groups.recover()
+            ticket = await w.ask()
+            assert (await w.reply(ticket)).answers
+            assert w.groups.server_facts["s"].recovering
+            await w.closed()
+            swarm.fail_always("/get_episode_buffer", None)
+            await w.until(lambda: not w.groups.server_facts["s"].recovering)
+
+
+async def test_two_kills_in_a_row(tmp_path: Path) -> None:
+    async with ScriptedSwarm(automatic=False) as swarm:
+        first = await killed_in(tmp_path, swarm, "GENERATING")
+        async with world(tmp_path, swarm, recover=False) as w:
+            w.kill()
+        async with world(tmp_path, swarm) as w:
+            assert w.state.groups[first].cause == "proxy was killed"
+            await w.until(lambda: not swarm.claimed())
+
+
+async def test_a_kill_between_intent_and_claim(tmp_path: Path) -> None:
+    async with ScriptedSwarm(automatic=False) as swarm:
+        swarm.fail_always("/claim_episode", "hang_before")
+        async with world(tmp_path, swarm) as w:
+            ticket = await w.ask()
+            await w.until(lambda: swarm.requests["/claim_episode"] == 4)
+            assert w.kinds(ClaimIntended)
+            w.kill()
+        swarm.fail_always("/claim_episode", None)
+        async with world(tmp_path, swarm) as w:
+            group = w.state.groups[ticket.group_id]
+            assert (group.phase, group.cause) == ("ABORTED", "proxy was killed")
+            assert "1 group was open on s; they held no episode" in lost(w)
+            assert not swarm.claims
+
+
+async def test_a_kill_between_a_claim_and_its_note(tmp_path: Path) -> None:
+    """The server has claimed; no answer came, so the journal knows of the intent only."""
+    async with ScriptedSwarm(automatic=False) as swarm:
+        swarm.fail_always("/claim_episode", "hang")
+        async with world(tmp_path, swarm) as w:
+            ticket = await w.ask()
+            await w.until(lambda: len(swarm.claims) == 4)
+            w.kill()
+        swarm.fail_always("/claim_episode", None)
+        assert len(swarm.claimed()) == 4
+        async with world(tmp_path, swarm) as w:
+            await w.until(lambda: not swarm.claimed())
+            assert w.state.groups[ticket.group_id].phase == "ABORTED"
+            assert "4 claimed and not yet noted in the journal, given back" in lost(w)
+            assert not swarm.ends
+
+
+async def test_claims_that_a_frozen_server_makes_later_are_found_too(tmp_path: Path) -> None:
+    async with ScriptedSwarm(automatic=False) as swarm:
+        async with world(tmp_path, swarm) as w:
+            swarm.fail_next("/claim_episode", "stall", 4)
+            await w.ask()
+            await w.until(lambda: swarm.requests["/claim_episode"] == 4)
+            w.kill()
+        async with world(tmp_path, swarm, recover=False) as w:
+            w.server.claimer.releaser.second_look = 0.3
+            await w.groups.recover()
+            assert not swarm.claims
+            swarm.release()
+            await w.until(lambda: len(swarm.claims) == 4)
+            await w.until(lambda: not swarm.claimed())
+
+
+async def test_a_kill_before_the_first_end(tmp_path: Path) -> None:
+    async with ScriptedSwarm(automatic=False) as swarm:
+        await killed_in(tmp_path, swarm, "SUBMITTING")
+        async with world(tmp_path, swarm) as w:
+            assert "4 finished and sent now" in lost(w)
+            await w.groups.recover()
+        async with world(tmp_path, swarm) as w:
+            assert "recovered:s" not in w.state.alerts
+
+
+@pytest.mark.parametrize("noted", [True, False])
+async def test_a_kill_when_half_of_the_ends_were_sent(tmp_path: Path, noted: bool) -> None:
+    async with ScriptedSwarm(automatic=False) as swarm:
+        async with world(tmp_path, swarm) as w:
+            swarm.fail_next("/end_episode", "as usual" if noted else "hang", 2)
+            swarm.fail_next("/end_episode", "hang_before", 2)
+            ticket = await w.ask()
+            await w.until(lambda: swarm.requests["/end_episode"] == 4)
+            await w.until(lambda: len(w.kinds(EpisodeEnded)) == 2 * noted)
+            await w.context.journal.durable(w.state.seq)
+            w.kill()
+        assert len(swarm.claimed()) == 2
+        async with world(tmp_path, swarm) as w:
+            group = w.state.groups[ticket.group_id]
+            assert group.phase == "DONE"
+            first = "ended" if noted else "unknown"
+            assert sorted(one.phase for one in group.candidates) == sorted(
+                ["ended"] * 2 + [first] * 2
+            )
+            assert sorted(swarm.rewards.values()) == [0.0, 0.1, 0.2, 0.3]
+            assert len(swarm.ends) == 4
+            assert swarm.duplicate_ends == 0
+            assert not swarm.claimed()
+            assert "2 finished and sent now" in lost(w)
+            assert ("2 finished, perhaps sent before, not confirmed" in lost(w)) is not noted
+
+
+async def test_what_the_server_gave_to_somebody_else_is_left_alone(tmp_path: Path) -> None:
+    async with ScriptedSwarm(automatic=False) as swarm:
+        group_id = await killed_in(tmp_path, swarm, "SUBMITTING")
+        for uuid in [one.uuid for one in swarm.claimed()]:
+            swarm.expire(uuid)
+        while swarm.unclaimed:
+            swarm.claim({**ME, "client_uuid": "somebody else"})
+        async with world(tmp_path, swarm) as w:
+            assert {one.phase for one in w.state.groups[group_id].candidates} == {"unknown"}
+            assert "4 finished, perhaps sent before, not confirmed" in lost(w)
+            assert not swarm.ends
+            assert not swarm.aborts
+
+
+async def test_an_episode_that_a_later_group_has_claimed_since(tmp_path: Path) -> None:
+    """The first group's reward must not end the second one's episode."""
+    async with ScriptedSwarm(automatic=False) as swarm:
+        uuid = swarm.claim(ME)["episode_uuid"]
+        async with world(tmp_path, swarm) as w:
+            for name in ("first", "second"):
+                w.context.bus.publish(
+                    GroupOpened(
+                        server="s",
+                        group_id=name,
+                        n=1,
+                        request_id=name,
+                        task_id=f"{name}#1",
+                        query="",
+                        body={},
+                    )
+                )
+                w.context.bus.publish(
+                    EpisodeClaimed(server="s", group_id=name, index=0, episode_uuid=uuid)
+                )
+                reward = SentReward(index=0, episode_uuid=uuid, reward=0.5, advantage=0.0)
+                if name == "first":
+                    w.context.bus.publish(
+                        GroupSealed(
+                            server="s", group_id=name, rewards=(reward,), best=0, source="auto"
+                        )
+                    )
+            await w.context.journal.durable(w.state.seq)
+            w.kill()
+        async with world(tmp_path, swarm) as w:
+            await w.until(lambda: not swarm.claimed())
+            assert not swarm.ends
+            phases = {one.group_id: one.candidates[0].phase for one in w.state.groups.values()}
+            assert phases == {"first": "unknown", "second": "aborted"}
+
+
+async def test_groups_of_a_server_that_is_not_there_are_told_of(tmp_path: Path) -> None:
+    async with ScriptedSwarm(automatic=False) as swarm:
+        await killed_in(tmp_path, swarm, "SUBMITTING")
+        async with world(tmp_path, swarm, recover=False) as w:
+            w.line.cut = True
+            await w.groups.recover()
+            assert "stay open until it does" in lost(w)
+            w.line.cut = False
+            await w.until(lambda: "4 finished and sent now" in lost(w))

@@ -1,0 +1,201 @@
+"""Candidates that are late: the rule for stragglers, hedging, the ledger."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from core.events import CandidateFailed, GroupClosed
+from tests.support.world import World, settings, world
+
+
+def rule(**more: Any) -> Any:
+    return settings(proxy={"straggler_after": 0.05, **more}, rewards={"retries": 0})
+
+
+class Slow:
+    """Holds the answers of some episodes back."""
+
+    def __init__(self, w: World, *places: int) -> None:
+        self.w, self.places = w, places
+        self.gate = asyncio.Event()
+        w.swarm.answer = self.answer
+
+    async def answer(self, name: str, body: dict[str, Any], index: int) -> str:
+        claims = self.w.swarm.claims
+        if any(name == claims[place] for place in self.places if place < len(claims)):
+            await self.gate.wait()
+        return f"fine {name[:6]}"
+
+
+async def test_the_user_is_answered_and_the_group_completes(tmp_path: Path) -> None:
+    async with world(tmp_path, configured=rule()) as w:
+        slow = Slow(w, 0)
+        ticket = await w.ask()
+        reply = await w.reply(ticket)
+        assert (reply.index, reply.why) == (1, "provisional")
+        assert w.group(ticket).phase == "GENERATING"
+        slow.gate.set()
+        await w.closed()
+        assert len(w.swarm.ends) == 4
+        assert not w.kinds(CandidateFailed)
+
+
+async def test_what_is_late_is_cut_and_the_best_of_the_first_is_the_answer(tmp_path: Path) -> None:
+    async with world(tmp_path, configured=rule(straggler="cut")) as w:
+        Slow(w, 0)
+        ticket = await w.ask()
+        reply = await w.reply(ticket)
+        await w.closed()
+        assert (reply.index, reply.why) == (3, "winner")
+        (failed,) = w.kinds(CandidateFailed)
+        assert (failed.index, failed.cause) == (0, "timed_out: no answer 0.05 s after the other 3")
+        assert len(w.swarm.ends) == 3
+        assert len(w.swarm.aborts) == 1
+        assert not w.swarm.claimed()
+        assert w.group(ticket).phase == "DONE"
+
+
+async def test_a_cut_group_is_a_short_one(tmp_path: Path) -> None:
+    chosen = settings(
+        proxy={"straggler_after": 0.05, "straggler": "cut"},
+        rewards={"retries": 0, "short_group": "abort"},
+    )
+    async with world(tmp_path, configured=chosen) as w:
+        Slow(w, 0)
+        ticket = await w.ask()
+        assert (await w.reply(ticket)).answer is not None
+        await w.closed()
+        assert w.group(ticket).cause == (
+            "short: 3 of 4 candidates answered; candidate 1 aborted: no answer 0.05 s after the "
+            "other 3 (not retried: its group goes on without it)"
+        )
+        assert not w.swarm.ends
+        assert not w.swarm.claimed()
+
+
+@pytest.mark.parametrize(("first", "slow", "late"), [(2, (0, 1), 2), (3, (0,), 1), (1, (0, 1), 2)])
+async def test_how_many_are_the_first(
+    tmp_path: Path, first: int, slow: tuple[int, ...], late: int
+) -> None:
+    chosen = rule(straggler="cut", straggler_first=first)
+    async with world(tmp_path, configured=chosen) as w:
+        Slow(w, *slow)
+        await w.reply(await w.ask())
+        await w.closed()
+        assert len(w.kinds(CandidateFailed)) == late
+
+
+async def test_nobody_is_late_before_the_first_are_there(tmp_path: Path) -> None:
+    async with world(tmp_path, configured=rule(straggler="cut", straggler_after=0.01)) as w:
+        slow = Slow(w, 0, 1)
+        ticket = await w.ask()
+        await w.until(lambda: len([c for c in w.group(ticket).candidates if c.text]) == 2)
+        await asyncio.sleep(0.05)
+        assert w.group(ticket).phase == "GENERATING"
+        slow.gate.set()
+        assert (await w.reply(ticket)).why == "winner"
+        await w.closed()
+        assert len(w.swarm.ends) == 4
+
+
+async def test_a_held_answer_is_not_given_early(tmp_path: Path) -> None:
+    chosen = settings(proxy={"straggler_after": 0.02}, rating={"mode": "hold"})
+    async with world(tmp_path, configured=chosen) as w:
+        slow = Slow(w, 0)
+        ticket = await w.ask()
+        await w.until(lambda: len([c for c in w.group(ticket).candidates if c.text]) == 3)
+        await asyncio.sleep(0.05)
+        assert await ticket.next(0.01) is None
+        slow.gate.set()
+        group = await w.open("AWAITING_RATING")
+        await w.commands.accept(group.group_id)
+        assert (await w.reply(ticket)).index == 3
+        await w.closed()
+
+
+async def test_hedging_gives_the_place_to_a_fresh_episode(tmp_path: Path) -> None:
+    async with world(tmp_path, configured=rule(hedge=True, straggler="cut")) as w:
+        Slow(w, 0)
+        ticket = await w.ask()
+        reply = await w.reply(ticket)
+        await w.closed()
+        assert reply.why == "winner"
+        (failed,) = w.kinds(CandidateFailed)
+        assert (failed.index, failed.retried) == (0, True)
+        assert failed.cause == "timed_out: late: a fresh episode takes its place"
+        assert w.group(ticket).candidates[0].attempt == 2
+        assert len(w.swarm.ends) == 4
+        assert len(w.swarm.claims) == 5
+        assert not w.swarm.claimed()
+
+
+async def test_the_fresh_one_may_be_late_as_well(tmp_path: Path) -> None:
+    async with world(tmp_path, configured=rule(hedge=True, straggler="cut")) as w:
+        Slow(w, 0, 4)
+        ticket = await w.ask()
+        await w.reply(ticket)
+        await w.closed()
+        assert [event.retried for event in w.kinds(CandidateFailed)] == [True, False]
+        assert len(w.swarm.ends) == 3
+        assert not w.swarm.claimed()
+
+
+async def test_nothing_is_hedged_that_could_not_be_begun_anew(tmp_path: Path) -> None:
+    async with world(tmp_path, configured=rule(hedge=True, straggler_after=0.1)) as w:
+        Slow(w, 0)
+        ticket = await w.ask()
+        await w.until(lambda: len(w.swarm.chats) == 4)
+        w.swarm.set_state("ROLLING_POST")
+        await w.until(lambda: w.server.watcher.current.state == "ROLLING_POST")
+        assert (await w.reply(ticket)).why == "winner"
+        await w.closed()
+        (failed,) = w.kinds(CandidateFailed)
+        assert not failed.retried  # it was given back: the batch waited for it
+        assert len(w.swarm.ends) == 3
+        assert not w.swarm.claimed()
+
+
+async def test_a_stop_while_hedging_ends_the_group(tmp_path: Path) -> None:
+    async with world(tmp_path, configured=rule(hedge=True)) as w:
+        Slow(w, 0, 4)
+        ticket = await w.ask()
+        await w.until(lambda: len(w.swarm.claims) == 5)
+        await w.commands.abort(ticket.group_id)
+        await w.closed()
+        assert w.group(ticket).phase == "ABORTED"
+        assert not w.swarm.claimed()
+
+
+# --- the ledger ---------------------------------------------------------------------------------
+
+
+async def test_the_ledger_says_where_the_time_went(tmp_path: Path) -> None:
+    async with world(tmp_path, configured=settings(proxy={"keepalive": 0.02})) as w:
+        w.swarm.delay = 0.1
+        ticket = await w.ask(stream=True)
+        while (found := await ticket.next(0.02)) is None:
+            ticket.count_keepalive()
+        assert found is not None
+        await w.closed()
+        (closed,) = w.kinds(GroupClosed)
+        told = closed.latency
+        phases = ("queue", "claim", "generate", "score", "rate", "submit")
+        assert set(told) == {*phases, "slowest", "answered", "keepalives"}
+        assert told["generate"] >= told["slowest"] >= 0.1
+        assert told["answered"] >= told["claim"] + told["generate"]
+        assert told["keepalives"] == ticket.keepalives > 2
+
+
+async def test_the_ledger_of_a_group_that_was_stopped(tmp_path: Path) -> None:
+    async with world(tmp_path) as w:
+        w.swarm.delay = 30.0
+        ticket = await w.ask()
+        await w.open("GENERATING")
+        await asyncio.sleep(0.03)
+        ticket.leave()
+        await w.closed()
+        (closed,) = w.kinds(GroupClosed)
+        assert closed.latency["generate"] >= 0.03
+        assert "submit" not in closed.latency

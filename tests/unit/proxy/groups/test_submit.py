@@ -1,0 +1,187 @@
+"""What becomes of rewards on their way: lost answers, late ends, wiped records."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from core.events import EpisodeEnded, Event, GroupSealed
+from tests.support.scripted_swarm import ScriptedSwarm
+from tests.support.world import World, settings, world
+
+
+def outcomes(w: World) -> list[str]:
+    """Of all ends, sorted."""
+    return sorted(event.outcome for event in w.kinds(EpisodeEnded))
+
+
+def seal_held_up(w: World) -> Callable[[float], None]:
+    """No group is sealed before the result is called: with the seconds that go by at once then."""
+    gate, passed = asyncio.Event(), 0.0
+    clock, durable = w.context.clock, w.context.bus.publish_durable
+
+    async def held_up(event: Event) -> int:
+        if isinstance(event, GroupSealed):
+            await gate.wait()
+        return await durable(event)
+
+    def go_on(seconds: float) -> None:
+        nonlocal passed
+        passed = seconds
+        gate.set()
+
+    w.context.clock = lambda: clock() + passed
+    w.context.bus.publish_durable = held_up  # type: ignore[method-assign]  # held up
+    return go_on
+
+
+async def test_a_lost_answer_to_an_end_that_arrived_is_not_sent_again(tmp_path: Path) -> None:
+    async with world(tmp_path) as w:
+        w.swarm.fail_next("/end_episode", "drop_after")
+        ticket = await w.ask()
+        await w.reply(ticket)
+        await w.closed()
+        assert outcomes(w) == ["ended", "ended", "ended", "unknown"]
+        assert w.swarm.requests["/end_episode"] == 4
+        assert w.swarm.duplicate_ends == 0
+        assert len(w.swarm.reward_log) == 4
+        assert w.group(ticket).phase == "DONE"
+        assert w.group(ticket).cause == "3 of 4 rewards taken, 1 unknown"
+
+
+async def test_an_end_that_never_arrived_is_sent_once_more(tmp_path: Path) -> None:
+    async with world(tmp_path) as w:
+        w.swarm.fail_next("/end_episode", "drop")
+        await w.reply(await w.ask())
+        await w.closed()
+        assert outcomes(w) == ["ended"] * 4
+        assert w.swarm.requests["/end_episode"] == 5
+        assert len(w.swarm.reward_log) == 4
+        assert not w.swarm.claimed()
+
+
+async def test_two_lost_ends_leave_nothing_claimed(tmp_path: Path) -> None:
+    async with world(tmp_path) as w:
+        w.swarm.fail_always("/end_episode", "drop")
+        ticket = await w.ask()
+        await w.reply(ticket)
+        await w.closed()
+        assert outcomes(w) == ["unknown"] * 4
+        assert w.swarm.requests["/end_episode"] == 8
+        await w.until(lambda: not w.swarm.claimed())
+        assert not w.swarm.reward_log
+
+
+async def test_a_reward_that_met_a_server_error_is_sent_once_more(tmp_path: Path) -> None:
+    async with world(tmp_path) as w:
+        w.swarm.fail_next("/end_episode", 500)
+        ticket = await w.ask()
+        await w.reply(ticket)
+        await w.closed()
+        assert outcomes(w) == ["ended"] * 4
+        assert w.swarm.requests["/end_episode"] == 5
+        assert w.swarm.duplicate_ends == 0
+
+
+async def test_a_server_error_aborts_what_is_still_held(tmp_path: Path) -> None:
+    async with world(tmp_path) as w:
+        w.swarm.fail_always("/end_episode", 500)
+        ticket = await w.ask()
+        await w.reply(ticket)
+        await w.closed()
+        assert outcomes(w) == ["refused"] * 4
+        assert w.group(ticket).phase == "FAILED"
+        assert w.swarm.requests["/end_episode"] == 8
+        await w.until(lambda: not w.swarm.claimed())
+        assert not w.swarm.reward_log
+
+
+async def test_records_wiped_before_the_end(tmp_path: Path) -> None:
+    chosen = settings(rating={"mode": "answer_first"})
+    async with ScriptedSwarm(automatic=False) as swarm, world(tmp_path, swarm, chosen) as w:
+        ticket = await w.ask()
+        await w.reply(ticket)
+        await w.open("AWAITING_RATING")
+        swarm.set_state("WEIGHT_SYNCING")
+        await w.closed()
+        assert w.group(ticket).phase == "ABORTED"
+        assert w.group(ticket).cause == "lost: the engine left rolling"
+        assert not swarm.aborts  # nothing of it was ours to abort
+
+
+async def test_a_step_that_passed_unseen_is_found_out_at_the_end(tmp_path: Path) -> None:
+    chosen = settings(rating={"mode": "answer_first"})
+    async with ScriptedSwarm(automatic=False) as swarm, world(tmp_path, swarm, chosen) as w:
+        ticket = await w.ask()
+        await w.reply(ticket)
+        group = await w.open("AWAITING_RATING")
+        swarm.set_state("WEIGHT_SYNCING")
+        swarm.set_state("ROLLING", 1)
+        await w.commands.accept(group.group_id)
+        await w.closed()
+        assert outcomes(w) == ["refused"] * 4
+        assert group.phase == "FAILED"
+
+
+async def test_a_late_end_is_asked_about_first(tmp_path: Path) -> None:
+    async with world(tmp_path) as w:
+        go_on = seal_held_up(w)
+        ticket = await w.ask()
+        await w.reply(ticket)
+        w.swarm.expire(w.swarm.claims[0])
+        go_on(300.0)
+        await w.closed()
+        assert w.swarm.requests["/can_continue_episode"] == 4
+        assert outcomes(w) == ["ended", "ended", "ended", "expired"]
+
+
+async def test_beyond_its_lifetime_an_end_becomes_an_abort(tmp_path: Path) -> None:
+    async with world(tmp_path) as w:
+        go_on = seal_held_up(w)
+        ticket = await w.ask()
+        await w.reply(ticket)
+        go_on(500.0)
+        await w.closed()
+        assert outcomes(w) == ["expired"] * 4
+        assert w.group(ticket).cause == "expired"
+        assert not w.swarm.ends
+        assert not w.swarm.claimed()
+
+
+async def test_an_end_that_could_not_be_sent_waits_for_the_server(tmp_path: Path) -> None:
+    async with world(tmp_path, configured=settings(rating={"mode": "answer_first"})) as w:
+        ticket = await w.ask()
+        await w.reply(ticket)
+        group = await w.open("AWAITING_RATING")
+        w.line.cut = True
+        await w.commands.accept(group.group_id)
+        await w.open("SUBMITTING")
+        await w.until(lambda: not w.server.watcher.current.reachable)
+        w.line.cut = False
+        await w.closed()
+        assert outcomes(w) == ["ended"] * 4
+        assert len(w.swarm.reward_log) == 4
+
+
+async def test_aborts_the_server_does_not_confirm_are_swept(tmp_path: Path) -> None:
+    async with world(tmp_path) as w:
+        w.swarm.delay = 30.0
+        w.swarm.fail_next("/abort_episode", "drop", 4)
+        ticket = await w.ask()
+        await w.open("GENERATING")
+        ticket.leave()
+        await w.closed()
+        await w.until(lambda: not w.swarm.claimed())
+
+
+@pytest.mark.parametrize("route", ["/claim_episode", "/v1/chat/completions"])
+async def test_answers_lost_on_the_way_leave_nothing_claimed(tmp_path: Path, route: str) -> None:
+    async with world(tmp_path) as w:
+        w.swarm.fail_next(route, "drop_after", 2)
+        ticket = await w.ask()
+        assert (await w.reply(ticket, 10.0)).answer is not None
+        await w.closed(10.0)
+        await w.until(lambda: not w.swarm.claimed())
+        assert w.group(ticket).phase == "DONE"
+        assert len(w.swarm.reward_log) == 4

@@ -1,0 +1,51 @@
+"""Large bodies are read where they hold nobody up."""
+
+import asyncio
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import proxy.dialects.common
+import proxy.http.asgi
+from proxy.http.asgi import LONG, parse_body
+from proxy.http.json_limits import check_values
+from tests.support.front import ASKED, BODIES, fronted
+
+
+async def test_the_loop_goes_on_while_a_large_body_is_read() -> None:
+    went_on = threading.Event()
+
+    def read() -> bool:
+        return went_on.wait(20)
+
+    asyncio.get_running_loop().call_later(0.01, went_on.set)
+    assert await parse_body(b"x" * (LONG + 1), read)
+    assert await parse_body(b"x", threading.current_thread) is threading.current_thread()
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        *BODIES.items(),
+        ("/v1/messages/count_tokens", {"model": "tiny", "messages": ASKED}),
+    ],
+)
+async def test_every_route_reads_large_bodies_in_a_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, body: dict[str, Any]
+) -> None:
+    readers: list[threading.Thread] = []
+    check = check_values
+
+    def checked(data: bytes) -> None:
+        readers.append(threading.current_thread())
+        check(data)
+
+    monkeypatch.setattr(proxy.dialects.common, "check_values", checked)
+    monkeypatch.setattr(proxy.http.asgi, "LONG", 1000)
+    async with fronted(tmp_path) as front:
+        for length in (10, 2000):
+            answer = await front.client.post(path, json=body | {"user": "x" * length})
+            assert answer.status_code == 200, answer.text
+    assert [one is threading.main_thread() for one in readers] == [True, False]

@@ -1,0 +1,144 @@
+"""Bodies of very many small things are refused before they hold everybody else up."""
+
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from proxy.admission.conversations import Conversations
+from proxy.dialects.agent_notes import MOST_ASIDES, own_words
+from proxy.dialects.base import Dialect
+from proxy.dialects.chat.completions import COMPLETIONS, MOST_PROMPTS
+from proxy.dialects.chat.request import chat_dialect
+from proxy.dialects.messages.request import MESSAGES
+from proxy.dialects.responses.request import RESPONSES
+from proxy.dialects.validation import MOST_STOPS
+from proxy.http.errors import ApiError
+from proxy.http.json_limits import MOST_FIELDS, MOST_VALUES, check_values, has_more_values
+
+CHAT = chat_dialect("reasoning")
+JSON = {"content-type": "application/json"}
+SAID: list[dict[str, Any]] = [{"role": "user", "content": "hi"}]
+
+
+def handled(dialect: Dialect, data: bytes) -> str:
+    """Read a body, find its conversation; what it is answered with, if it is refused."""
+    try:
+        request = dialect.read(data, JSON, "here")
+    except ApiError as refusal:
+        return dialect.refusal(refusal).decode()
+    Conversations().match(request.messages)
+    return ""
+
+
+def chat(**more: Any) -> bytes:
+    return json.dumps({"model": "m", "messages": SAID} | more).encode()
+
+
+def responses(**more: Any) -> bytes:
+    return json.dumps({"model": "m", "input": "hi"} | more).encode()
+
+
+def messages(**more: Any) -> bytes:
+    return json.dumps({"model": "m", "max_tokens": 5, "messages": SAID} | more).encode()
+
+
+def completions(**more: Any) -> bytes:
+    return json.dumps({"model": "m"} | more).encode()
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ('{"a": 1, "b": [1, 2]}', 5),
+        ('["a,[{", "\\",[", "\\\\", {"\\\\\\"": ","}]', 6),
+        ('{"a": {}, "b": []}', 5),
+    ],
+)
+def test_what_stands_in_texts_does_not_count(text: str, values: int) -> None:
+    # A value more than a text shows is room for its outermost one.
+    marks = values - 1
+    assert not has_more_values(text.encode(), marks + 1)
+    assert has_more_values(text.encode(), marks - 1)
+
+
+def test_honest_bodies_pass_whatever_their_texts_hold() -> None:
+    code = 'rows = [{"a": 1}, {"b": "\\\\"}]\n'
+    check_values(chat(messages=[{"role": "user", "content": code * 30_000}]))
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": '{"a": [1, 2]}'}}
+    turns = [
+        {"role": "user", "content": [{"type": "text", "text": code}]},
+        {"role": "assistant", "content": code * 10, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c", "content": code * 20},
+    ]
+    assert handled(CHAT, chat(messages=turns * 1_000)) == ""
+
+
+@pytest.mark.parametrize(
+    ("dialect", "body", "said"),
+    [
+        (CHAT, chat(logit_bias={str(one): 1 for one in range(MOST_VALUES)}), "JSON values"),
+        (CHAT, chat(x=[[]] * MOST_VALUES), "JSON values"),
+        (CHAT, chat(x=["\ud800"] * MOST_VALUES), "JSON values"),
+        (CHAT, chat(**{f"k{one}": 1 for one in range(MOST_FIELDS)}), "fields"),
+        (CHAT, chat(stop=["a"] * (MOST_STOPS + 1)), "stop must hold at most"),
+        (CHAT, chat(stop=["a"] * 500_000), "JSON values"),
+        (RESPONSES, responses(input=SAID * MOST_VALUES), "JSON values"),
+        (MESSAGES, messages(messages=SAID * MOST_VALUES), "JSON values"),
+        (MESSAGES, messages(stop_sequences=["a"] * (MOST_STOPS + 1)), "stop must hold at most"),
+        (COMPLETIONS, completions(prompt=["a"] * (MOST_PROMPTS + 1)), "prompt must hold at most"),
+        (COMPLETIONS, completions(prompt=["a"] * MOST_VALUES * 2), "JSON values"),
+    ],
+    ids=str.split("bias lists halves fields stops many-stops items messages sequences prompts all"),
+)
+def test_more_than_anybody_needs_is_refused(dialect: Dialect, body: bytes, said: str) -> None:
+    told = json.loads(handled(dialect, body))
+    assert said in told["error"]["message"]
+    if dialect is MESSAGES:
+        assert told["type"] == "error"
+    else:
+        assert told["error"]["code"] == 400
+
+
+def test_of_very_many_asides_the_rest_stays() -> None:
+    aside = "<system-reminder>a</system-reminder>"
+    assert own_words(aside * MOST_ASIDES + "hi") == "hi"
+    assert own_words(aside * (MOST_ASIDES + 2)) == aside * 2
+
+
+def computed(work: Callable[[], object]) -> float:
+    began = time.thread_time()
+    work()
+    return time.thread_time() - began
+
+
+def filled(size: int) -> bytes:
+    """An honest conversation of about so many bytes."""
+    turn = {"role": "user", "content": 'word, and "so" on\n' * 5}
+    reply = {"role": "assistant", "content": "well, {that} is [it]. " * 5}
+    return chat(messages=[turn, reply] * (size // 320))
+
+
+CALL = {"function": {"name": "f", "arguments": '{"a":[' + "[]," * 500_000 + "[]]}"}}
+
+
+@pytest.mark.parametrize(
+    ("dialect", "body"),
+    [
+        (CHAT, chat(messages=[{"role": "user", "content": "\ud800" * 250_000}])),
+        (CHAT, chat(messages=[*SAID, {"role": "assistant", "tool_calls": [CALL]}])),
+        (CHAT, chat(logit_bias={str(one): 1 for one in range(120_000)})),
+        (RESPONSES, responses(input=SAID * 40_000)),
+        (COMPLETIONS, completions(prompt=["a"] * 300_000)),
+    ],
+    ids=["halves", "arguments", "bias", "items", "prompts"],
+)
+def test_no_body_holds_the_loop_much_longer_than_an_honest_one(
+    dialect: Dialect, body: bytes
+) -> None:
+    honest = filled(len(body))
+    usual = min(computed(lambda: handled(CHAT, honest)) for _ in range(3))
+    least = min(computed(lambda: handled(dialect, body)) for _ in range(3))
+    assert least < 2 * usual, f"{least:.3f} s against {usual:.3f} s of {len(body) >> 10} KiB"

@@ -1,0 +1,44 @@
+"""Stops and aborts of other clients: seen, and named as far as that can be told."""
+
+from pathlib import Path
+
+from core.events import AlertRaised
+from tests.support.scripted_swarm import ScriptedSwarm
+from tests.support.world import World, settings, world
+
+CLAIM = {"client_uuid": "other", "episode_type": "train", "discard_episode_timeout": 60}
+
+
+def taken(made: World) -> list[str]:
+    return [one.cause for one in made.kinds(AlertRaised) if one.key == "taken:s"]
+
+
+async def test_an_abort_by_somebody_else_is_named_with_its_group(tmp_path: Path) -> None:
+    """While a group waits for its rating nothing else would tell."""
+    hold = settings(rating={"mode": "hold"})
+    async with (
+        ScriptedSwarm(batch=2, repeat=2) as swarm,
+        world(tmp_path, swarm, hold, watched=True) as made,
+    ):
+        made.console()
+        await made.ask("hello")
+        group = await made.open("AWAITING_RATING")
+        await made.until(lambda: len(swarm.claimed()) == 2)
+        await made.server.watcher.poll_pool()
+        victim = swarm.claimed()[0].uuid
+        swarm.abort({"client_uuid": "other", "episode_uuid": victim})
+        await made.until(lambda: taken(made), 8)
+        (cause,) = taken(made)
+        assert f"an episode of group {group.group_id[:12]} on s: aborted after 0 s" in cause
+
+
+async def test_who_was_on_a_server_that_somebody_stopped(tmp_path: Path) -> None:
+    async with ScriptedSwarm() as swarm, world(tmp_path, swarm, watched=True) as made:
+        swarm.claim(CLAIM)
+        await made.server.watcher.poll_pool()
+        await made.until(lambda: made.state.servers["s"].pool.other_clients == ("other",))
+        swarm.set_state("OFFLINE")
+        await made.until(lambda: "off:s" in made.state.alerts)
+        cause = made.state.alerts["off:s"].cause
+        assert cause.startswith("s is off: stopped by someone else")
+        assert cause.endswith("; on it then: other")

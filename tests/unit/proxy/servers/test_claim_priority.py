@@ -1,0 +1,55 @@
+"""Ends give way to claims while many groups claim, and never for long."""
+
+import asyncio
+
+from ajet_swarm.common.tasks import EagerCoroutine
+from proxy.servers.claim_priority import LONGEST, MANY, ClaimPriority
+
+
+def crowd(way: ClaimPriority, groups: int = MANY) -> None:
+    for _ in range(groups):
+        way.begin()
+
+
+async def test_few_claims_hold_nobody_up() -> None:
+    way = ClaimPriority()
+    crowd(way, MANY - 1)
+    assert not way.crowded
+    assert EagerCoroutine(way.turn()).done  # without a turn of the loop
+
+
+async def test_who_waits_goes_on_once_few_claim() -> None:
+    way = ClaimPriority()
+    crowd(way)
+    assert way.crowded
+    async with asyncio.TaskGroup() as group:
+        waiting = [group.create_task(way.turn()) for _ in range(3)]
+        await asyncio.sleep(0)
+        assert not any(one.done() for one in waiting)
+        way.end()
+    assert not way.crowded
+
+
+async def test_nobody_waits_for_longer_than_that() -> None:
+    way, loop = ClaimPriority(), asyncio.get_running_loop()
+    crowd(way, 2 * MANY)
+    began = loop.time()
+    async with asyncio.timeout(60):
+        await way.turn()
+        assert loop.time() - began >= LONGEST
+        await way.turn()  # and the next one has a time of its own
+    assert loop.time() - began >= 2 * LONGEST
+
+
+async def test_one_that_is_cancelled_leaves_the_others_waiting() -> None:
+    way = ClaimPriority()
+    crowd(way)
+    async with asyncio.TaskGroup() as group:
+        gone, stays = group.create_task(way.turn()), group.create_task(way.turn())
+        await asyncio.sleep(0)
+        gone.cancel()
+        await asyncio.sleep(0)
+        assert gone.cancelled()
+        assert not stays.done()
+        way.end()
+    assert stays.done()

@@ -1,0 +1,233 @@
+"""The alert that names what keeps ROLLING_POST from ending."""
+
+import asyncio
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import ajet_swarm.api.watcher
+import proxy.servers.held_batch
+import proxy.servers.watch
+from core.events import AlertRaised
+from proxy.servers.held_batch import client_name
+from tests.support.scripted_swarm import ScriptedSwarm
+from tests.support.world import World, settings, world
+
+DEAD = "5f0c4d1e-9a3b-4c57-8e2f-0123456789ab"
+KEY = "held:s"
+OFF = {"straggler_after": 0, "straggler_limit": 0}
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(proxy.servers.held_batch, "HELD_AFTER", 0.3)
+    monkeypatch.setattr(proxy.servers.held_batch, "QUIET", 0.5)
+
+
+def take(swarm: ScriptedSwarm, count: int, client: str = DEAD, timeout: float = 60.0) -> list[str]:
+    """Episodes another client claims and never calls."""
+    body = {"client_uuid": client, "episode_type": "train", "discard_episode_timeout": timeout}
+    return [swarm.claim(body)["episode_uuid"] for _ in range(count)]
+
+
+async def silent(w: World, place: int = 0) -> Any:
+    """A group of which one candidate never answers, in ROLLING_POST."""
+
+    async def answer(name: str, body: dict[str, Any], index: int) -> str:
+        await asyncio.sleep(600 if name == w.swarm.claims[place] else 0)
+        return f"fine {name[:6]}"
+
+    w.swarm.answer = answer
+    ticket = await w.ask()
+    await w.until(lambda: len([c for c in w.group(ticket).candidates if c.text]) == 3)
+    w.swarm.set_state("ROLLING_POST")
+    return ticket
+
+
+async def test_a_dead_client_is_named_until_its_episodes_are_gone(tmp_path: Path) -> None:
+    async with world(tmp_path, watched=True) as w:
+        taken = take(w.swarm, 3)
+        w.swarm.set_state("ROLLING_POST")
+        waiting = await w.ask()
+        alert = await w.until(lambda: w.state.alerts.get(KEY))
+        assert alert.level == "error"
+        cause = alert.cause
+        assert "3 episodes held by client 5f0c4d1e, last seen " in cause
+        assert all(uuid[:8] in cause for uuid in taken)
+        assert DEAD not in cause
+        left = int(cause.partition("taken back in ")[2].partition(" s")[0])
+        assert 50 <= left < 60
+        assert cause.endswith("; 1 user waits")
+        for uuid in taken:
+            w.swarm.expire(uuid)
+        await w.until(lambda: KEY not in w.state.alerts)
+        assert (await w.reply(waiting)).answer is not None
+
+
+async def test_a_silent_runner_of_ours_is_named_with_its_group(tmp_path: Path) -> None:
+    async with world(tmp_path, configured=settings(proxy=OFF), watched=True) as w:
+        ticket = await silent(w)
+        alert = await w.until(lambda: w.state.alerts.get(KEY))
+        name = w.swarm.claims[0][:8]
+        assert f"1 episode of our group {ticket.group_id} ({name}): no answer for " in alert.cause
+        await w.commands.abort(ticket.group_id)
+        await w.until(lambda: KEY not in w.state.alerts)
+
+
+async def test_a_group_without_any_answer_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(proxy.servers.held_batch, "UNANSWERED", 0.5)
+    async with world(tmp_path, configured=settings(proxy=OFF), watched=True) as w:
+        w.swarm.delay = 600.0
+        ticket = await w.ask()
+        await w.until(lambda: len(w.swarm.chats) == 4)
+        w.swarm.set_state("ROLLING_POST")
+        alert = await w.until(lambda: w.state.alerts.get(KEY))
+        assert f"4 episodes of our group {ticket.group_id} (" in alert.cause
+        assert " and 1 more): no answer for " in alert.cause
+
+
+async def test_a_batch_that_ends_raises_nothing(tmp_path: Path) -> None:
+    async with world(tmp_path, watched=True) as w:
+        take(w.swarm, 1, "alice")
+        w.swarm.set_state("ROLLING_POST")
+        await w.until(lambda: w.state.servers["s"].state == "ROLLING_POST")
+        w.swarm.expire(w.swarm.claims[0])
+        await w.until(lambda: w.state.servers["s"].state == "ROLLING")
+        await asyncio.sleep(1.2)
+        assert not [one for one in w.kinds(AlertRaised) if one.key == KEY]
+
+
+async def test_a_lively_client_is_named_only_when_it_lasts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(proxy.servers.held_batch, "QUIET", 30.0)
+    async with world(tmp_path, watched=True) as w:
+        take(w.swarm, 1, "alice")
+        w.swarm.set_state("ROLLING_POST")
+        await asyncio.sleep(2.2)
+        assert KEY not in w.state.alerts
+        monkeypatch.setattr(proxy.servers.held_batch, "LONG", 1.0)
+        alert = await w.until(lambda: w.state.alerts.get(KEY))
+        assert "1 episode held by client alice, last seen " in alert.cause
+
+
+async def test_figures_come_every_few_seconds_and_new_holders_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with world(tmp_path, watched=True) as w:
+        taken = [*take(w.swarm, 2), *take(w.swarm, 1, "bob")]
+        w.swarm.set_state("ROLLING_POST")
+        await w.until(lambda: "client bob" in getattr(w.state.alerts.get(KEY), "cause", ""))
+
+        def raised() -> int:
+            return sum(one.key == KEY for one in w.kinds(AlertRaised))
+
+        before = raised()
+        await asyncio.sleep(2.2)
+        assert raised() == before
+        w.swarm.expire(taken[-1])
+        await w.until(lambda: raised() > before, 2.5)
+        assert "bob" not in w.state.alerts[KEY].cause
+        monkeypatch.setattr(proxy.servers.held_batch, "UPDATE_EVERY", 0.5)
+        await w.until(lambda: raised() > before + 2, 5.0)
+
+
+async def test_a_server_that_tells_nothing_raises_nothing(tmp_path: Path) -> None:
+    async with world(tmp_path, watched=True) as w:
+        take(w.swarm, 1)
+        w.swarm.pool_default = True
+        w.swarm.set_state("ROLLING_POST")
+        await asyncio.sleep(1.8)
+        assert KEY not in w.state.alerts
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        (DEAD, "5f0c4d1e"),
+        (DEAD.replace("-", ""), "5f0c4d1e"),
+        ("alice", "alice"),
+        ("", "without a name"),
+        ("a\x1b[2Jb", "a\u241b[2Jb"),
+    ],
+)
+def test_how_a_client_is_called(name: str, shown: str) -> None:
+    assert "\x1b" not in client_name(name)
+    assert client_name(name) == shown
+
+
+@pytest.fixture
+def fast_checks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(proxy.servers.watch, "GUARD_EVERY", 0.1)
+    monkeypatch.setattr(ajet_swarm.api.watcher, "POOL", 0.1)
+
+
+@pytest.mark.usefixtures("fast_checks")
+async def test_a_batch_held_by_another_client_does_not_spend_the_answer_budget(
+    tmp_path: Path,
+) -> None:
+    budget = settings(proxy={"answer_budget": 1.5, "stream_budget": 30.0})
+    async with world(tmp_path, configured=budget, watched=True) as w:
+        taken = take(w.swarm, 3)
+        w.swarm.set_state("ROLLING_POST")
+        waiting = await w.ask()
+        await w.until(lambda: KEY in w.state.alerts)
+        await w.until(lambda: waiting.age > 3.0)
+        for uuid in taken:
+            w.swarm.expire(uuid)
+        assert (await w.reply(waiting)).answer is not None
+
+
+@pytest.mark.usefixtures("fast_checks")
+async def test_a_request_at_the_gate_waits_too(tmp_path: Path) -> None:
+    budget = settings(proxy={"answer_budget": 1.5, "stream_budget": 30.0, "max_groups": 1})
+    async with world(tmp_path, configured=budget, watched=True) as w:
+        taken = take(w.swarm, 3)
+        w.swarm.delay = 600.0
+        first = await w.ask()
+        await w.until(lambda: len(w.swarm.chats) == 4)
+        second = await w.ask("another")
+        w.swarm.set_state("ROLLING_POST")
+        await w.until(lambda: KEY in w.state.alerts)
+        await w.until(lambda: second.age > 3.0)
+        w.swarm.delay = 0.0
+        await w.commands.abort(first.group_id)
+        for uuid in taken:
+            w.swarm.expire(uuid)
+        assert (await w.reply(second)).answer is not None
+
+
+@pytest.mark.usefixtures("fast_checks")
+async def test_no_request_waits_longer_than_a_stream(tmp_path: Path) -> None:
+    budget = settings(proxy={"answer_budget": 1.0, "stream_budget": 2.0})
+    async with world(tmp_path, configured=budget, watched=True) as w:
+        take(w.swarm, 3)
+        w.swarm.set_state("ROLLING_POST")
+        waiting = await w.ask()
+        reply = await w.reply(waiting)
+        assert reply.error is not None
+        assert 2.0 <= waiting.age < 10.0
+
+
+@pytest.mark.usefixtures("fast_checks")
+async def test_episodes_of_a_dead_client_are_aborted_where_the_settings_say_so(
+    tmp_path: Path,
+) -> None:
+    aborting = settings(proxy={"abort_dead_clients": 2.0})
+    async with world(tmp_path, configured=aborting, watched=True) as w:
+        dead, alive = take(w.swarm, 2), take(w.swarm, 1, "alice")
+        w.swarm.set_state("ROLLING_POST")
+        waiting = await w.ask()
+
+        def alive_alone() -> bool:
+            w.swarm.episodes[alive[0]].active = time.time()  # it calls
+            return [one.uuid for one in w.swarm.claimed()] == alive
+
+        await w.until(alive_alone)
+        assert not set(dead) & set(w.swarm.episodes)
+        w.swarm.expire(alive[0])
+        assert (await w.reply(waiting)).answer is not None

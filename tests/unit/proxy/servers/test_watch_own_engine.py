@@ -1,0 +1,43 @@
+"""The proxy talks to its own home's engine, whoever else listens where that would be."""
+
+import asyncio
+import socket
+from pathlib import Path
+from types import SimpleNamespace
+
+import msgspec
+import pytest
+
+from core.runtime.home import Home
+from core.settings import Settings
+from proxy.main import _expected
+from proxy.servers.watch import ServerWatch
+from tests.support.scripted_swarm import ScriptedSwarm
+from tests.support.world import world
+
+
+def at(port: int) -> Settings:
+    return msgspec.convert({"engine": {"port": port}}, Settings)
+
+
+def test_an_engine_of_somebody_else_is_not_asked() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        assert _expected(at(port)) == "http://127.0.0.1:0"
+    assert _expected(at(port)) == f"http://127.0.0.1:{port}"  # it will be there
+
+
+async def test_it_is_found_although_another_one_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with ScriptedSwarm() as other, ScriptedSwarm() as own, world(tmp_path, other) as w:
+        server = w.context.servers["s"]
+        await w.until(lambda: server.watcher.current.reachable)
+        told = SimpleNamespace(url=own.url)
+        monkeypatch.setattr("proxy.servers.watch.running", lambda home, role: told)
+        watch = ServerWatch(w.context, server, Home(tmp_path))
+        async with asyncio.TaskGroup() as tasks:
+            guard = tasks.create_task(watch._guard())
+            await w.until(lambda: server.client.url == own.url)
+            guard.cancel()
+        assert server.url == own.url
