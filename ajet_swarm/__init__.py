@@ -2,11 +2,21 @@
 
     from ajet_swarm import SwarmClient, Task, WorkflowOutput
 
-`SwarmClient` is for threads, `AsyncSwarm` the same for asyncio; `run_episodes` runs a list of
-them; readers give the tasks; `compat` has every name an AgentJet script imports. Below them:
-`client` speaks to one server over a `transport`, `watcher` watches it, `claims` claims whole
-groups, `answers` says what a server means, `schemas` is the wire, `errors` the tree of what can
-go wrong. Names are loaded when they are asked for: `import ajet_swarm` costs nothing.
+`SwarmClient` is the client for threads, `AsyncSwarm` the same client for asyncio. `run_episodes`
+runs many episodes. Folders, each above the next one:
+
+    debug     one episode of a black-box agent, with a trace
+    runs      many episodes: threads, retries, resumption
+    data      readers of datasets
+    client    the clients, episodes, throttling, several servers
+    claims    claims of groups: queue, attempts, releases
+    api       the routes of one server, its responses, the status watcher
+    http      HTTP/1.1 client
+    protocol  types, errors, jobs
+    common    tasks, text, addresses
+
+`compat` has all names that an AgentJet script imports. Names are imported on first access, so
+`import ajet_swarm` costs nothing.
 """
 
 import importlib
@@ -75,7 +85,7 @@ _HOMES = {
     "run_episodes": "runs.run",
     "run_episodes_until_all_complete": "runs.run",
 }
-"""Name -> the module it is loaded from."""
+"""Name -> its module."""
 
 __all__ = list(_HOMES)
 

@@ -1,4 +1,4 @@
-"""Every name an AgentJet swarm script imports, from one place.
+"""All names that an AgentJet swarm script imports, in one module.
 
 Change `from ajet.<anything> import X` to `from ajet_swarm.compat import X`. The upstream module of
 each name and its module here are in `docs/library/README.md`, and as data in

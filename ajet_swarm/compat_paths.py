@@ -1,6 +1,6 @@
-"""Modules of AgentJet, new and old, that have the names of `ajet_swarm.compat`.
+"""Modules of AgentJet, new and old, that define the names of `ajet_swarm.compat`.
 
-Nothing of the library is imported here, so the process of the hooks can use the table, too.
+It imports nothing of the library, so that the process of the hooks can use the table too.
 """
 
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ _CLIENT: Final = (
     "SwarmServerOfflineError",
     "auto_train_with_dataset",
     "run_episodes_until_all_complete",
-    # what that module imports: scripts take some of these from it
+    # names that the module imports: some scripts import them from there
     "AgentJetJob",
     "BoundedThreadPoolExecutor",
     "ClaimEpisodeRequest",
@@ -66,14 +66,14 @@ MODULES: Final[Mapping[str, tuple[str, ...]]] = {
     "ajet.tuner_lib.weight_tuner.experimental.as_swarm_client": _CLIENT,
     "ajet.tuner_lib.weight_tuner.experimental.interchange_utils": _WIRE,
 }
-"""Module -> the names it has. The first module with a name is the one that defines it."""
+"""Module -> its names. The first module with a name is the one that defines it."""
 
 
 def home_of(name: str) -> str:
-    """The module of AgentJet that defines a name of `ajet_swarm.compat`.
+    """Return the module of AgentJet that defines a name of `ajet_swarm.compat`.
 
     Raises:
-        KeyError: AgentJet has no such name, as far as is known here.
+        KeyError: AgentJet has no such name.
     """
     for module, names in MODULES.items():
         if name in names:

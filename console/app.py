@@ -18,11 +18,11 @@ from textual.widgets import TextArea
 
 from console.messages import Telling
 from console.models.app_host import HostedScreen, Severity
-from console.models.screen_registry import SCREENS, Place, shown_places
+from console.models.screen_registry import SCREENS, ScreenSpec, shown_screens
 from console.screens.base import ConsoleScreen
 from console.screens.dialogs.confirm import LineScreen
 from console.screens.dialogs.jump import JumpScreen
-from console.screens.dialogs.places import Target
+from console.screens.dialogs.places import JumpTarget
 from console.screens.dialogs.quit import QuitScreen, StoppingScreen
 from console.screens.dialogs.too_small import MIN_HEIGHT, MIN_WIDTH, TooSmallScreen
 from console.screens.help import HelpScreen
@@ -77,7 +77,7 @@ class ConsoleApp(Telling):
         keys: Mapping[str, str] | None = None,
         still: bool = False,
         first: str = "",
-        places: Sequence[Place] = SCREENS,
+        places: Sequence[ScreenSpec] = SCREENS,
     ) -> None:
         self.session = session
         self.places = places
@@ -211,9 +211,9 @@ class ConsoleApp(Telling):
     # Going places
 
     @property
-    def shown_places(self) -> list[Place]:
+    def shown_screens(self) -> list[ScreenSpec]:
         """The screens that keys and lists lead to; the others open by their F-key alone."""
-        return shown_places(self.places, self.session.state)
+        return shown_screens(self.places, self.session.state)
 
     def action_go(self, name: str, by_digit: bool = False) -> None:
         """Show a screen; its own front page when it is the present one."""
@@ -228,7 +228,7 @@ class ConsoleApp(Telling):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Bare digits switch screens only where they do not vote."""
         if action == "go" and len(parameters) > 1:
-            if parameters[0] not in {place.name for place in self.shown_places}:
+            if parameters[0] not in {place.name for place in self.shown_screens}:
                 return False
             return not (isinstance(self.screen, ConsoleScreen) and self.screen.takes_digits)
         if action == "jump":
@@ -247,13 +247,13 @@ class ConsoleApp(Telling):
         """Jump to any part of the screen by one letter."""
         self.push_screen(JumpScreen(self.screen), self._land)
 
-    async def _land(self, target: Target | None) -> None:
+    async def _land(self, target: JumpTarget | None) -> None:
         if target is not None and isawaitable(arrived := target.go()):
             await arrived
 
     def action_line(self) -> None:
         """`:name` opens a screen by its name, a group or an episode by its id."""
-        self.push_screen(LineScreen(self.shown_places), partial(open_by_name, self))
+        self.push_screen(LineScreen(self.shown_screens), partial(open_by_name, self))
 
     def open_job(self, server: str) -> None:
         """Open the screen with the job of a server."""
@@ -263,10 +263,10 @@ class ConsoleApp(Telling):
 
     def open_probe(self, server: str | None) -> None:
         """Open the screen of prompts that were tried, unless it is the present one."""
-        from console.screens.probes import TriesScreen
+        from console.screens.probes import ProbesScreen
 
-        if not isinstance(self.screen, TriesScreen):
-            self.push_screen(TriesScreen(server))
+        if not isinstance(self.screen, ProbesScreen):
+            self.push_screen(ProbesScreen(server))
 
     # Leaving
 

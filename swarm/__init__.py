@@ -38,7 +38,7 @@ _MODULES = {
     "trace": "debug.trace",
     "watcher": "api.watcher",
 }
-"""Earlier module -> module of `ajet_swarm`: those that guide, reference and `init` named."""
+"""Earlier module -> module of `ajet_swarm`, of those that the documentation named."""
 
 __all__ = ajet_swarm.__all__
 

@@ -144,7 +144,7 @@ class AsyncSwarm(EngineOrders):
         async with self._throttling:
             read_at, pool = await self._fresh_pool()
             known = not pool.is_default  # else the reading failed
-            place = self._throttle.lets(policy, pool, read_at) if known else None
+            place = self._throttle.admit(policy, pool, read_at) if known else None
         if place is None:
             why = (
                 "throttled by its policy" if known else "the server reports nothing about its batch"

@@ -24,10 +24,10 @@ class _ClaimFields(msgspec.Struct):
 
 
 class LazyHttpClient:
-    """An attribute of `SwarmClient`: its `httpx.Client`, made when it is first read.
+    """Attribute of `SwarmClient` with its `httpx.Client`, which is made on first access.
 
-    Any number of threads may use that client. An episode that is claimed with it under the client's
-    own uuid is ended and aborted by the `SwarmClient` like any other.
+    Any number of threads may use it. If a script claims an episode with it, under the uuid of the
+    `SwarmClient`, that one can end and abort the episode like any other.
 
     Raises:
         WrongUse: the `SwarmClient` is closed, or was made in another process.

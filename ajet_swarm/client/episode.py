@@ -1,4 +1,4 @@
-"""One episode in the hands of a script, and what is checked before it is claimed or ended."""
+"""Episode objects of scripts, and the checks before a claim or an end."""
 
 import math
 from dataclasses import dataclass
@@ -24,21 +24,21 @@ LOST: Final = frozenset(
 )
 """Outcomes that raise."""
 LATE: Final = frozenset({EndKind.SYNCING, EndKind.EXPIRED})
-"""Outcomes that raise only when asked to: too late, as happens at every boundary."""
+"""Outcomes that raise only with `strict`: too late, as happens at every batch boundary."""
 MOST_SECONDS: Final = 1e9
-"""More is taken for a mistake."""
+"""Largest number of seconds accepted; more is taken for a mistake."""
 
 
-class AsyncEnds(Protocol):
-    """Who ends episodes."""
+class AsyncEpisodeEnder(Protocol):
+    """The method of a client that ends episodes."""
 
     async def end_episode(
         self, task: Task | str, episode_uuid: str, workflow_output: WorkflowOutput
     ) -> EndOutcome: ...
 
 
-class Ends(Protocol):
-    """The same, waiting."""
+class EpisodeEnder(Protocol):
+    """The same method of a blocking client."""
 
     def end_episode(
         self, task: Task | str, episode_uuid: str, workflow_output: WorkflowOutput
@@ -46,77 +46,77 @@ class Ends(Protocol):
 
 
 @dataclass(slots=True)
-class _Held:
+class _ClaimedEpisode:
     task: Task | str
     uuid: str
     api: OpenaiBaseUrlAndApiKey
     outcome: EndOutcome | None = None
-    """What became of its end; None before."""
+    """Outcome of its end; None before."""
 
     @property
     def base_url(self) -> str:
-        """Where an OpenAI client calls the policy."""
+        """OpenAI base URL of the policy."""
         return self.api.base_url
 
     @property
     def api_key(self) -> str:
-        """With which key."""
+        """API key for that URL."""
         return self.api.api_key
 
 
-class AsyncEpisode(_Held):
-    """An episode that is ours."""
+class AsyncEpisode(_ClaimedEpisode):
+    """An episode that the client holds."""
 
     __slots__ = ("_client",)
 
     def __init__(
-        self, client: AsyncEnds, task: Task | str, uuid: str, api: OpenaiBaseUrlAndApiKey
+        self, client: AsyncEpisodeEnder, task: Task | str, uuid: str, api: OpenaiBaseUrlAndApiKey
     ) -> None:
         super().__init__(task, uuid, api)
         self._client = client
 
     async def end(self, output: WorkflowOutput | float) -> EndOutcome:
         """End it with its output, or just a reward. See `AsyncSwarm.end_episode`."""
-        given = as_output(output)
+        workflow_output = as_output(output)
         self.outcome = EndOutcome(EndKind.UNKNOWN_OUTCOME, "being ended")
         try:
-            self.outcome = await self._client.end_episode(self.task, self.uuid, given)
+            self.outcome = await self._client.end_episode(self.task, self.uuid, workflow_output)
         except SwarmError:
             raise
-        except BaseException:  # it may not even have begun: whoever holds the context aborts
+        except BaseException:  # the end may not have been sent: the context aborts the episode
             self.outcome = None
             raise
         return self.outcome
 
 
-class Episode(_Held):
-    """An episode that is ours."""
+class Episode(_ClaimedEpisode):
+    """An episode that the client holds."""
 
     __slots__ = ("_client",)
 
     def __init__(
-        self, client: Ends, task: Task | str, uuid: str, api: OpenaiBaseUrlAndApiKey
+        self, client: EpisodeEnder, task: Task | str, uuid: str, api: OpenaiBaseUrlAndApiKey
     ) -> None:
         super().__init__(task, uuid, api)
         self._client = client
 
     def end(self, output: WorkflowOutput | float) -> EndOutcome:
         """End it with its output, or just a reward. See `SwarmClient.end_episode`."""
-        given = as_output(output)
+        workflow_output = as_output(output)
         self.outcome = EndOutcome(EndKind.UNKNOWN_OUTCOME, "being ended")
         try:
-            self.outcome = self._client.end_episode(self.task, self.uuid, given)
+            self.outcome = self._client.end_episode(self.task, self.uuid, workflow_output)
         except SwarmError:
             raise
-        except BaseException:  # it may not even have begun: whoever holds the context aborts
+        except BaseException:  # the end may not have been sent: the context aborts the episode
             self.outcome = None
             raise
         return self.outcome
 
 
-def as_output(given: WorkflowOutput | float) -> WorkflowOutput:
-    """An output, or one with just this reward; whether it can be sent is for `wire_output`."""
-    return given if isinstance(given, WorkflowOutput) else WorkflowOutput(reward=given)
+def as_output(output: WorkflowOutput | float) -> WorkflowOutput:
+    """Return an output, made of a reward if need be; `wire_output` checks it."""
+    return output if isinstance(output, WorkflowOutput) else WorkflowOutput(reward=output)
 
 
 def check_claim(
@@ -126,7 +126,11 @@ def check_claim(
     timeout: float | None = None,
     lifetime: float | None = None,
 ) -> None:
-    """Raise what is wrong with a claim before it is sent."""
+    """Check the arguments of a claim.
+
+    Raises:
+        WrongUse: one of them is wrong.
+    """
     if kind not in ("train", "eval"):
         raise WrongUse(f"episode_type is {kind!r:.80}", "begin_episode", "Give 'train' or 'eval'")
     if not (policy is None or isinstance(policy, SwarmThrottlePolicy)):
@@ -138,7 +142,7 @@ def check_claim(
     try:
         encode(policy.wire if policy is not None else None)
     except JSON_ERRORS as error:
-        raise WrongUse(f"throttle_policy is no JSON: {error}", "begin_episode") from error
+        raise WrongUse(f"throttle_policy is not JSON: {error}", "begin_episode") from error
     for name, value, may_lack in (
         ("discard_episode_timeout", idle, False),
         ("timeout", timeout, True),
@@ -153,15 +157,15 @@ def _above_0(value: Any) -> bool:
 
 
 def wire_output(task: Any, uuid: str, output: Any) -> tuple[str, WireOutput]:
-    """The task's id and what is sent, of whatever a script gave.
+    """Return the task's id and the output as they are sent.
 
     Raises:
-        WrongUse: it cannot be sent, or a server would say yes and drop it.
+        WrongUse: they cannot be sent, or a server would accept the end and discard the episode.
     """
     where = f"episode {uuid}"
     if not isinstance(output, WorkflowOutput):
-        told = f"a {type(output).__name__} was given, not a WorkflowOutput"
-        raise WrongUse(told, where, "Give WorkflowOutput(reward=...)")
+        text = f"a {type(output).__name__} was given, not a WorkflowOutput"
+        raise WrongUse(text, where, "Give WorkflowOutput(reward=...)")
     task_id = _task_id(task, where)
     reward = _reward(output.reward, where)
     for name in ("metadata", "log_metrics"):
@@ -177,13 +181,13 @@ def wire_output(task: Any, uuid: str, output: Any) -> tuple[str, WireOutput]:
 
 
 def _task_id(task: Any, where: str) -> str:
-    """Names the group."""
+    """Return the id of a task, which names the group."""
     task_id = task if isinstance(task, str) else getattr(task, "task_id", None)
     if isinstance(task_id, int):  # set on a task that was made without it
         task_id = str(task_id)
     if not isinstance(task_id, str):
-        told = f"a {type(task).__name__} was given, not a task"
-        raise WrongUse(told, where, "Give a Task(task_id=...), or its id as text")
+        text = f"a {type(task).__name__} was given, not a task"
+        raise WrongUse(text, where, "Give a Task(task_id=...), or its id as text")
     if not task_id:
         raise WrongUse("the task has no task_id, which names its group", where)
     try:
@@ -193,12 +197,12 @@ def _task_id(task: Any, where: str) -> str:
     return task_id
 
 
-def _reward(given: Any, where: str) -> float:
-    """One finite number, as AgentJet reads it: numpy's and a text of one, too."""
+def _reward(value: Any, where: str) -> float:
+    """Return a reward as one finite number; as in AgentJet, numpy numbers and text are accepted."""
     try:
-        reward = float(given)
+        reward = float(value)
     except (TypeError, ValueError, OverflowError):
-        shown = "one beyond all bounds" if isinstance(given, int) else f"{given!r:.80}"
+        shown = "one beyond all bounds" if isinstance(value, int) else f"{value!r:.80}"
         raise WrongUse(
             f"a reward must be one finite number, not {shown}",
             where,
@@ -209,20 +213,20 @@ def _reward(given: Any, where: str) -> float:
     return reward
 
 
-def _plain(given: dict[str, Any], name: str, where: str) -> dict[str, Any]:
-    """As JSON has it.
+def _plain(values: dict[str, Any], name: str, where: str) -> dict[str, Any]:
+    """Return values in their JSON form.
 
     Raises:
-        WrongUse: something in it has no such form, or no text a server could read.
+        WrongUse: a value has no JSON form, or contains text that cannot be encoded.
     """
     try:
-        told: dict[str, Any] = to_plain(given)
-        encode(told)
-        if name == "log_metrics" and not all(map(_finite, told.values())):
+        plain: dict[str, Any] = to_plain(values)
+        encode(plain)
+        if name == "log_metrics" and not all(map(_finite, plain.values())):
             raise ValueError("a number that is not finite")
     except JSON_ERRORS as error:
-        raise WrongUse(f"`{name}` has a value that is no JSON: {error}", where) from error
-    return told
+        raise WrongUse(f"`{name}` has a value that is not JSON: {error}", where) from error
+    return plain
 
 
 def _finite(value: Any) -> bool:

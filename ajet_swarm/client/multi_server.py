@@ -5,6 +5,7 @@
 
 import random
 import time
+import warnings
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Generic, TypeVar
@@ -26,23 +27,29 @@ from ajet_swarm.protocol.task import Task, WorkflowOutput
 P = TypeVar("P", bound=Episode | AsyncEpisode)
 
 PATIENCE = 0.5
-"""Seconds one server's free episode is waited for while another's is held already: its batch
-waits for that one."""
+"""Seconds to wait for a free episode of one server while holding one of another, whose batch waits
+for it."""
 AGAIN = (0.05, 0.4)
-"""Seconds before the next try, drawn anew each time: two clients must not take turns for ever."""
+"""Seconds before the next attempt, drawn at random: two clients must not alternate for ever."""
 
 
 class _Joint(Generic[P]):
-    """Episodes of several servers that are ours."""
+    """Episodes of several servers, held together."""
 
     def __init__(
-        self, hands: CallDriver, clients: AnyClients, task: Task | str, parts: Mapping[str, P]
+        self, driver: CallDriver, clients: AnyClients, task: Task | str, parts: Mapping[str, P]
     ) -> None:
-        self._hands, self._clients = hands, clients
+        self._driver, self._clients = driver, clients
         self.task = task
         self.parts = parts
-        self.over = False
+        self.finished = False
         """It was ended or given back."""
+
+    @property
+    def over(self) -> bool:
+        """Earlier name of `finished`."""
+        warnings.warn("over is now finished", DeprecationWarning, stacklevel=2)
+        return self.finished
 
     def __getitem__(self, name: str) -> P:
         return self.parts[name]
@@ -52,26 +59,26 @@ class _Joint(Generic[P]):
 
     async def _end(self, outputs: Mapping[str, WorkflowOutput | float]) -> dict[str, EndOutcome]:
         try:
-            given = self._checked(outputs)
-            held = await self._each(self._asked)
-            lost = sorted(name for name, found in held.items() if found is not True)
+            checked = self._checked(outputs)
+            held = await self._each(self._is_held)
+            lost = sorted(name for name, answer in held.items() if answer is not True)
             if lost:
                 raise EpisodeLost(
                     EndKind.NOT_CLAIMED.value,
-                    f"{', '.join(lost)} has it no more; it was given back on all servers",
+                    f"{', '.join(lost)} no longer holds it; it was given back on all servers",
                     str(self),
                 )
         except BaseException:
             await self._abort()
             raise
-        self.over = True
-        ends = await self._each(lambda name: self._ended(name, given[name]))
+        self.finished = True
+        ends = await self._each(lambda name: self._end_on(name, checked[name]))
         foreign = {n for n, e in ends.items() if not isinstance(e, EndOutcome | SwarmError)}
-        if foreign:  # ours give back by themselves
+        if foreign:  # clients of this library give it back themselves
             held = {name: self.parts[name].uuid for name in sorted(foreign)}
-            await _give_back(self._hands, self._clients, held)
-        outcomes = {n: found for n, found in ends.items() if isinstance(found, EndOutcome)}
-        failed = {n: _why(found) for n, found in ends.items() if not _counts(found)}
+            await _give_back(self._driver, self._clients, held)
+        outcomes = {name: end for name, end in ends.items() if isinstance(end, EndOutcome)}
+        failed = {name: _why(end) for name, end in ends.items() if not _counts(end)}
         if failed:
             counts = sorted(set(self.parts) - set(failed)) or ["none"]
             raise EpisodeLost(
@@ -83,10 +90,10 @@ class _Joint(Generic[P]):
         return outcomes
 
     async def _abort(self) -> None:
-        if not self.over:
-            self.over = True
+        if not self.finished:
+            self.finished = True
             held = {name: one.uuid for name, one in self.parts.items()}
-            await _give_back(self._hands, self._clients, held)
+            await _give_back(self._driver, self._clients, held)
 
     def _checked(self, outputs: Mapping[str, WorkflowOutput | float]) -> dict[str, WorkflowOutput]:
         if set(outputs) != set(self.parts):
@@ -95,58 +102,58 @@ class _Joint(Generic[P]):
                 str(self),
                 f"Give one for each of {', '.join(sorted(self.parts))}",
             )
-        given = {name: as_output(one) for name, one in outputs.items()}
-        for name, output in given.items():
+        complete = {name: as_output(output) for name, output in outputs.items()}
+        for name, output in complete.items():
             wire_output(self.task, self.parts[name].uuid, output)
-        return given
+        return complete
 
-    async def _asked(self, name: str) -> Any:
-        return await self._hands.got(
+    async def _is_held(self, name: str) -> Any:
+        return await self._driver.wait(
             self._clients[name].can_continue_episode(self.parts[name].uuid)
         )
 
-    async def _ended(self, name: str, output: WorkflowOutput) -> Any:
-        return await self._hands.got(self.parts[name].end(output))
+    async def _end_on(self, name: str, output: WorkflowOutput) -> Any:
+        return await self._driver.wait(self.parts[name].end(output))
 
     async def _each(self, do: Callable[[str], Coroutine[Any, Any, Any]]) -> dict[str, Any]:
-        """What `do` gives for each server, all at once; an error is what it gave."""
+        """Return the result of `do` for each server, in parallel; an error is a result."""
 
         async def guarded(name: str) -> Any:
             try:
                 return await do(name)
-            except Exception as error:  # noqa: BLE001  a client's; told by whoever asked
+            except Exception as error:  # noqa: BLE001  of a client; the caller reports it
                 return error
 
         names = list(self.parts)
-        return dict(zip(names, await self._hands.each(names, guarded), strict=True))
+        return dict(zip(names, await self._driver.each(names, guarded), strict=True))
 
 
 class JointEpisode(_Joint[Episode]):
-    """Episodes of several servers that are ours; `joint["planner"].base_url` is one's address."""
+    """Episodes of several servers, held together; `joint["planner"].base_url` is one's address."""
 
     def end(self, outputs: Mapping[str, WorkflowOutput | float]) -> dict[str, EndOutcome]:
         """End it on all servers, each with its own reward.
 
-        All are asked first whether they still hold it: a server that does not, or does not answer,
-        means that it is given back on all. Past that question only a failure between it and the
-        end itself can leave the servers with unlike counts; the error then names them.
+        First all servers are asked whether they still hold it. If one does not, or does not
+        respond, it is given back on all. Only a failure between that question and the end can make
+        it count on some servers and not on others; the error then names them.
 
         Args:
-            outputs: For each server's name its output, or just the reward.
+            outputs: Output, or just the reward, by the server's name.
 
         Raises:
             SwarmError: a reward is missing or cannot be sent; it was given back on all.
-            EpisodeLost: a server has it no more; says on which it counts.
+            EpisodeLost: a server no longer holds it; says on which servers it counts.
         """
         return run_through(self._end(outputs))
 
     def abort(self) -> None:
-        """Give it back on all servers; does nothing when it is over."""
+        """Give it back on all servers; do nothing once it has finished."""
         run_through(self._abort())
 
 
 class AsyncJointEpisode(_Joint[AsyncEpisode]):
-    """The same, awaited."""
+    """`JointEpisode` for asyncio."""
 
     async def end(self, outputs: Mapping[str, WorkflowOutput | float]) -> dict[str, EndOutcome]:
         """See `JointEpisode.end`."""
@@ -158,9 +165,9 @@ class AsyncJointEpisode(_Joint[AsyncEpisode]):
 
 
 class _Servers(Generic[P]):
-    """Several servers whose episodes go together."""
+    """Base of the clients of several servers."""
 
-    _hands: CallDriver
+    _driver: CallDriver
     _part: Callable[..., P]
 
     def __init__(self, clients: AnyClients, *, patience: float = PATIENCE) -> None:
@@ -178,17 +185,17 @@ class _Servers(Generic[P]):
         lifetime: float | None,
     ) -> dict[str, P]:
         check_claim(idle, kind, None, timeout, lifetime)
-        got = self._hands.got
+        wait_for = self._driver.wait
         until = None if timeout is None else time.monotonic() + timeout
         while True:
             for client in self._clients.values():  # while nothing is held
-                await got(client.wait_until_rolling(timeout=_left(until)))
+                await wait_for(client.wait_until_rolling(timeout=_left(until)))
             held: dict[str, P] = {}
             try:
                 for name, client in self._clients.items():
                     wait = _least(self.patience, _left(until)) if held else _left(until)
-                    begun = client.begin_episode(idle, kind, timeout=wait, lifetime=lifetime)
-                    uuid, api = await got(begun)
+                    claim = client.begin_episode(idle, kind, timeout=wait, lifetime=lifetime)
+                    uuid, api = await wait_for(claim)
                     held[name] = type(self)._part(client, task, uuid, api)
                 return held
             except GaveUp:
@@ -198,15 +205,15 @@ class _Servers(Generic[P]):
             except BaseException:
                 await self._give_back(held)
                 raise
-            await self._hands.sleep(random.uniform(*AGAIN))
+            await self._driver.sleep(random.uniform(*AGAIN))
 
     async def _give_back(self, held: Mapping[str, P]) -> None:
         uuids = {name: one.uuid for name, one in held.items()}
-        await _give_back(self._hands, self._clients, uuids)
+        await _give_back(self._driver, self._clients, uuids)
 
 
 class JointSwarm(_Servers[Episode]):
-    """Several servers whose episodes go together, as of a planner and an executor.
+    """Client of several servers whose episodes belong together, as of a planner and an executor.
 
     Any number of threads may use it.
 
@@ -215,7 +222,7 @@ class JointSwarm(_Servers[Episode]):
         patience: Seconds to hold some while another server has none free.
     """
 
-    _hands = SyncDriver()
+    _driver = SyncDriver()
     _part = Episode
 
     def __init__(self, clients: Mapping[str, JointPart], *, patience: float = PATIENCE) -> None:
@@ -236,8 +243,9 @@ class JointSwarm(_Servers[Episode]):
         timeout: float | None = None,
         lifetime: float | None = None,
     ) -> Iterator[JointEpisode]:
-        """An episode of all servers for as long as the context lasts; left without an end, or by an
-        exception, it is given back on all.
+        """Context of an episode on all servers.
+
+        If the context is left without an end, or by an exception, it is given back on all.
 
         Args: as of `SwarmClient.begin_episode`, for each server.
 
@@ -245,7 +253,7 @@ class JointSwarm(_Servers[Episode]):
             GaveUp: they were not free together in `timeout` seconds; nothing is held.
         """
         work = self._claim(task, discard_episode_timeout, episode_type, timeout, lifetime)
-        joint = JointEpisode(self._hands, self._clients, task, run_through(work))
+        joint = JointEpisode(self._driver, self._clients, task, run_through(work))
         try:
             yield joint
         finally:
@@ -253,9 +261,9 @@ class JointSwarm(_Servers[Episode]):
 
 
 class AsyncJointSwarm(_Servers[AsyncEpisode]):
-    """The same for asyncio: its clients are `AsyncSwarm`s of the loop it is used from."""
+    """`JointSwarm` for asyncio; its clients are `AsyncSwarm`s of the same event loop."""
 
-    _hands = AsyncDriver()
+    _driver = AsyncDriver()
     _part = AsyncEpisode
 
     def __init__(
@@ -280,39 +288,39 @@ class AsyncJointSwarm(_Servers[AsyncEpisode]):
     ) -> AsyncIterator[AsyncJointEpisode]:
         """See `JointSwarm.episode`."""
         parts = await self._claim(task, discard_episode_timeout, episode_type, timeout, lifetime)
-        joint = AsyncJointEpisode(self._hands, self._clients, task, parts)
+        joint = AsyncJointEpisode(self._driver, self._clients, task, parts)
         try:
             yield joint
         finally:
             await joint.abort()
 
 
-async def _give_back(hands: CallDriver, clients: AnyClients, held: Mapping[str, str]) -> None:
-    """Give all back; one that fails does not keep the others."""
+async def _give_back(driver: CallDriver, clients: AnyClients, held: Mapping[str, str]) -> None:
+    """Give back all episodes, also when one of them fails."""
     failed: BaseException | None = None
     for name, uuid in held.items():
         try:
-            await hands.got(clients[name].abort_episode(uuid))
+            await driver.wait(clients[name].abort_episode(uuid))
         except SwarmError:  # the server takes it back by itself
             pass
-        except BaseException as error:  # noqa: BLE001  raised below, when all had their turn
+        except BaseException as error:  # noqa: BLE001  raised below, after all the others
             failed = failed or error
     if failed is not None:
         raise failed
 
 
-def _counts(found: object) -> bool:
-    return isinstance(found, EndOutcome) and found.ended
+def _counts(end: object) -> bool:
+    return isinstance(end, EndOutcome) and end.ended
 
 
-def _why(found: object) -> str:
-    if isinstance(found, EndOutcome):
-        return f"{found.kind.value} {found.text}"
-    return str(found) if isinstance(found, SwarmError) else f"{type(found).__name__}: {found}"
+def _why(end: object) -> str:
+    if isinstance(end, EndOutcome):
+        return f"{end.kind.value} {end.text}"
+    return str(end) if isinstance(end, SwarmError) else f"{type(end).__name__}: {end}"
 
 
 def _left(until: float | None) -> float | None:
-    """Seconds left, a little at least: 0 would be wrong use."""
+    """Return the seconds left; never 0, which no client accepts."""
     return None if until is None else max(0.001, until - time.monotonic())
 
 

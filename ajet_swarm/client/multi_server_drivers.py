@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class JointPart(Protocol):
-    """What is used of a server's client: a `SwarmClient` is one."""
+    """The methods used of a server's client, such as a `SwarmClient`."""
 
     def begin_episode(
         self,
@@ -41,7 +41,7 @@ class JointPart(Protocol):
 
 
 class AsyncJointPart(Protocol):
-    """The same, awaited: an `AsyncSwarm` is one."""
+    """The same methods for asyncio, as of an `AsyncSwarm`."""
 
     async def begin_episode(
         self,
@@ -67,25 +67,25 @@ AnyClients = Mapping[str, JointPart] | Mapping[str, AsyncJointPart]
 
 
 class CallDriver(Protocol):
-    """How what is asked of the clients is waited for."""
+    """Waits for calls to clients."""
 
-    async def got(self, asked: Any) -> Any:
-        """What came of a client's call."""
+    async def wait(self, call: Any) -> Any:
+        """Return the result of a client's call."""
 
     async def each(
         self, names: Sequence[str], do: Callable[[str], Coroutine[Any, Any, T]]
     ) -> list[T]:
-        """What `do` gives for each, all at once."""
+        """Return the result of `do` for each name, in parallel."""
 
     async def sleep(self, seconds: float) -> None:
-        """Do nothing for a while."""
+        """Sleep."""
 
 
 class SyncDriver:
-    """Waits on the spot."""
+    """Driver for threads: a call has returned its result already."""
 
-    async def got(self, asked: Any) -> Any:
-        return asked
+    async def wait(self, call: Any) -> Any:
+        return call
 
     async def each(
         self, names: Sequence[str], do: Callable[[str], Coroutine[Any, Any, T]]
@@ -98,10 +98,10 @@ class SyncDriver:
 
 
 class AsyncDriver:
-    """Waits as coroutines do."""
+    """Driver for asyncio."""
 
-    async def got(self, asked: Awaitable[Any]) -> Any:
-        return await asked
+    async def wait(self, call: Awaitable[Any]) -> Any:
+        return await call
 
     async def each(
         self, names: Sequence[str], do: Callable[[str], Coroutine[Any, Any, T]]
@@ -113,11 +113,11 @@ class AsyncDriver:
 
 
 def run_through(work: Coroutine[Any, Any, T]) -> T:
-    """What a coroutine returns that is never suspended."""
+    """Run a coroutine that is never suspended, and return its result."""
     try:
         work.send(None)
     except StopIteration as done:
         result: T = done.value
         return result
     work.close()
-    raise SwarmError("a client of threads gave something to await", "JointSwarm")
+    raise SwarmError("a blocking client returned an awaitable", "JointSwarm")

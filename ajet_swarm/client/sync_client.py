@@ -1,4 +1,4 @@
-"""`AsyncSwarm` for threads: one loop on a thread of its own, any number of callers."""
+"""`SwarmClient`: `AsyncSwarm` for threads, on an event loop of its own thread."""
 
 import atexit
 import logging
@@ -29,23 +29,23 @@ _OPEN: "weakref.WeakSet[SwarmClient]" = weakref.WeakSet()
 
 
 class SwarmClient:
-    """A client of one swarm server that any number of threads may use at once.
+    """A client of one swarm server, for any number of threads.
 
-    It remembers nothing of an episode but its deadline. Leaving its context, `close` or the end of
-    the program gives back what is still held; so does SIGTERM, where the script has set no handler
-    when the client is made, in the main thread.
+    `close`, leaving its context, and the end of the program give back all episodes that it still
+    holds. So does SIGTERM, if the client was made in the main thread and the script had not set a
+    handler by then.
 
     Args:
         server_url: `http://host:port`; `AJET_SWARM_URL` or AgentJet's own port when left out.
-        verbose: Taken for AgentJet's sake; what is worth telling goes to `logging`.
-        agentjet_job: Taken for AgentJet's sake; the server tells what it runs.
-        auto_start_swarm_server: Taken for AgentJet's sake; a server is started with
+        verbose: Accepted for compatibility with AgentJet; messages go to `logging`.
+        agentjet_job: Accepted for compatibility with AgentJet; the server reports its job.
+        auto_start_swarm_server: Accepted for compatibility with AgentJet; start a server with
             `ajet-console engine`, or with AgentJet's own command.
         name, client_uuid, lifetime, patience, strict: As of `AsyncSwarm`.
     """
 
     _http_client = LazyHttpClient()
-    """An `httpx.Client` for scripts that speak to the server themselves, as AgentJet's has."""
+    """An `httpx.Client` for scripts that call the server directly, as in AgentJet's client."""
 
     def __init__(
         self,
@@ -180,18 +180,8 @@ class SwarmClient:
         *,
         timeout: float | None = None,
     ) -> None:
-        """Have several engines roll, side by side.
-
-        Args:
-            client_job_pairs: Each server's client, and its job.
-            force_restart: Stop what runs first, whoever uses it.
-            timeout: Seconds for all of it; None for as long as it takes.
-
-        Raises:
-            SwarmError: which of them failed, and why; the others are up.
-            GaveUp: the same, where time alone was lacking.
-        """
-        begun = [
+        """Make several engines roll, in parallel. See `start_engines`."""
+        futures = [
             client._thread.submit(
                 client._swarm.auto_sync_train_config_and_start_engine(
                     job, force_restart, timeout=timeout
@@ -199,8 +189,8 @@ class SwarmClient:
             )
             for client, job in client_job_pairs
         ]
-        done = [one.exception() for one in begun]
-        check_started([client.name for client, _ in client_job_pairs], done)
+        errors = [future.exception() for future in futures]
+        check_started([client.name for client, _ in client_job_pairs], errors)
 
     def agree_sync_weight(self, *, timeout: float | None = None) -> bool:
         """See `EngineOrders.agree_sync_weight`."""
@@ -228,7 +218,7 @@ class SwarmClient:
         """See `SwarmBase.add_entering_weight_sync_callback`."""
         self._thread.run(self._swarm.add_entering_weight_sync_callback(callback))
 
-    # -- what the server tells ------------------------------------------------------------------
+    # -- status of the server --------------------------------------------------------------------
 
     def get_engine_status(self) -> tuple[str, dict[str, Any]]:
         """See `SwarmBase.get_engine_status`."""
@@ -258,10 +248,10 @@ class SwarmClient:
         """See `SwarmBase.get_verbose_logs`."""
         return self._thread.run(self._swarm.get_verbose_logs())
 
-    # -- life -----------------------------------------------------------------------------------
+    # -- end --------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Give back what is still held, then end the thread; calls under way are cancelled."""
+        """Give back all held episodes, then end the thread; running calls are cancelled."""
         if self._thread.close(self._swarm.close):
             _OPEN.discard(self)
             if self._http is not None:

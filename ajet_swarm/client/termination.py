@@ -1,4 +1,4 @@
-"""SIGTERM ends a script that has no handler of its own; what it has claimed is given back first.
+"""Handler of SIGTERM that gives back a script's episodes before the script ends.
 
 Python runs nothing of a script at a SIGTERM without a handler: no `finally`, no `atexit`.
 """
@@ -13,23 +13,23 @@ from types import FrameType
 from typing import Final
 
 WAIT: Final = 10.0
-"""Seconds that giving back may take, at most."""
+"""Seconds that giving back may take."""
 
 Closers = Callable[[], Iterable[Callable[[], object]]]
 
 
 def guard(closers: Closers) -> None:
-    """Have a SIGTERM that would end the process call what `closers` returns first, side by side.
+    """Make a SIGTERM that would end the process call the closers first, in parallel.
 
-    A handler that is set already stays, and a SIGTERM that is ignored stays ignored. Does nothing
-    outside the main thread, where Python takes no handler.
+    A handler of the script stays, and an ignored SIGTERM stays ignored. Outside the main thread,
+    where Python accepts no handler, this does nothing.
     """
     if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL and _in_main_thread():
         signal.signal(signal.SIGTERM, _Terminated(closers))
 
 
 def release() -> None:
-    """Have a SIGTERM end the process at once again, unless a script has set a handler since."""
+    """Remove the handler, unless the script has set its own since."""
     if isinstance(signal.getsignal(signal.SIGTERM), _Terminated) and _in_main_thread():
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 

@@ -1,7 +1,7 @@
-"""The throttle policy: how clients with different tasks share a batch (section 8.1).
+"""Throttling by task: how clients with different tasks share a batch (section 8.1).
 
-It is the client's own doing. The server only keeps the task id of each claim, so that every client
-can see whose tasks a batch holds.
+The client itself does it. The server only stores the task id of each claim, so that each client
+can tell whose tasks a batch holds.
 """
 
 import threading
@@ -14,16 +14,16 @@ from ajet_swarm.protocol.errors import SwarmError
 from ajet_swarm.protocol.schemas import PoolInfo
 
 METHOD = "rollout_until_finish_enough_tasks"
-"""The only stop rule under which shares mean something."""
+"""The only stop rule under which shares have a meaning."""
 STILL = 0.5
-"""Seconds for which nothing may have run in a batch that is not full until a task beyond a share
-goes on, or the batch would never end. Between two tasks of a client nothing runs for a moment."""
+"""Seconds without a running episode after which a task beyond a share may go on, since the batch
+would never fill up otherwise. Between two tasks of a client nothing runs for a moment."""
 OLDEST = 60.0
-"""Seconds after which no reading of the batch is used any more."""
+"""Seconds after which a reading of the batch is too old to use."""
 
 
 class BatchPlace:
-    """A claim's place in its task's batch, from the moment it is let through."""
+    """The place of an admitted claim in the batch."""
 
     def __init__(self, throttle: "Throttle", policy: SwarmThrottlePolicy) -> None:
         self.policy = policy
@@ -31,27 +31,27 @@ class BatchPlace:
         self._open = True
 
     def claimed(self) -> None:
-        """The server gave an episode: readings that begin from now on have it."""
+        """Record that an episode was claimed: readings from now on contain it."""
         if self._open:
             self._open = False
             self._throttle._claimed(self.policy)
 
     def release(self) -> None:
-        """No episode came of it; does nothing once one did."""
+        """Release the place without an episode; do nothing once one was claimed."""
         if self._open:
             self._open = False
             self._throttle._released(self.policy.current_task_id)
 
 
 class Throttle:
-    """Which tasks of one client may go on; any number of threads may ask.
+    """Admission of one client's claims to the batch, for any number of threads.
 
-    A claim that is let through counts from then on, before the server shows it: of many that ask
-    at once no more pass than the share has room for.
+    An admitted claim counts at once, before the server reports it, so concurrent claims never
+    exceed the share.
 
     Args:
-        client_uuid: Who we are to the server.
-        clock: Steady seconds; the same that date the readings.
+        client_uuid: Identity of the client.
+        clock: Monotonic seconds; the readings of the batch have the same clock.
     """
 
     def __init__(self, client_uuid: str, clock: Callable[[], float] = time.monotonic) -> None:
@@ -60,21 +60,21 @@ class Throttle:
         self._lock = threading.Lock()
         self._passed: deque[str] = deque()
         self._coming: Counter[str] = Counter()
-        """Tasks of the claims on their way."""
+        """Admitted claims without a response, by task."""
         self._fresh: dict[str, float] = {}
-        """Task -> when an episode of it was claimed last: no reading that is older has it."""
+        """Task -> time of its last claim, which older readings do not contain."""
         self._still: tuple[Counter[str], float] | None = None
-        """What the batch held while nothing ran, and since when."""
+        """Content of the batch while nothing ran, and since when."""
 
-    def lets(
+    def admit(
         self, policy: SwarmThrottlePolicy, pool: PoolInfo, read_at: float | None = None
     ) -> BatchPlace | None:
-        """A place for an episode of the policy's task, or None when it has to wait.
+        """Return a place for an episode of the policy's task, or None when the task has to wait.
 
         Args:
             policy: Share and task.
-            pool: What the batch holds.
-            read_at: When that was asked for; now when left out.
+            pool: A reading of the batch.
+            read_at: Time at which the reading was requested; default now.
 
         Raises:
             SwarmError: the server ends its batches by another rule.
@@ -82,7 +82,7 @@ class Throttle:
         method = pool.sample_collection_method
         if method and method != METHOD:
             raise SwarmError(
-                f"a throttle policy means nothing under the stop rule {method}",
+                f"a throttle policy has no effect under the stop rule {method}",
                 "throttle policy",
                 f"Start the engine with {METHOD}, or leave the policy out",
             )
@@ -131,7 +131,7 @@ class Throttle:
             del self._coming[task]
 
     def _tasks(self, pool: PoolInfo) -> tuple[set[str], set[str], Counter[str]]:
-        """Tasks of ours, tasks of others, and how many episodes each has."""
+        """Return this client's tasks, other clients' tasks, and the episodes of each."""
         own: set[str] = set()
         alien: set[str] = set()
         count: Counter[str] = Counter()
@@ -139,7 +139,7 @@ class Throttle:
             for client in clients:
                 count[task] += 1
                 if client == self.client_uuid:
-                    own.add(task)  # as AgentJet's clients do: what follows is not looked at
+                    own.add(task)  # as in AgentJet's clients, the rest does not count
                     break
                 alien.add(task)
         for episode in (pool.running_episode_details or {}).values():

@@ -1,4 +1,4 @@
-"""Calls a script's function once for each policy update of an engine."""
+"""Callbacks of scripts: one call for each policy update of an engine."""
 
 import logging
 import re
@@ -12,15 +12,15 @@ log = logging.getLogger(__name__)
 
 
 class UpdateCalls:
-    """Counts updates by the global step, so that one shorter than a poll is not missed.
+    """Counts updates by the global step, so that none is missed between two polls.
 
-    An update is due when the engine is seen in WEIGHT_SYNCING, or at the latest in a later step.
-    The calls are made one after the other, on a thread that runs while some are due.
+    A call is due when the engine is in WEIGHT_SYNCING, at the latest when it is in a later step.
+    Calls are made one after the other, on a thread that runs while some are due.
 
     Args:
         callback: Called without arguments.
-        ended: How training ended, see `Completion.ended`; empty while it is not complete.
-        seen: What is known of the engine now; an update that has begun by now is not called for.
+        ended: Returns how training ended, as `Completion.ended`; empty while it is not complete.
+        seen: Current status; an update that has already begun gets no call.
     """
 
     def __init__(
@@ -32,9 +32,9 @@ class UpdateCalls:
         self._callback = callback
         self._ended = ended
         self._next: int | None = None
-        """Step of the next update to call for; None while no step is known."""
+        """Step of the next update that gets a call; None while no step is known."""
         self._stay = 0.0
-        """When the WEIGHT_SYNCING began that was called for last."""
+        """Begin of the last WEIGHT_SYNCING that got a call."""
         self._due = 0
         self._calling = False
         self._lock = threading.Lock()
@@ -43,7 +43,7 @@ class UpdateCalls:
             self._next = seen.step + syncing
 
     def note(self, seen: ServerStatus) -> None:
-        """Take a change of the engine."""
+        """Record a changed status."""
         if not seen.reachable:
             return
         if seen.state in (EngineState.OFFLINE, EngineState.BOOTING):
@@ -56,13 +56,13 @@ class UpdateCalls:
             self._until(seen.step)
         if seen.state is EngineState.WEIGHT_SYNCING and seen.since != self._stay:
             self._stay = seen.since
-            if self._next is None:  # an engine that does not tell its step
+            if self._next is None:  # an engine that does not report its step
                 self._call(1)
             elif seen.step:
                 self._until(seen.step + 1)
 
     def _until(self, step: int) -> None:
-        """Call for each update before `step` that was not called for."""
+        """Make the missing calls for updates before `step`."""
         if self._next is not None and step > self._next:
             self._call(step - self._next)
             self._next = step
@@ -84,11 +84,11 @@ class UpdateCalls:
                 self._due -= 1
             try:
                 self._callback()
-            except Exception:  # a script's own code: the next update is called for all the same
+            except Exception:  # code of a script: the next update still gets its call
                 log.exception("a callback of a weight sync failed")
 
 
 def _last(ended: str) -> int:
-    """The last step of a run that is complete; -1 when the server names none."""
-    found = re.search(r"\bstep (\d+)", ended)
-    return int(found[1]) if found else -1
+    """Return the last step of a complete run; -1 when the server does not name it."""
+    match = re.search(r"\bstep (\d+)", ended)
+    return int(match[1]) if match else -1

@@ -1,8 +1,7 @@
-"""Waits of a main thread that Ctrl-C and SIGTERM always end.
+"""Blocking waits that Ctrl-C and SIGTERM always end.
 
-Python runs a signal's handler when the main thread runs. A signal that comes just before that
-thread blocks on a lock does not wake it: it would sleep through its own end. Waits here wake up
-now and then.
+Python runs signal handlers in the main thread. A signal just before that thread blocks on a lock
+does not wake it, so these waits wake up periodically.
 """
 
 import threading
@@ -13,27 +12,27 @@ from typing import TypeVar
 T = TypeVar("T")
 
 BEAT = 0.5
-"""Seconds a signal may be noticed late, at most."""
+"""Seconds by which the handling of a signal may be late."""
 
 
 def join(threads: Iterable[threading.Thread]) -> None:
-    """Wait until they have ended."""
+    """Wait until all threads have ended."""
     for thread in threads:
         while thread.is_alive():
             thread.join(BEAT)
 
 
 def acquire(room: threading.Semaphore) -> None:
-    """Wait for a place in `room`."""
+    """Acquire a semaphore."""
     while not room.acquire(timeout=BEAT):
         pass
 
 
 def result(future: "Future[T]") -> T:
-    """As `future.result()`.
+    """Return `future.result()`.
 
     Raises:
-        CancelledError: it was cancelled; and whatever its work raised.
+        CancelledError: the future was cancelled; else what its work raised.
     """
     while True:
         try:

@@ -1,8 +1,8 @@
-"""The root of every error that a person may read."""
+"""Base classes of all errors that are shown to people."""
 
 
 class AjetError(Exception):
-    """Something went wrong, said in three parts.
+    """An error with a message in three parts.
 
     Attributes:
         what: What happened, one sentence without a full stop at the end.
@@ -11,7 +11,7 @@ class AjetError(Exception):
     """
 
     exit_code = 1
-    """What a command line ends with: 1 failed, 2 wrong use."""
+    """Exit code of the command line: 1 for a failure, 2 for wrong use."""
 
     def __init__(self, what: str, where: str = "", todo: str = "") -> None:
         self.what = what

@@ -1,4 +1,4 @@
-"""JSON as careless writers make it: what the quick reader refuses, read slowly and cleaned."""
+"""Tolerant JSON reader, for input that the strict and faster one refuses."""
 
 import json
 import math
@@ -9,11 +9,11 @@ _HALF = re.compile("[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc
 
 
 def lenient(data: bytes | str) -> Any:
-    """The JSON in `data`; halves of surrogate pairs are U+FFFD, NaN and infinities are None.
+    """Read JSON; lone surrogates become U+FFFD, NaN and infinities become None.
 
     Raises:
-        ValueError: there is none, or no text; `json.JSONDecodeError` where its place is known.
-        RecursionError: it is nested beyond reason.
+        ValueError: it is not JSON, or not text; `json.JSONDecodeError` if the position is known.
+        RecursionError: it is nested too deeply.
     """
     return _clean(json.loads(data))
 
@@ -31,11 +31,11 @@ def _clean(value: Any) -> Any:
 
 
 def _whole(text: str) -> str:
-    """`text` that every encoding has."""
+    """Return `text` without lone surrogates, which cannot be encoded."""
     try:
         text.encode()
     except UnicodeEncodeError:
-        # A codec's "replace" calls back for each half: seconds where a text is made of them.
+        # The codec's "replace" handler is slow: it takes seconds for a text of lone surrogates.
         text = _HALF.sub("\ufffd", text)
         return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le")  # joins the pairs
     return text

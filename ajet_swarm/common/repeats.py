@@ -1,4 +1,4 @@
-"""Whether a text repeats itself, as AgentJet's hooks ask."""
+"""Detection of repetitive text, for AgentJet's hooks."""
 
 from collections import deque
 from collections.abc import Iterable
@@ -6,13 +6,12 @@ from typing import Any
 
 
 def has_repeat(token: Iterable[Any], remember_n_words: int = 5, patience_max: int = 10) -> bool:
-    """Whether a text repeats itself.
+    """Return whether a text repeats itself.
 
     Args:
-        token: Words, or a string to look at character by character.
-        remember_n_words: How many distinct tokens back a token counts as seen.
-        patience_max: A count of tokens, not seconds: True as soon as that many in a row were seen
-            just before.
+        token: Words, or a string, of which each character is a token.
+        remember_n_words: Number of distinct recent tokens that count as a repetition.
+        patience_max: Number of tokens in a row that have to be repetitions; a count, not seconds.
     """
     recent: deque[Any] = deque(maxlen=remember_n_words)
     seen_in_a_row = 0

@@ -1,4 +1,4 @@
-"""Background tasks that always have an owner, a name and an end."""
+"""Background tasks with an owner, and faster variants of asyncio's gather and timeout."""
 
 import asyncio
 import logging
@@ -12,10 +12,10 @@ T = TypeVar("T")
 
 
 class Tasks:
-    """A group of background tasks that live as long as their owner.
+    """A group of background tasks that end with their owner.
 
-    Unlike `asyncio.TaskGroup` a failing task does not take its siblings down: the failure is logged
-    and handed to `on_error`. Leaving the context cancels what still runs and waits for it.
+    Unlike in `asyncio.TaskGroup`, a failing task does not cancel the others: its error is logged.
+    Leaving the context cancels all running tasks and waits for them.
     """
 
     def __init__(self, name: str) -> None:
@@ -28,7 +28,7 @@ class Tasks:
         return len(self._tasks)
 
     def spawn(self, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
-        """Start `work`; the owner keeps the reference until it ends."""
+        """Start a task; the group holds a reference until it ends."""
         if self._closing:
             work.close()
             raise RuntimeError(f"{self.name} is closing: {name} cannot start")
@@ -45,7 +45,7 @@ class Tasks:
             log.error("task %s failed", task.get_name(), exc_info=error)
 
     async def drain(self, seconds: float) -> bool:
-        """Wait for all tasks to end by themselves; False when some still run after `seconds`."""
+        """Wait until all tasks have ended; return False when some still run after `seconds`."""
         pending = [task for task in self._tasks if task is not asyncio.current_task()]
         if not pending:
             return True
@@ -53,7 +53,7 @@ class Tasks:
         return not left
 
     async def close(self) -> None:
-        """Cancel all tasks and wait until their clean-up is over."""
+        """Cancel all tasks and wait until they have ended."""
         self._closing = True
         current = asyncio.current_task()
         while pending := [task for task in self._tasks if task is not current]:
@@ -74,18 +74,18 @@ class Tasks:
 
 
 async def run_to_end(work: Coroutine[Any, Any, Any], owner: Tasks, name: str) -> Any:
-    """Run `work` to its end even when the caller is cancelled meanwhile.
+    """Run `work` to its end even when the caller is cancelled.
 
-    For clean-up that must happen (an episode given back): the caller's cancellation is passed on,
-    the work goes on under `owner`.
+    It is for clean-up that must happen, such as giving an episode back. The caller's cancellation
+    is raised, and the work goes on as a task of `owner`.
     """
     return await asyncio.shield(owner.spawn(work, name))
 
 
 async def cancel(task: asyncio.Task[Any]) -> None:
-    """Cancel one task and wait until it is over; raises its error, if it fails meanwhile.
+    """Cancel one task and wait until it has ended; raise its error if it fails meanwhile.
 
-    A cancellation of the caller's own is passed on.
+    A cancellation of the caller is raised.
     """
     task.cancel()
     await asyncio.wait([task])
@@ -94,7 +94,7 @@ async def cancel(task: asyncio.Task[Any]) -> None:
 
 
 class TaskBatch:
-    """Some works side by side; one that fails does not take the others down."""
+    """Coroutines that run in parallel; a failure does not cancel the others."""
 
     __slots__ = ("_loop", "_tasks")
 
@@ -107,13 +107,13 @@ class TaskBatch:
         return bool(self._tasks)
 
     def add(self, work: Coroutine[Any, Any, Any]) -> None:
-        """Begin `work`."""
+        """Start a coroutine."""
         self._tasks.append(self._loop.create_task(work))
 
     async def results(self) -> list[Any]:
-        """What came of them, in order, once all are over; raises the first one's error.
+        """Wait for all coroutines; return their results in order, or raise the first error.
 
-        Cancelled, it cancels all and waits for them.
+        A cancellation cancels all of them and waits for them.
         """
         running = [task for task in self._tasks if not task.done()]
         if running:
@@ -124,11 +124,11 @@ class TaskBatch:
                 raise
         for task in self._tasks:
             if not task.cancelled():
-                task.exception()  # asked for of all: asyncio complains of those that nobody asks
+                task.exception()  # retrieved, or asyncio logs "exception was never retrieved"
         return [task.result() for task in self._tasks]
 
     async def cancel(self) -> None:
-        """Cancel all and wait until they are over."""
+        """Cancel all coroutines and wait until they have ended."""
         for task in self._tasks:
             task.cancel()
         if self._tasks:
@@ -136,7 +136,7 @@ class TaskBatch:
 
 
 async def gather_fast(*works: Coroutine[Any, Any, T]) -> list[T]:
-    """The results of all `works`, side by side, in order: as `asyncio.gather`, at half its cost."""
+    """Run coroutines in parallel and return their results: `asyncio.gather` at half its cost."""
     crew = TaskBatch()
     for work in works:
         crew.add(work)
@@ -144,18 +144,18 @@ async def gather_fast(*works: Coroutine[Any, Any, T]) -> list[T]:
 
 
 class EagerCoroutine(Generic[T]):
-    """A coroutine run up to its first wait, here and now; await it for the rest.
+    """A coroutine that is run up to its first suspension at once; await it for the rest.
 
-    What never waits is over without a timer or a task made for it.
+    A coroutine that never suspends needs neither a timer nor a task.
 
     Attributes:
-        done: It is over.
+        done: The coroutine has ended.
     """
 
     __slots__ = ("_result", "_work", "_yielded", "done")
 
     def __init__(self, work: Coroutine[Any, Any, T]) -> None:
-        """Raises what `work` raises before its first wait."""
+        """Run `work` up to its first suspension; raise what it raises."""
         self._work = work
         self._result: T | None = None
         self._yielded: Any = None
@@ -173,7 +173,7 @@ class EagerCoroutine(Generic[T]):
             try:
                 try:
                     sent = yield yielded
-                except BaseException as error:  # noqa: BLE001  it is meant for the coroutine
+                except BaseException as error:  # noqa: BLE001  passed on to the coroutine
                     yielded = work.throw(error)
                 else:
                     yielded = work.send(sent)
@@ -187,15 +187,15 @@ Deadline = float | Callable[[], float]
 
 
 class DeadlineTimeout:
-    """As `asyncio.timeout_at`, at half its cost: what is inside is cancelled at a time.
+    """`asyncio.timeout_at` at half its cost: a context that is cancelled at a time.
 
     Args:
-        when: On the loop's clock; None for never. A function is asked again when its time has come,
-            and may name a later one.
-        loop: The one that runs, where it is known: to ask for it costs a call to the system.
+        when: Time on the loop's clock; None for never. A function is called again at the time it
+            returned, and may return a later one.
+        loop: The running loop, if known: looking it up costs a system call.
 
     Raises:
-        TimeoutError: on leaving, when that time came.
+        TimeoutError: on leaving the context, if the time has come.
     """
 
     __slots__ = ("_alarm", "_cancelling", "_later", "_loop", "_rang", "_task", "_when")
@@ -210,15 +210,15 @@ class DeadlineTimeout:
         self._alarm: asyncio.TimerHandle | None = None
 
     def when(self) -> float | None:
-        """The time."""
+        """Return the time."""
         return self._when
 
     def expired(self) -> bool:
-        """It has come."""
+        """Return whether the time has come."""
         return self._rang
 
     def reschedule(self, when: float | None) -> None:
-        """Another time; no matter once it has come."""
+        """Change the time; without effect once it has come."""
         self._when = when
         if self._alarm is not None:
             self._alarm.cancel()
@@ -257,13 +257,13 @@ class DeadlineTimeout:
 
 
 async def with_timeout(seconds: float, work: Coroutine[Any, Any, T]) -> T:
-    """The result of `work`, which is cancelled after `seconds`.
+    """Return the result of `work`, which is cancelled after `seconds`.
 
     Raises:
         TimeoutError: it took longer.
     """
-    begun = EagerCoroutine(work)
-    if begun.done:
-        return await begun
+    started = EagerCoroutine(work)
+    if started.done:
+        return await started
     async with asyncio.timeout(seconds):
-        return await begun
+        return await started

@@ -1,4 +1,4 @@
-"""Text from models and users, made safe to show and to keep."""
+"""Text from models and users, made safe to display and to store."""
 
 import difflib
 import re
@@ -14,18 +14,18 @@ _UNSEEN = (
 _HIDDEN = re.compile(f"[{_UNSEEN}]")
 _SCRIPT = f"[^\x00-\u02ff\u2000-\u206f{_UNSEEN}]"  # neither Latin nor a sign between words
 _JOINERS = re.compile(f"(?<={_SCRIPT})[\u200c\u200d]{{1,2}}|[\u200c\u200d]{{1,2}}(?={_SCRIPT})")
-"""Those beside an emoji or a letter that is joined: nothing is lost to a reader without them."""
+"""Joiners beside an emoji or a joined letter: the text reads the same without them."""
 HARMFUL = re.compile(f"[\t\n{_UNSEEN}]")
-"""What no cell of a terminal may hold."""
+"""Characters that no cell of a terminal may contain."""
 _SECRET = re.compile(
     r"(?i)\b(sk-ajet-[A-Za-z0-9+/=_-]{6,}|sk-[A-Za-z0-9_-]{12,}|(?<=bearer )[A-Za-z0-9._~+/=-]{8,})"
 )
 
 
 def plain(text: str) -> str:
-    """`text` with each control or invisible character as a visible stand-in.
+    """Return `text` with each control or invisible character replaced by a visible one.
 
-    The result cannot move the cursor, change colours, reorder what is read or hide anything.
+    The result cannot move the cursor, change colours, reorder text or hide anything.
     Joiners where a script or an emoji uses them are left out: terminals disagree on their widths.
     """
     if "\u200c" in text or "\u200d" in text:
@@ -41,7 +41,7 @@ def _visible(match: re.Match[str]) -> str:
 
 
 def one_line(text: str, limit: int = 200) -> str:
-    """`text` safe, on one line, and at most `limit` characters long."""
+    """Return `text` made safe, on one line, with at most `limit` characters."""
     flat = " ".join(plain(text[: limit * 4]).split())
     return flat if len(flat) <= limit else flat[: limit - 1] + "…"
 
@@ -73,12 +73,12 @@ def known_names(word: str, known: Iterable[str]) -> str:
 
 
 def redact(text: str) -> str:
-    """`text` with what looks like a key replaced."""
+    """Return `text` with everything that looks like a key replaced."""
     return _SECRET.sub("[redacted]", text)
 
 
 def content_text(content: Any) -> str:
-    """The text of a chat message's `content`: a string, a list of blocks, or nothing."""
+    """Return the text of a chat message's `content`: a string, a list of blocks, or None."""
     if isinstance(content, str):
         return content
     if isinstance(content, list):
@@ -91,7 +91,7 @@ def content_text(content: Any) -> str:
 
 
 def ended_words(how: str, cause: str) -> str:
-    """How a run of the mock user ended: `stopped by operator`, `failed: CAUSE`."""
+    """Return how a run of the mock user ended: `stopped by operator`, `failed: CAUSE`."""
     if cause == "ordered":
         return f"{how} by operator"
     return f"{how}: {cause}" if cause else how

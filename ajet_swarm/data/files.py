@@ -1,4 +1,4 @@
-"""Rows of dataset files, read as they are asked for: JSON lines, and Parquet by pyarrow."""
+"""Lazy readers of dataset files: JSON lines, JSON, and Parquet with pyarrow."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -11,7 +11,7 @@ from ajet_swarm.protocol.errors import SwarmError
 
 Row = Mapping[str, Any]
 LocatedRow = tuple[str, Row]
-"""Where a row stands (`path:line`), and the row."""
+"""Location of a row (`path:line`), and the row."""
 
 LINE_LIMIT: Final = 16 * 1024 * 1024
 """Bytes of the longest line that is read."""
@@ -24,7 +24,7 @@ class DatasetError(SwarmError):
 
 
 def rows_of(path: Path) -> Iterator[LocatedRow]:
-    """The rows of one file, by what its name ends with."""
+    """Read the rows of one file; its suffix determines the format."""
     kind = READERS.get(path.suffix.lower())
     if kind is None:
         raise DatasetError(
@@ -34,7 +34,7 @@ def rows_of(path: Path) -> Iterator[LocatedRow]:
 
 
 def json_lines(path: Path) -> Iterator[LocatedRow]:
-    """Rows of a file with a JSON object a line; empty lines are passed over."""
+    """Read a file with one JSON object a line; skip empty lines."""
     try:
         with path.open("rb") as file:
             number = 0
@@ -64,7 +64,7 @@ def _object(text: bytes, where: str) -> Row:
 
 
 def json_whole(path: Path) -> Iterator[LocatedRow]:
-    """Rows of a JSON file: a list of objects, or JSON lines under the other name."""
+    """Read a JSON file: a list of objects, or JSON lines despite its suffix."""
     try:
         with path.open("rb") as file:
             first = file.read(1024).lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
@@ -84,7 +84,7 @@ def json_whole(path: Path) -> Iterator[LocatedRow]:
 
 
 def parquet(path: Path) -> Iterator[LocatedRow]:
-    """Rows of a Parquet file, a few hundred at a time."""
+    """Read a Parquet file, a few hundred rows at a time."""
     try:
         arrow: Any = import_module("pyarrow")  # an extra, and slow to load
         files: Any = import_module("pyarrow.parquet")
@@ -112,9 +112,9 @@ READERS: Final[dict[str, Callable[[Path], Iterator[LocatedRow]]]] = {
 
 
 def split_files(folder: Path, name: str | None, split: str) -> list[Path]:
-    """The files of one split of a Hugging Face directory.
+    """Return the files of one split of a Hugging Face directory.
 
-    Known are `[name/][data/]split-00000-of-00001.parquet`, `split.jsonl` and a folder `split/`.
+    Layouts: `[name/][data/]split-00000-of-00001.parquet`, `split.jsonl`, and a folder `split/`.
 
     Args:
         folder: The dataset's directory.
@@ -122,7 +122,7 @@ def split_files(folder: Path, name: str | None, split: str) -> list[Path]:
         split: `train`, `test`, ...
 
     Raises:
-        DatasetError: there are none; says which splits there are.
+        DatasetError: there are none; lists the existing splits.
     """
     roots = [folder / name, folder / name / "data"] if name else [folder, folder / "data"]
     if not name:  # a directory with a single configuration needs no name
@@ -131,18 +131,18 @@ def split_files(folder: Path, name: str | None, split: str) -> list[Path]:
         if not any(map(_is_data, folder.iterdir())) and len(holding) == 1:
             roots.append(holding[0])
     there = [one for root in roots if root.is_dir() for one in sorted(root.iterdir())]
-    found = [one for one in there if _is_data(one) and _split_of(one) == split]
+    matches = [one for one in there if _is_data(one) and _split_of(one) == split]
     for root in roots:
-        if not found and (root / split).is_dir():
-            found = [one for one in sorted((root / split).iterdir()) if _is_data(one)]
-    if not found:
+        if not matches and (root / split).is_dir():
+            matches = [one for one in sorted((root / split).iterdir()) if _is_data(one)]
+    if not matches:
         splits = sorted({_split_of(one) for one in there if _is_data(one)})
         folders = sorted(one.name for one in folder.iterdir() if one.is_dir())
-        told = f"splits {', '.join(splits)}" if splits else "no data file"
+        existing = f"splits {', '.join(splits)}" if splits else "no data file"
         if folders and not name:
-            told += f"; dataset_name may be one of {', '.join(folders[:8])}"
-        raise DatasetError(f"no split `{split}`; there is {told}", str(folder))
-    return found
+            existing += f"; dataset_name may be one of {', '.join(folders[:8])}"
+        raise DatasetError(f"no split `{split}`; there is {existing}", str(folder))
+    return matches
 
 
 def _is_data(path: Path) -> bool:
@@ -150,14 +150,14 @@ def _is_data(path: Path) -> bool:
 
 
 def _split_of(path: Path) -> str:
-    """`train-00000-of-00002.parquet` and `train.jsonl` belong to `train`."""
+    """Return the split of a file: `train` of `train-00000-of-00002.parquet` and `train.jsonl`."""
     stem = path.name.removesuffix(path.suffix)
     head, dash, tail = stem.partition("-")
     return head if dash and tail[:1].isdigit() else stem
 
 
 def rows_of_all(files: list[Path]) -> Callable[[], Iterator[LocatedRow]]:
-    """The rows of several files, one after the other, each time it is called."""
+    """Return a function that reads the rows of several files, one file after the other."""
     return partial(_all, files)
 
 

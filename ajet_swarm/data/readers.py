@@ -1,6 +1,6 @@
 """Task readers under AgentJet's names: `RouterTaskReader(reader_type=..., reader_config=...)`.
 
-`generate_*` reads as it goes; `get_*` reads all and shuffles, as AgentJet's does.
+`generate_*` reads lazily; `get_*` reads all tasks and shuffles them, as in AgentJet.
 """
 
 import random
@@ -44,7 +44,7 @@ class HuggingfaceDatRepo:
         dataset_name: Its configuration: a folder in it.
         training_split: `train`, `test`, ...
         validation_split: The same.
-        http_proxy_address: Not used: nothing is fetched.
+        http_proxy_address: Not used: nothing is downloaded.
     """
 
     dataset_path: str = "gsm8k"
@@ -75,7 +75,7 @@ class JsonlDatasetFile:
 
 @dataclass(slots=True)
 class AjetTaskReader:
-    """What the readers are given; each looks at its own part."""
+    """Configuration of the readers; each reads its own part."""
 
     type: str = "huggingface_dat_repo"
     huggingface_dat_repo: HuggingfaceDatRepo = field(default_factory=HuggingfaceDatRepo)
@@ -83,13 +83,13 @@ class AjetTaskReader:
 
 
 class BaseTaskReader:
-    """Gives the tasks of a dataset. A subclass has `generate_*`, or AgentJet's `get_*`, of each."""
+    """Base of task readers; a subclass defines `generate_*`, or AgentJet's `get_*`."""
 
     def __init__(self, reader_config: AjetTaskReader | None = None) -> None:
         self.reader_config = reader_config or AjetTaskReader()
 
     def generate_training_tasks(self) -> Iterator[Task]:
-        """The training tasks, read as they are asked for.
+        """Yield the training tasks, read lazily.
 
         Raises:
             DatasetError: there are none, or a row cannot be used: file, line, field.
@@ -99,7 +99,7 @@ class BaseTaskReader:
         return iter(self.get_training_tasks())
 
     def generate_validation_tasks(self) -> Iterator[Task]:
-        """The validation tasks, read as they are asked for.
+        """Yield the validation tasks, read lazily.
 
         Raises:
             DatasetError: there are none, or a row cannot be used: file, line, field.
@@ -109,19 +109,18 @@ class BaseTaskReader:
         return iter(self.get_validation_tasks())
 
     def get_training_tasks(self) -> list[Task]:
-        """All training tasks, shuffled. Raises what `generate_training_tasks` raises."""
+        """Return all training tasks, shuffled. Raises what `generate_training_tasks` raises."""
         return _shuffled(self.generate_training_tasks())
 
     def get_validation_tasks(self) -> list[Task]:
-        """All validation tasks, shuffled. Raises what `generate_validation_tasks` raises."""
+        """Return all validation tasks, shuffled. Raises what `generate_validation_tasks` raises."""
         return _shuffled(self.generate_validation_tasks())
 
 
 class JsonlTaskReader(BaseTaskReader):
-    """Tasks of JSON lines, in the file's order.
+    """Reader of tasks from JSON lines, in the order of the file.
 
-    A row without `task_id` gets `task_<n>`, one without `main_query` gets "[not defined]", one
-    without `metadata` keeps the whole row there.
+    Defaults: `task_id` is `task_<n>`, `main_query` is "[not defined]", and `metadata` is the row.
     """
 
     def __init__(self, reader_config: AjetTaskReader) -> None:
@@ -150,13 +149,13 @@ class JsonlTaskReader(BaseTaskReader):
 
 
 class HuggingFaceTaskReader(BaseTaskReader):
-    """Tasks of a Hugging Face directory, shuffled.
+    """Reader of tasks from a Hugging Face directory, shuffled.
 
     `task_id` is a row's index, `main_query` its `main_query` or `question`, `metadata` the row.
 
     Args:
-        reader_config: Its `huggingface_dat_repo` counts.
-        seed: Of the shuffle; another order each time when None.
+        reader_config: Its `huggingface_dat_repo` is used.
+        seed: Seed of the shuffle; None for another order each time.
     """
 
     def __init__(self, reader_config: AjetTaskReader, seed: int | None = None) -> None:
@@ -180,7 +179,7 @@ class HuggingFaceTaskReader(BaseTaskReader):
             raise DatasetError(
                 "there is no such directory or file",
                 str(path),
-                "Download the dataset first: nothing is fetched from a hub here",
+                "Download the dataset first: this reader downloads nothing",
             )
         return split_files(path, self.repo.dataset_name, split)
 
@@ -201,10 +200,10 @@ class HuggingFaceTaskReader(BaseTaskReader):
 
 
 class RandomDummyTaskReader(BaseTaskReader):
-    """A thousand tasks that say nothing but their number, for scripts with their own world."""
+    """Reader of a thousand tasks with only a number, for scripts with their own environment."""
 
     def generate_training_tasks(self) -> Iterator[Task]:
-        """The thousand, always in the same order."""
+        """Yield the thousand tasks, always in the same order."""
         numbers = list(range(DUMMIES))
         random.Random(42).shuffle(numbers)
         for number in numbers:
@@ -216,19 +215,19 @@ class RandomDummyTaskReader(BaseTaskReader):
             )
 
     def generate_validation_tasks(self) -> Iterator[Task]:
-        """The same tasks."""
+        """Yield the same tasks."""
         return self.generate_training_tasks()
 
 
 class RouterTaskReader(BaseTaskReader):
-    """The reader of a name.
+    """Reader that is chosen by name.
 
     Args:
         reader_type: `jsonl_dataset_file`, `huggingface_dat_repo` or `random_dummy`.
-        reader_config: What it is given.
+        reader_config: Configuration of that reader.
 
     Raises:
-        SwarmError: there is none of that name here.
+        SwarmError: there is no reader of that name.
     """
 
     def __init__(self, reader_type: str, reader_config: AjetTaskReader | None = None) -> None:
@@ -314,6 +313,6 @@ def _indexed(one: tuple[int, LocatedRow]) -> Task:
 
 
 def _shuffled(tasks: Iterator[Task]) -> list[Task]:
-    found = list(tasks)
-    random.shuffle(found)
-    return found
+    shuffled = list(tasks)
+    random.shuffle(shuffled)
+    return shuffled

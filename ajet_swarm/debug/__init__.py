@@ -1,9 +1,9 @@
-"""One episode of a black-box agent's folder, with everything it did: for finding faults.
+"""Runs one episode of a black-box agent's folder and prints a trace of it, for debugging.
 
     python -m ajet_swarm.debug FOLDER --item 3
 
 The folder has `get_training_dataset_item_list.py` and `run_episode_once.py` with functions of those
-names. The episode is an eval one unless asked otherwise: nothing is trained on it.
+names. The episode is not trained on, unless `--train` is given.
 """
 
 import argparse
@@ -36,14 +36,14 @@ ROLL = "agent_roll"
 _LIBRARY = Path(__file__).parents[1]
 _LEFT = "{} ended the program (sys.exit({!r})) instead of returning a reward"
 WIDTH = 2000
-"""Characters of one message that are shown."""
+"""Characters of one message that are printed."""
 
 RunOnce = Callable[[Task, str, str], WorkflowOutput | float]
 
 
 @dataclass(slots=True)
 class Trace:
-    """What one episode did."""
+    """The trace of one episode."""
 
     episode: str = ""
     item: str = ""
@@ -51,10 +51,10 @@ class Trace:
     step: int = 0
     calls: list[RecordedCall] = field(default_factory=list)
     tokens: list[list[str]] = field(default_factory=list)
-    """Of each answer, where the server tells them: the embedded engine does."""
+    """Sampled tokens of each answer, if the server reports them, as the embedded engine does."""
     output: WorkflowOutput | None = None
     trouble: str = ""
-    """The traceback of what the agent or its reward raised."""
+    """Traceback of the agent or of its reward function."""
     seconds: float = 0.0
 
 
@@ -65,66 +65,66 @@ def run_one(
     *,
     train: bool = False,
     idle: float = 240,
-    receipt: ReportWriter | None = None,
+    report: ReportWriter | None = None,
 ) -> Trace:
-    """Run one episode and keep what it did; it is ended with its reward, or given back.
+    """Run one episode and record its trace; end it with its reward, or give it back.
 
     Args:
-        client: Whose server; its engine rolls.
+        client: Client of a server whose engine rolls.
         run_once: Takes task, base URL and key.
-        task: What it is about.
-        train: Take a train episode, which counts.
-        idle: Seconds without a call after which the server takes it back.
-        receipt: Told which episode it is, and of its calls.
+        task: The task.
+        train: Claim a train episode, which counts.
+        idle: Seconds without a call after which the server takes the episode back.
+        report: Receives the episode's uuid and its calls.
     """
     trace = Trace(item=task.task_id, server=client.server_url, step=client.get_global_step())
     began = time.monotonic()
     kind = "train" if train else "eval"
     with client.episode(task, idle, kind, timeout=600) as episode:
         trace.episode = episode.uuid
-        if receipt is not None:
-            receipt.write(episode=episode.uuid, step=trace.step)
-        with RecordingRelay(episode.base_url, on_call=_call_told(receipt)) as relay:
+        if report is not None:
+            report.write(episode=episode.uuid, step=trace.step)
+        with RecordingRelay(episode.base_url, on_call=_call_listener(report)) as relay:
             trace.calls = relay.calls
             try:
-                given = run_once(task, relay.base_url, episode.api_key)
+                output = run_once(task, relay.base_url, episode.api_key)
                 trace.tokens = _tokens(client.server_url, episode.uuid)
-                _ended(episode, given, trace)
-            except SystemExit as error:  # it would end this program, with its code for all is well
+                _end_episode(episode, output, trace)
+            except SystemExit as error:  # it would end this program, maybe with exit code 0
                 trace.trouble = f"{_traceback()}{_LEFT.format(RUN, error.code)}\n"
-            except Exception:  # noqa: BLE001  the agent's own code: what it raised is what is shown
+            except Exception:  # noqa: BLE001  code of the agent; its error is printed
                 trace.trouble = _traceback()
     trace.seconds = time.monotonic() - began
     return trace
 
 
-def _ended(episode: Episode, given: WorkflowOutput | float, trace: Trace) -> None:
-    """End it with what the folder's function returned; why it could not be is trouble, too."""
-    output = as_output(given)
+def _end_episode(episode: Episode, result: WorkflowOutput | float, trace: Trace) -> None:
+    """End the episode with the result of the folder's function; record an error in the trace."""
+    output = as_output(result)
     try:
         episode.end(output)
-    except SwarmError as error:  # says all there is to know
+    except SwarmError as error:  # needs no traceback
         trace.trouble = f"{plain(redact(str(error)))}\n"
         return
     sent: Any = output.reward  # numpy's, or a text of a number
     output.reward, trace.output = float(sent), output
 
 
-def _call_told(receipt: ReportWriter | None) -> Callable[[int, RecordedCall], None] | None:
-    if receipt is None:
+def _call_listener(report: ReportWriter | None) -> Callable[[int, RecordedCall], None] | None:
+    if report is None:
         return None
 
-    def tell(place: int, call: RecordedCall) -> None:
-        receipt.write(place=place, call=asdict(call))
+    def write_call(place: int, call: RecordedCall) -> None:
+        report.write(place=place, call=asdict(call))
 
-    return tell
+    return write_call
 
 
 def load(folder: Path) -> tuple[list[Task], RunOnce, Any]:
-    """A folder's tasks, its function, and its job when `agent_roll.py` has one.
+    """Return a folder's tasks, its function, and the job of its `agent_roll.py` if any.
 
     Raises:
-        UsageError: it has none of them.
+        UsageError: a file is missing, or the dataset is empty.
     """
     for name in (ITEMS, RUN):
         if not (folder / f"{name}.py").is_file():
@@ -132,7 +132,7 @@ def load(folder: Path) -> tuple[list[Task], RunOnce, Any]:
                 f"{name}.py is missing", str(folder), "`ajet-console init blackbox DIR` writes one"
             )
     sys.path.insert(0, str(folder))
-    sys.dont_write_bytecode = True  # the next run must not meet a stale file
+    sys.dont_write_bytecode = True  # the next run must not load a stale file
     run_once: RunOnce = getattr(importlib.import_module(RUN), RUN)
     items = getattr(importlib.import_module(ITEMS), ITEMS)()
     tasks = [one if isinstance(one, Task) else Task.from_dict(one) for one in items]
@@ -144,10 +144,10 @@ def load(folder: Path) -> tuple[list[Task], RunOnce, Any]:
 
 
 def choose(tasks: Sequence[Task], item: str) -> Task:
-    """The task of this id, else of this place in the list.
+    """Return the task of an id, else of a position in the list.
 
     Raises:
-        UsageError: there is none.
+        UsageError: there is no such task.
     """
     for task in tasks:
         if task.task_id == item:
@@ -159,8 +159,8 @@ def choose(tasks: Sequence[Task], item: str) -> Task:
     )
 
 
-def told(trace: Trace) -> str:
-    """The trace for people."""
+def text_of(trace: Trace) -> str:
+    """Return a trace as text for people."""
     lines = [f"episode {trace.episode}  item {trace.item}  step {trace.step}  {trace.server}"]
     for number, call in enumerate(trace.calls, 1):
         tokens = trace.tokens[number - 1] if number <= len(trace.tokens) else []
@@ -200,27 +200,26 @@ def _call_lines(number: int, call: RecordedCall, tokens: Sequence[str]) -> list[
     return lines
 
 
-def _shown(given: object) -> str:
-    text = given if isinstance(given, str) else json.dumps(given, ensure_ascii=False, default=str)
+def _shown(value: object) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
     return one_line(text, WIDTH)
 
 
 def _tokens(server: str, episode: str) -> list[list[str]]:
-    """The sampled tokens of each answer; empty for a server that does not tell."""
+    """Return the sampled tokens of each answer; none if the server does not report them."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with opener.open(f"{server}/ajetc/tokens/{episode}", timeout=10) as answer:
-            found = json.load(answer)
+            log = json.load(answer)
         return [
-            [str(token["text"]) for token in one["tokens"] if token["mask"]]
-            for one in found["calls"]
+            [str(token["text"]) for token in one["tokens"] if token["mask"]] for one in log["calls"]
         ]
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return []
 
 
 def _traceback() -> str:
-    """The current traceback, from the first frame that is not of this library on."""
+    """Return the current traceback from the first frame outside of this library."""
     linecache.checkcache()
     error = sys.exception()
     assert error is not None
@@ -229,21 +228,21 @@ def _traceback() -> str:
         if not Path(frame.tb_frame.f_code.co_filename).is_relative_to(_LIBRARY):
             break
         frame = frame.tb_next
-    told = "".join(traceback.format_exception(type(error), error, frame))
-    return "\n".join(map(plain, redact(told).splitlines())) + "\n"
+    text = "".join(traceback.format_exception(type(error), error, frame))
+    return "\n".join(map(plain, redact(text).splitlines())) + "\n"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one episode of a folder, in a process of its own; 0 when it has a reward."""
+    """Run one episode of a folder in a child process; return 0 if it has a reward."""
     words = list(sys.argv[1:] if argv is None else argv)
-    given = parsed(words)
-    if given.receipt is not None:
-        return inside(given)
-    return run_guarded(words, lambda left: _write(_died(left), as_json=given.json))
+    args = parse_args(words)
+    if args.receipt is not None:
+        return run_here(args)
+    return run_guarded(words, lambda left: _write(_trace_of_report(left), as_json=args.json))
 
 
-def parsed(words: Sequence[str]) -> argparse.Namespace:
-    """What stands in the arguments."""
+def parse_args(words: Sequence[str]) -> argparse.Namespace:
+    """Parse the command line."""
     parser = argparse.ArgumentParser(prog="python -m ajet_swarm.debug")
     parser.add_argument("folder", nargs="?", type=Path, default=Path.cwd())
     parser.add_argument("--item", default="0", help="place in the dataset, or id")
@@ -254,38 +253,38 @@ def parsed(words: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(words)
 
 
-def inside(given: argparse.Namespace) -> int:
-    """What `main` does, in this process, which the folder's code may end as it likes."""
-    receipt = ReportWriter(given.receipt)
+def run_here(args: argparse.Namespace) -> int:
+    """Run the episode in this process, which the folder's code may end in any way."""
+    report = ReportWriter(args.receipt)
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, _end)  # what is held is given back
-    code = _told(given, receipt)
+        signal.signal(number, _end)  # gives the episode back
+    code = _run_here(args, report)
     sys.stdout.flush()
-    receipt.write(over=True, code=code)
+    report.write(finished=True, code=code)
     return code
 
 
-def _told(given: argparse.Namespace, receipt: ReportWriter) -> int:
+def _run_here(args: argparse.Namespace, report: ReportWriter) -> int:
     try:
-        trace = _debug(given, receipt)
+        trace = _debug(args, report)
     except AjetError as error:
         sys.stderr.write(f"{error}\n")
         return error.exit_code
     except KeyboardInterrupt:
         return 130
-    except (Exception, SystemExit):  # noqa: BLE001  a folder that does not load: its traceback is the answer
+    except (Exception, SystemExit):  # noqa: BLE001  the folder does not load: print its traceback
         sys.stdout.write(_traceback())
         return 1
-    _write(trace, as_json=given.json)
+    _write(trace, as_json=args.json)
     return 0 if trace.output is not None else 1
 
 
 def _write(trace: Trace, *, as_json: bool) -> None:
-    sys.stdout.write(json.dumps(asdict(trace), default=str) + "\n" if as_json else told(trace))
+    sys.stdout.write(json.dumps(asdict(trace), default=str) + "\n" if as_json else text_of(trace))
 
 
-def _died(left: ChildReport) -> Trace:
-    """The trace of an episode whose program is gone."""
+def _trace_of_report(left: ChildReport) -> Trace:
+    """Return the trace of an episode whose process ended unexpectedly."""
     how = f"was ended by {left.how}" if left.killed else f"ended itself ({left.how})"
     when = (
         f"instead of returning a reward from {RUN}" if left.episode else "before an episode began"
@@ -296,32 +295,32 @@ def _died(left: ChildReport) -> Trace:
     return trace
 
 
-def _debug(given: argparse.Namespace, receipt: ReportWriter) -> Trace:
-    folder = given.folder.resolve()
-    if given.swarm_url:
-        os.environ["AJET_SWARM_URL"] = given.swarm_url
+def _debug(args: argparse.Namespace, report: ReportWriter) -> Trace:
+    folder = args.folder.resolve()
+    if args.swarm_url:
+        os.environ["AJET_SWARM_URL"] = args.swarm_url
     tasks, run_once, job = load(folder)
-    task = choose(tasks, given.item)
+    task = choose(tasks, args.item)
     roll = sys.modules.get(ROLL)
-    told = given.swarm_url or os.environ.get("AJET_SWARM_URL")
-    url = str(told or getattr(roll, "SERVER", ""))
+    named = args.swarm_url or os.environ.get("AJET_SWARM_URL")
+    url = str(named or getattr(roll, "SERVER", ""))
     with SwarmClient(url, patience=5, name="debug") as client:
-        receipt.write(server=client.server_url, client=client.client_uuid, item=task.task_id[:200])
+        report.write(server=client.server_url, client=client.client_uuid, item=task.task_id[:200])
         state, more = client.get_engine_status()
         if state == "ENGINE.CANNOT_CONNECT":
             raise SwarmError("no swarm server answers", client.server_url, more.get("error", ""))
         if job is not None:
             client.auto_sync_train_config_and_start_engine(job, timeout=600)
-        return run_one(client, run_once, task, train=given.train, receipt=receipt)
+        return run_one(client, run_once, task, train=args.train, report=report)
 
 
 def _end(*_: object) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, _heard)  # a second one must not disturb the giving back
+        signal.signal(number, _ignore_signal)  # a second signal must not interrupt the clean-up
     raise KeyboardInterrupt
 
 
-def _heard(*_: object) -> None:
+def _ignore_signal(*_: object) -> None:
     pass
 
 

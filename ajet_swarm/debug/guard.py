@@ -1,7 +1,7 @@
-"""Watches the program that runs one episode: it may end in any way, and what it held is given back.
+"""Parent of the process that runs one episode; gives the episode back however that process ends.
 
-Code under test calls `os._exit`, crashes in a library or hangs for good. The program leaves word of
-what it holds and of its orderly end; without the latter its exit code says nothing.
+Code under test may call `os._exit`, crash in a library or hang. The child reports its episode, and
+its regular end; without the latter its exit code has no meaning.
 """
 
 import asyncio
@@ -24,37 +24,37 @@ from ajet_swarm.http.transport import HttpTransport
 from ajet_swarm.protocol.errors import SwarmError
 
 GRACE = 7
-"""Seconds a program that is told to end gets to give back what it holds."""
+"""Seconds for the child to give back its episode after a signal."""
 BACK = 4.0
-"""Seconds to give it back in its place."""
+"""Seconds to give it back on behalf of the child."""
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGALRM)
 
 
 @dataclass(slots=True)
 class ChildReport:
-    """What a program had said when it was gone."""
+    """All that a child has reported."""
 
     server: str = ""
     client: str = ""
     item: str = ""
     episode: str = ""
     step: int = 0
-    over: bool = False
-    """It came to its own end."""
+    finished: bool = False
+    """The child ended regularly."""
     code: int = 0
-    """Its own, when it is over; else what the system says: below 0 the signal that ended it."""
+    """Its own exit code if it finished, else that of the system: below 0 the signal's number."""
     seconds: float = 0.0
     calls: dict[int, dict[str, Any]] = field(default_factory=dict)
-    """By their place, the fields of a `Call`."""
+    """Position -> fields of a `RecordedCall`."""
 
     @property
     def killed(self) -> bool:
-        """A signal ended it."""
+        """Whether a signal ended the child."""
         return self.code < 0
 
     @property
     def how(self) -> str:
-        """Its end in words."""
+        """Description of its end."""
         if not self.killed:
             return f"exit code {self.code}, as with os._exit({self.code})"
         try:
@@ -64,113 +64,121 @@ class ChildReport:
 
 
 class ReportWriter:
-    """Where a program leaves word.
+    """Writes the reports of a child.
 
     Args:
-        number: An open file descriptor; None for nobody who listens.
+        number: An open file descriptor; None to write nothing.
     """
 
     def __init__(self, number: int | None) -> None:
         self._number = number
 
-    def write(self, **said: object) -> None:
-        """Fields of `ChildReport`, or one `call` and its `place`."""
+    def write(self, **entry: object) -> None:
+        """Write fields of `ChildReport`, or one `call` and its `place`."""
         if self._number is not None:
             with contextlib.suppress(OSError):  # a full disk must not end the episode
-                os.write(self._number, json.dumps(said, default=str).encode() + b"\n")
+                os.write(self._number, json.dumps(entry, default=str).encode() + b"\n")
 
 
 def run_guarded(words: Sequence[str], died: Callable[[ChildReport], None]) -> int:
-    """Run `python -m ajet_swarm.debug WORDS` and wait for it, passing on what ends it.
+    """Run `python -m ajet_swarm.debug WORDS` and wait for it; forward signals to it.
 
     Args:
         words: Its arguments.
-        died: Called when it was gone without its own end.
+        died: Called if it ended unexpectedly.
 
     Returns:
-        Its exit code; 1 when it was gone, 130 when it was told to end.
+        Its exit code; 1 if it ended unexpectedly, 130 after a signal.
     """
     began = time.monotonic()
-    with tempfile.TemporaryFile() as told:
-        tell = told.fileno()
-        # What is found from here must be found by it, no more and no less.
+    with tempfile.TemporaryFile() as file:
+        descriptor = file.fileno()
+        # The child must find the same modules as this process.
         alone = ["-P"] if sys.flags.safe_path else []
-        command = [sys.executable, *alone, "-m", "ajet_swarm.debug", *words, "--receipt", str(tell)]
-        code, asked = _run(command, tell)
-        left = _left(told)
-    if left.over:
-        return left.code
-    left.code, left.seconds = code, time.monotonic() - began
-    if left.client:
-        _give_back(left)
-    if asked:
+        command = [
+            sys.executable,
+            *alone,
+            "-m",
+            "ajet_swarm.debug",
+            *words,
+            "--receipt",
+            str(descriptor),
+        ]
+        code, stopping = _run(command, descriptor)
+        report = _read_report(file)
+    if report.finished:
+        return report.code
+    report.code, report.seconds = code, time.monotonic() - began
+    if report.client:
+        _give_back(report)
+    if stopping:
         return 130
-    died(left)
+    died(report)
     return 1
 
 
-def _run(command: Sequence[str], tell: int) -> tuple[int, bool]:
-    """Its exit code, and whether it was told to end; one that does not heed that is killed."""
+def _run(command: Sequence[str], descriptor: int) -> tuple[int, bool]:
+    """Return the exit code, and whether a signal came; kill a child that ignores the signal."""
     child: subprocess.Popen[bytes] | None = None
-    asked = False
+    stopping = False
 
     def end(number: int, _: FrameType | None) -> None:
-        nonlocal asked
+        nonlocal stopping
         if number == signal.SIGALRM:
             if child is not None:
                 child.kill()
-        elif not asked:
-            asked = True
+        elif not stopping:
+            stopping = True
             signal.alarm(GRACE)
             if child is not None:
                 child.terminate()
 
     before = {number: signal.signal(number, end) for number in SIGNALS}
     try:
-        child = subprocess.Popen(command, pass_fds=[tell])
-        if asked:
+        child = subprocess.Popen(command, pass_fds=[descriptor])
+        if stopping:
             child.terminate()
         while True:
             with contextlib.suppress(subprocess.TimeoutExpired):  # a signal is noticed by then
-                return child.wait(BEAT), asked
+                return child.wait(BEAT), stopping
     finally:
         signal.alarm(0)
         for number, handler in before.items():
             signal.signal(number, handler)
 
 
-def _left(told: BinaryIO) -> ChildReport:
-    """What it said, up to a line it may have been torn from."""
-    told.seek(0)
-    left = ChildReport()
-    for line in told:
+def _read_report(file: BinaryIO) -> ChildReport:
+    """Return what the child reported, without an incomplete last line."""
+    file.seek(0)
+    report = ChildReport()
+    for line in file:
         if not line.endswith(b"\n"):
             break
         try:
-            said = json.loads(line)
-        except ValueError:  # torn by a full disk
+            entry = json.loads(line)
+        except ValueError:  # cut by a full disk
             continue
-        if "call" in said:
-            left.calls[said["place"]] = said["call"]
+        if "call" in entry:
+            report.calls[entry["place"]] = entry["call"]
             continue
-        for name, value in said.items():
-            setattr(left, name, value)
-    return left
+        for name, value in entry.items():
+            setattr(report, name, value)
+    return report
 
 
-def _give_back(left: ChildReport) -> None:
-    """Give back what it held, in its name."""
+def _give_back(report: ChildReport) -> None:
+    """Give back the child's episode on its behalf."""
     try:
-        asyncio.run(_given_back(left))
+        asyncio.run(_abort_held(report))
     except (SwarmError, TimeoutError) as error:
         sys.stderr.write(
-            f"the episode could not be given back; the server takes it at its idle limit: {error}\n"
+            f"the episode could not be given back; the server takes it back when idle: {error}\n"
         )
 
 
-async def _given_back(left: ChildReport) -> None:
+async def _abort_held(report: ChildReport) -> None:
     async with asyncio.timeout(BACK), HttpTransport() as transport:
-        wire = AsyncSwarmClient(left.server, transport, left.client)
+        wire = AsyncSwarmClient(report.server, transport, report.client)
         for one in await wire.buffer(timeout=BACK):
-            if one.claimed and one.client_uuid == left.client:
+            if one.claimed and one.client_uuid == report.client:
                 await wire.abort(one.episode_uuid, timeout=BACK)

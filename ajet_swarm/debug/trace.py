@@ -1,4 +1,4 @@
-"""A relay between an agent and its model that keeps every call, whoever makes it."""
+"""A relay between an agent and its model that records every call."""
 
 import http.client
 import json
@@ -17,7 +17,7 @@ from ajet_swarm.common.renamed import renamed
 log = logging.getLogger(__name__)
 
 MOST = 16_000_000
-"""Bytes of a request or an answer that are kept and passed on at most."""
+"""Bytes of the largest request, and of a response that are recorded."""
 PIECE = 65_536
 _HOP = frozenset(
     ["connection", "host", "keep-alive", "content-length", "transfer-encoding", "accept-encoding"]
@@ -32,12 +32,12 @@ _TEXTS = (
 
 @dataclass(slots=True)
 class RecordedCall:
-    """One request an agent made, and what came of it.
+    """One request of an agent, with its response.
 
     Attributes:
-        status: HTTP status; 0 when the server did not answer.
-        seconds: Until the last byte.
-        error: Why there is no whole answer.
+        status: HTTP status; 0 without a response.
+        seconds: Seconds until the last byte.
+        error: Why the response is missing or incomplete.
     """
 
     path: str
@@ -52,23 +52,23 @@ class RecordedCall:
 
     @property
     def messages(self) -> list[dict[str, Any]]:
-        """What was sent, as chat messages; a responses request's input as one of the user."""
+        """The request's chat messages; the text input of a responses request is a user message."""
         if not isinstance(self.request, dict):
             return []
-        given = self.request.get("messages", self.request.get("input"))
-        if isinstance(given, str):
-            return [{"role": "user", "content": given}]
-        return [one for one in given or [] if isinstance(one, dict)]
+        messages = self.request.get("messages", self.request.get("input"))
+        if isinstance(messages, str):
+            return [{"role": "user", "content": messages}]
+        return [one for one in messages or [] if isinstance(one, dict)]
 
 
 class RecordingRelay:
-    """Listens on a free port of this machine and passes everything on to one address.
+    """Listens on a free local port and forwards everything to one address.
 
     Args:
-        base_url: Where calls go: an OpenAI base URL.
+        base_url: The OpenAI base URL to forward to.
         seconds: Seconds that one call may take.
-        on_call: Told of each call, with its place, when it begins and when more is known of it;
-            before the agent has the end of the answer.
+        on_call: Called with each call and its position, at its begin and after each change, before
+            the agent gets the end of the response.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class RecordingRelay:
         on_call: Callable[[int, RecordedCall], None] | None = None,
     ) -> None:
         self.calls: list[RecordedCall] = []
-        """In the order they began."""
+        """The calls, in the order of their begin."""
         self._target = urlsplit(base_url.rstrip("/"))
         self._seconds = seconds
         self._on_call = on_call
@@ -89,7 +89,7 @@ class RecordingRelay:
 
     @property
     def base_url(self) -> str:
-        """What to give the agent instead."""
+        """The base URL for the agent."""
         return f"http://127.0.0.1:{self._server.server_address[1]}{self._target.path}"
 
     def __enter__(self) -> Self:
@@ -118,7 +118,7 @@ class RecordingRelay:
             do_GET = do_POST  # noqa: N815
 
             def log_message(self, *_: object) -> None:
-                """Nothing: calls are kept."""
+                """Log nothing: calls are recorded."""
 
         return Handler
 
@@ -133,23 +133,23 @@ class RecordingRelay:
         with self._begun:
             place = len(self.calls)
             self.calls.append(call)
-        self._tell(place, call)
+        self._notify(place, call)
         try:
             self._forward(handler, place, call, body)
         except (OSError, http.client.HTTPException) as error:
             call.error = f"{type(error).__name__}: {error}"[:500]
-            self._tell(place, call)
+            self._notify(place, call)
             handler.close_connection = True
             if not call.status:
                 handler.send_error(502, explain=call.error)
 
-    def _tell(self, place: int, call: RecordedCall) -> None:
+    def _notify(self, place: int, call: RecordedCall) -> None:
         if self._on_call is None:
             return
         try:
             self._on_call(place, call)
-        except Exception:  # who listens must not cost the agent its call
-            log.exception("call %d could not be told", place)
+        except Exception:  # a faulty listener must not break the agent's call
+            log.exception("call %d could not be reported", place)
 
     def _forward(
         self, handler: BaseHTTPRequestHandler, place: int, call: RecordedCall, body: bytes
@@ -172,17 +172,17 @@ class RecordingRelay:
                     handler.send_header(name, value)
             handler.send_header("Transfer-Encoding", "chunked")
             handler.end_headers()
-            kept = bytearray()
+            recorded = bytearray()
             try:
                 while piece := answer.read1(PIECE):
-                    kept += piece[: MOST - len(kept)]
+                    recorded += piece[: MOST - len(recorded)]
                     handler.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece))
-                if answer.length:  # the end of the connection came before that of the answer
-                    raise http.client.IncompleteRead(bytes(kept), answer.length)
-            finally:  # before the agent has its end: then all is known that it did
-                _read_answer(call, bytes(kept))
+                if answer.length:  # the connection was closed before the end of the response
+                    raise http.client.IncompleteRead(bytes(recorded), answer.length)
+            finally:  # before the agent gets the end, so that the record is complete by then
+                _read_answer(call, bytes(recorded))
                 call.seconds = time.monotonic() - began
-                self._tell(place, call)
+                self._notify(place, call)
             handler.wfile.write(b"0\r\n\r\n")
         finally:
             upstream.close()
@@ -205,8 +205,8 @@ def _read_answer(call: RecordedCall, body: bytes) -> None:
             call.usage = piece["usage"]
         finish = _at(piece, ("choices", 0, "finish_reason")) or piece.get("stop_reason")
         call.finish = finish or call.finish
-        found = (_at(piece, path) for path in _TEXTS)
-        texts.append(next((one for one in found if isinstance(one, str)), ""))
+        candidates = (_at(piece, path) for path in _TEXTS)
+        texts.append(next((one for one in candidates if isinstance(one, str)), ""))
     call.text = "".join(texts) or _blocks(whole)
 
 
@@ -217,7 +217,7 @@ def _events(body: bytes) -> Iterator[dict[str, Any]]:
 
 
 def _blocks(whole: Any) -> str:
-    """The text of a responses or messages answer."""
+    """Return the text of a responses or messages answer."""
     if not isinstance(whole, dict):
         return ""
     blocks = whole.get("content") or [

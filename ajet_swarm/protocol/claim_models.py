@@ -38,7 +38,7 @@ class SwarmThrottlePolicy:
 
     @property
     def wire(self) -> dict[str, Any]:
-        """As it is sent with a claim."""
+        """The fields as a claim sends them."""
         return {
             "ratio": self.ratio,
             "expected_batch_size": self.expected_batch_size,
@@ -49,17 +49,17 @@ class SwarmThrottlePolicy:
 
 @dataclass(slots=True, init=False)
 class ClaimEpisodeRequest(Model):
-    """The body of a claim; fields it does not have are ignored, and named in the log.
+    """The body of a claim; unknown fields are ignored, with a warning.
 
     Attributes:
         client_uuid: `SwarmClient.client_uuid`.
         episode_type: `train` or `eval`.
         discard_episode_timeout: Seconds without a call after which the server takes the episode
             back.
-        throttle_policy: This client's share of a batch; a dict of its fields is taken, too.
+        throttle_policy: This client's share of a batch, or a dict of its fields.
 
     Raises:
-        SwarmError: a field is of another kind.
+        SwarmError: a field has the wrong type.
     """
 
     client_uuid: str
@@ -91,14 +91,14 @@ class ClaimEpisodeResponse(Model):
 
     Attributes:
         success: False when the server has no episode to give; `fail_cause` says why.
-        client_uuid: Who claimed it.
+        client_uuid: The client that claimed it.
         episode_uuid: The episode; empty without success.
-        openai_base_url: Where its model is called, as the server sees its own address.
+        openai_base_url: OpenAI base URL of its model, with the server's own view of its address.
         openai_api_key: The key for those calls.
         fail_cause: The server's reason for a refusal.
 
     Raises:
-        SwarmError: a field is of another kind.
+        SwarmError: a field has the wrong type.
     """
 
     success: bool
@@ -133,24 +133,24 @@ class ClaimEpisodeResponse(Model):
 
 def _checked(model: Model, name: str, value: Any, kind: type) -> Any:
     if not isinstance(value, kind):
-        found = type(value).__name__
-        raise SwarmError(f"`{name}` is a {found}, not a {kind.__name__}", type(model).__name__)
+        actual = type(value).__name__
+        raise SwarmError(f"`{name}` is a {actual}, not a {kind.__name__}", type(model).__name__)
     return value
 
 
 def _number(model: Model, name: str, value: Any) -> float:
-    """A number, or a text that is one, as pydantic takes it."""
+    """Return a number, also from text, as pydantic does."""
     try:
         return float(value)
     except (TypeError, ValueError, OverflowError):
         raise SwarmError(f"`{name}` is {value!r:.80}, not a number", type(model).__name__) from None
 
 
-def _policy(given: SwarmThrottlePolicy | Mapping[str, Any] | None) -> SwarmThrottlePolicy | None:
-    if given is None or isinstance(given, SwarmThrottlePolicy):
-        return given
+def _policy(policy: SwarmThrottlePolicy | Mapping[str, Any] | None) -> SwarmThrottlePolicy | None:
+    if policy is None or isinstance(policy, SwarmThrottlePolicy):
+        return policy
     names = [one.name for one in fields(SwarmThrottlePolicy)]
     try:
-        return SwarmThrottlePolicy(**{name: given[name] for name in names if name in given})
+        return SwarmThrottlePolicy(**{name: policy[name] for name in names if name in policy})
     except TypeError as error:
         raise SwarmError(f"`throttle_policy`: {error}", "ClaimEpisodeRequest") from None

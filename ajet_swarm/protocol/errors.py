@@ -1,18 +1,18 @@
-"""What can go wrong with a swarm server.
+"""Errors of the client library.
 
 SwarmError
-├── TransportError          no usable HTTP answer
+├── TransportError          no usable HTTP response
 │   ├── Unreachable         no connection, or it was lost
-│   ├── TimedOut            connected, but no answer in time
-│   └── TooLarge            an answer beyond the bound
+│   ├── TimedOut            connected, but no response in time
+│   └── TooLarge            a response beyond the limit
 ├── ServerRefusal           an HTTP error response (status, text)
 ├── ChatError               a chat call without a usable answer (kind)
 ├── ClaimTimedOut           no group of episodes before the deadline
-├── GaveUp                  what was waited for did not come in time
-├── EngineOff               the engine is OFFLINE, or stopped while it was waited for
+├── GaveUp                  a wait exceeded its timeout
+├── EngineOff               the engine is OFFLINE, or went OFFLINE during a wait
 │   └── TrainingFinished    it is OFFLINE because all steps of its job are trained
 ├── EpisodeLost             an episode could not be ended (outcome)
-└── WrongUse                what a script gave can never be taken
+└── WrongUse                an argument that is wrong in itself
 """
 
 from enum import StrEnum
@@ -23,14 +23,14 @@ from ajet_swarm.common.renamed import renamed
 
 
 class SwarmError(AjetError):
-    """A swarm server could not do what was asked."""
+    """A request to a swarm server failed."""
 
 
 class TransportError(SwarmError):
-    """There is no usable HTTP answer.
+    """There is no usable HTTP response.
 
     Attributes:
-        sent: False when the request surely never reached the server; True when it may have.
+        sent: False when the request certainly never reached the server, else True.
     """
 
     def __init__(self, what: str, where: str = "", todo: str = "", *, sent: bool = True) -> None:
@@ -73,14 +73,14 @@ class ChatErrorKind(StrEnum):
     UNAUTHORIZED = "unauthorized"
     """The key was not accepted."""
     UPSTREAM = "upstream"
-    """Any other answer that is not a completion."""
+    """Any other response that is not a completion."""
     REFUSED = "refused"
-    """The request is wrong; asked again it would be refused again."""
+    """The request is wrong; a retry would be refused again."""
     LIMITED = "limited"
-    """Too many requests for now."""
+    """Too many requests at the moment."""
     BROKEN = "broken"
-    """A stream that ended before its answer was whole, without a cause: as with `LOST_EPISODE`, the
-    episode may be gone."""
+    """A stream ended before its answer was complete, without a cause; the episode may be gone, as
+    with `LOST_EPISODE`."""
     TIMED_OUT = "timed_out"
     UNREACHABLE = "unreachable"
 
@@ -91,7 +91,7 @@ class ChatError(SwarmError):
     Attributes:
         kind: What it means for the episode.
         status: HTTP status; 0 when there was none.
-        text: The server's own words, at most 2,000 characters.
+        text: The server's text, at most 2,000 characters.
     """
 
     def __init__(self, kind: ChatErrorKind, text: str, *, where: str = "", status: int = 0) -> None:
@@ -103,11 +103,11 @@ class ChatError(SwarmError):
 
 
 class ClaimTimedOut(SwarmError):
-    """The episodes of a group could not be had before the deadline.
+    """The episodes of a group were not free together before the deadline.
 
     Attributes:
         cause: The last refusal's kind, the engine's state, or `no answer to the claim`.
-        best: The most episodes that were free at once.
+        best: Largest number of episodes that were free at once.
     """
 
     def __init__(self, n: int, best: int, cause: str, where: str = "") -> None:
@@ -122,31 +122,31 @@ class ClaimTimedOut(SwarmError):
 
 
 class GaveUp(SwarmError):
-    """What was waited for did not come within the time that was given."""
+    """A wait exceeded its timeout."""
 
 
 class EngineOff(SwarmError):
-    """The engine is OFFLINE and nobody starts it, or it went off while it was waited for."""
+    """The engine is OFFLINE and no one starts it, or it went OFFLINE during a wait."""
 
 
 class TrainingFinished(EngineOff):
     """The engine is OFFLINE because all `total_training_steps` of its job are trained.
 
-    Executors and `run_episodes` try nothing again after it. It is over when the engine is started.
+    Executors and `run_episodes` retry nothing after it, until the engine is started again.
     """
 
     exit_code = 0
 
 
 class WrongUse(SwarmError, UsageError):
-    """What a script gave can never be taken, however often it is tried: executors do not."""
+    """An argument of a script is wrong in itself; executors do not retry after it."""
 
 
 class EpisodeLost(SwarmError, RuntimeError):
     """An episode could not be ended: its sample does not count.
 
     Attributes:
-        kind: `EndKind` of what became of it.
+        kind: The `EndKind` of its end.
     """
 
     def __init__(self, kind: str, text: str, where: str = "") -> None:

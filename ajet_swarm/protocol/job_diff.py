@@ -37,12 +37,12 @@ def flat(job: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
 def changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Change]:
     """What differs between two trees, in the order of the second, then what it lacks."""
     old, new = dict(flat(before)), dict(flat(after))
-    found = [
+    changed = [
         Change(path, old.get(path, NOTHING), value)
         for path, value in new.items()
         if path not in old or not same(old[path], value)
     ]
-    return [*found, *(Change(path, old[path], NOTHING) for path in old if path not in new)]
+    return [*changed, *(Change(path, old[path], NOTHING) for path in old if path not in new)]
 
 
 def same(one: Any, other: Any) -> bool:

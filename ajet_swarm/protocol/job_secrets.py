@@ -111,7 +111,7 @@ def restored(text: str, sources: Iterable[str], key: bytes = b"") -> str:
     on_path: dict[tuple[str, str], str] = {}
     known: dict[str, str] = {}
     for place, source in enumerate(sources):
-        for span in _found(source):
+        for span in _readable_spans(source):
             mask = _mask(span.meant, key)
             known.setdefault(mask, span.value)
             on_path.setdefault((span.path, mask), span.value)
@@ -205,7 +205,7 @@ class _Span:
     """It is a value; else a part of a comment."""
 
 
-def _found(text: str) -> list[_Span]:
+def _readable_spans(text: str) -> list[_Span]:
     try:
         return _spans(text)
     except (yaml.YAMLError, RecursionError):
@@ -302,10 +302,10 @@ def _meant(node: "yaml.Node", raw: str) -> str:
     finally:
         loader.dispose()
     style = '"' if isinstance(value, str | list | dict) else None
-    made = yaml.safe_dump(
+    text = yaml.safe_dump(
         value, default_style=style, default_flow_style=True, width=2**31, allow_unicode=True
     )
-    return str(made).removesuffix("...\n").strip()
+    return str(text).removesuffix("...\n").strip()
 
 
 def _is_open_text(raw: str) -> bool:
@@ -348,7 +348,7 @@ def _mask(value: str, key: bytes) -> str:
 
 def _masked_lines(text: str) -> str:
     """The same for a text that is no YAML: what follows a name of a secret, and what it spans."""
-    kept: list[str] = []
+    lines: list[str] = []
     inside: int | None = None
     for line in text.splitlines(keepends=True):
         key = _NEXT_KEY.match(line)
@@ -357,5 +357,5 @@ def _masked_lines(text: str) -> str:
         named = _secret_in(line)
         inside = len(line) - len(line.lstrip()) if named else None
         open_line = _PASSWORD.sub(MASK, line)
-        kept.append(f"{line[: named.end()].rstrip()} '{MASK}'\n" if named else open_line)
-    return "".join(kept)
+        lines.append(f"{line[: named.end()].rstrip()} '{MASK}'\n" if named else open_line)
+    return "".join(lines)

@@ -1,4 +1,4 @@
-"""The methods AgentJet's models have, of pydantic, as far as scripts use them."""
+"""The pydantic methods of AgentJet's models that scripts use."""
 
 import copy
 import logging
@@ -15,26 +15,26 @@ log = logging.getLogger(__name__)
 
 Fields = dict[str, Any]
 
-_TOLD: set[tuple[str, str]] = set()
-"""Kind and field that were said to be ignored."""
+_WARNED: set[tuple[str, str]] = set()
+"""Class and field of each warning about an ignored field."""
 
 
 class Model:
-    """A dataclass that can be copied, written out and made of a dict."""
+    """Base of dataclasses with pydantic's methods for copies, dicts and JSON."""
 
     __slots__ = ()
 
     @classmethod
     def model_validate(cls, obj: Any) -> Self:
-        """One of a dict, or of another of its kind.
+        """Return an instance made from a dict; return an instance unchanged.
 
         Raises:
-            SwarmError: it is neither, a field is missing or is of another kind.
+            SwarmError: it is neither, or a field is missing or has the wrong type.
         """
         if isinstance(obj, cls):
             return obj
         if not isinstance(obj, Mapping):
-            raise SwarmError(f"a {type(obj).__name__} is no {cls.__name__}", cls.__name__)
+            raise SwarmError(f"a {type(obj).__name__} is not a {cls.__name__}", cls.__name__)
         needed = [
             one.name
             for one in fields(cls)  # type: ignore[arg-type]  # each of them is a dataclass
@@ -46,57 +46,57 @@ class Model:
 
     @classmethod
     def model_validate_json(cls, json_data: str | bytes) -> Self:
-        """One of its JSON.
+        """Return an instance made from JSON.
 
         Raises:
-            SwarmError: it is none.
+            SwarmError: it is not JSON, or as of `model_validate`.
         """
         try:
             obj = msgspec.json.decode(json_data)
         except JSON_ERRORS as error:
-            raise SwarmError(f"no JSON: {error}", cls.__name__) from error
+            raise SwarmError(f"not JSON: {error}", cls.__name__) from error
         return cls.model_validate(obj)
 
     def model_dump(self) -> Fields:
-        """The fields as a dict."""
-        told: Fields = asdict(self)  # type: ignore[call-overload]  # each of them is a dataclass
-        return told
+        """Return the fields as a dict."""
+        values: Fields = asdict(self)  # type: ignore[call-overload]  # subclasses are dataclasses
+        return values
 
     def model_dump_json(self, *, indent: int | None = None) -> str:
-        """The fields as JSON.
+        """Return the fields as JSON.
 
         Raises:
-            SwarmError: a value has no such form.
+            SwarmError: a value has no JSON form.
         """
         return to_json(self.model_dump(), type(self).__name__, indent)
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """A copy, with some fields set anew."""
-        made = copy.deepcopy(self) if deep else copy.copy(self)
+        """Return a copy with some fields replaced."""
+        duplicate = copy.deepcopy(self) if deep else copy.copy(self)
         for name, value in (update or {}).items():
-            setattr(made, name, value)
-        return made
+            setattr(duplicate, name, value)
+        return duplicate
 
     def copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """As `model_copy`."""
+        """See `model_copy`."""
         return self.model_copy(update=update, deep=deep)
 
     def dict(self) -> Fields:
-        """As `model_dump`."""
+        """See `model_dump`."""
         return self.model_dump()
 
-    def _ignore(self, given: Mapping[str, Any]) -> None:
-        """Fields it does not have are ignored, as AgentJet's ignore them; said once for each."""
+    def _ignore(self, unknown: Mapping[str, Any]) -> None:
+        """Log one warning for each unknown field; AgentJet's models ignore them."""
         kind = type(self).__name__
-        for name in given:
-            if (kind, name) not in _TOLD:
-                _TOLD.add((kind, name))
+        for name in unknown:
+            if (kind, name) not in _WARNED:
+                _WARNED.add((kind, name))
                 known = ", ".join(one.name for one in fields(self))  # type: ignore[arg-type]
                 log.warning("a %s has no `%s`: ignored. It has %s", kind, name, known)
 
 
 class ServerRecord(msgspec.Struct, frozen=True):
-    """What a server told; fields are attributes, and keys as of a dict."""
+    """Base of records from a server; fields are attributes, and keys as of a dict."""
 
     def __getitem__(self, name: str) -> Any:
         if name not in self.__struct_fields__:
@@ -110,35 +110,35 @@ class ServerRecord(msgspec.Struct, frozen=True):
         return iter(self.__struct_fields__)
 
     def get(self, name: str, default: Any = None) -> Any:
-        """A field, or `default` where there is none of this name."""
+        """Return a field, or `default` if there is none of this name."""
         return getattr(self, name) if name in self.__struct_fields__ else default
 
     def keys(self) -> tuple[str, ...]:
-        """The fields' names."""
+        """Return the names of the fields."""
         return self.__struct_fields__
 
     def items(self) -> list[tuple[str, Any]]:
-        """The fields, by name."""
+        """Return names and values of the fields."""
         return [(name, self[name]) for name in self]
 
     def model_dump(self) -> dict[str, Any]:
-        """The fields as a dict."""
-        told: dict[str, Any] = msgspec.to_builtins(self)
-        return told
+        """Return the fields as a dict."""
+        values: dict[str, Any] = msgspec.to_builtins(self)
+        return values
 
     def model_dump_json(self, *, indent: int | None = None) -> str:
-        """The fields as JSON."""
+        """Return the fields as JSON."""
         return to_json(self.model_dump(), type(self).__name__, indent)
 
 
-def to_json(given: Mapping[str, Any], where: str, indent: int | None = None) -> str:
-    """A dict as JSON.
+def to_json(values: Mapping[str, Any], where: str, indent: int | None = None) -> str:
+    """Return a dict as JSON.
 
     Raises:
-        SwarmError: a value has no such form.
+        SwarmError: a value has no JSON form.
     """
     try:
-        told = msgspec.json.encode(to_plain(given))
-        return (told if indent is None else msgspec.json.format(told, indent=indent)).decode()
+        data = msgspec.json.encode(to_plain(values))
+        return (data if indent is None else msgspec.json.format(data, indent=indent)).decode()
     except JSON_ERRORS as error:
-        raise SwarmError(f"a value is no JSON: {error}", where) from error
+        raise SwarmError(f"a value is not JSON: {error}", where) from error

@@ -1,26 +1,26 @@
-"""Values as JSON has them."""
+"""Conversion of values to their JSON form."""
 
 from typing import Any
 
 import msgspec
 
 
-def to_plain(given: Any) -> Any:
-    """`given` in dicts, lists, text and numbers: numpy's values and models become plain ones.
+def to_plain(value: Any) -> Any:
+    """Return a value as dicts, lists, text and numbers; convert numpy values and models.
 
     Raises:
-        TypeError, ValueError, RecursionError, msgspec.MsgspecError: something in it has no such
-            form (`JSON_ERRORS`).
+        TypeError, ValueError, RecursionError, msgspec.MsgspecError: a part of it has no JSON form
+            (`JSON_ERRORS`).
     """
-    return msgspec.to_builtins(given, str_keys=True, enc_hook=_other)
+    return msgspec.to_builtins(value, str_keys=True, enc_hook=_convert)
 
 
 JSON_ERRORS = (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError)
-"""What `to_plain`, or writing what it gives, raises."""
+"""Errors of `to_plain`, and of encoding its result."""
 
 
-def _other(value: Any) -> Any:
-    for way in ("tolist", "model_dump"):
-        if callable(turn := getattr(value, way, None)):
-            return turn()
+def _convert(value: Any) -> Any:
+    for name in ("tolist", "model_dump"):
+        if callable(method := getattr(value, name, None)):
+            return method()
     raise TypeError(f"a {type(value).__name__} has no JSON form")

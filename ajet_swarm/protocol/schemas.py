@@ -1,4 +1,4 @@
-"""What is on the wire, as types: unknown fields are ignored, missing ones tolerated.
+"""Types of the protocol's JSON. Unknown fields are ignored, and missing ones have defaults.
 
 Source: the protocol notes, sections 2, 4 and 6.
 """
@@ -15,7 +15,7 @@ PREFIX: Final = "ENGINE."
 
 
 class EngineState(StrEnum):
-    """What an engine is doing; the value is the wire's word without its `ENGINE.` prefix."""
+    """State of an engine; the value is the protocol's word without its `ENGINE.` prefix."""
 
     OFFLINE = "OFFLINE"
     BOOTING = "BOOTING"
@@ -24,24 +24,24 @@ class EngineState(StrEnum):
     WEIGHT_SYNCING = "WEIGHT_SYNCING"
     WEIGHT_EXPORTING = "WEIGHT_EXPORTING"
     CANNOT_CONNECT = "CANNOT_CONNECT"
-    """Ours: nothing was ever heard from it, or not lately."""
+    """Not in the protocol: the server has not responded, or not lately."""
     UNKNOWN = "UNKNOWN"
-    """The server said something else; keep the raw text beside it."""
+    """The server reported another word; keep the raw text beside it."""
 
     @classmethod
     def parse(cls, raw: str | None) -> "EngineState":
-        """The state behind a wire text, with or without the prefix."""
+        """Return the state of a protocol word, with or without the prefix."""
         word = (raw or "").removeprefix(PREFIX)
         return _STATES.get(word, cls.UNKNOWN)
 
     @property
     def wire(self) -> str:
-        """The text a server uses for it."""
+        """The word in the protocol."""
         return PREFIX + self.value
 
     @property
     def rolling(self) -> bool:
-        """True while episodes live: ROLLING and ROLLING_POST."""
+        """Whether episodes exist in this state: ROLLING and ROLLING_POST."""
         return self in (EngineState.ROLLING, EngineState.ROLLING_POST)
 
 
@@ -50,7 +50,7 @@ _STALE: Final = frozenset(
     for state in (EngineState.OFFLINE, EngineState.BOOTING)
     for text in (state.value, state.wire)
 )
-"""Wire texts of the states in which nothing is collected."""
+"""Protocol words of the states in which nothing is collected."""
 _STATES: Final = {state.value: state for state in EngineState if state is not EngineState.UNKNOWN}
 
 
@@ -80,7 +80,7 @@ class ClaimAnswer(msgspec.Struct, frozen=True):
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """The common answer of routes that do something."""
+    """Common answer of the routes that change something."""
 
     success: bool | None = None
     failure_reason: str | None = None
@@ -92,7 +92,7 @@ class Verdict(msgspec.Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """The server's reason, whichever field it used."""
+        """The server's reason, from the field that has one."""
         for text in (self.failure_reason, self.error, self.message):
             if text:
                 return text
@@ -108,9 +108,9 @@ class CanContinue(msgspec.Struct, frozen=True):
 
 
 class EpisodeRecord(ServerRecord, frozen=True):
-    """One live episode, as `/get_episode_buffer` tells it (section 4.2).
+    """One live episode of `/get_episode_buffer` (section 4.2).
 
-    The api key is left out on purpose: it belongs to whoever claimed the episode.
+    The API key is left out on purpose: it belongs to the client that claimed the episode.
     """
 
     episode_uuid: str = ""
@@ -127,7 +127,7 @@ class EpisodeRecord(ServerRecord, frozen=True):
 
     @property
     def claimed(self) -> bool:
-        """Some client holds it."""
+        """Whether a client holds it."""
         return self.episode_status == "claimed"
 
 
@@ -138,7 +138,7 @@ class EpisodeBuffer(msgspec.Struct, frozen=True):
 
 
 class RunningEpisode(ServerRecord, frozen=True):
-    """A claimed episode in the pool; numbers are text on the wire ("1.2s", "3")."""
+    """A claimed episode in the pool; the protocol sends its numbers as text ("1.2s", "3")."""
 
     episode_status: str | None = ""
     time_since_last_activity: str | float | None = ""
@@ -154,7 +154,7 @@ class RunningEpisode(ServerRecord, frozen=True):
 
     @property
     def limit(self) -> float | None:
-        """Idle seconds after which the server takes it back (and up to 10 s more)."""
+        """Idle seconds after which the server takes it back, up to 10 s late."""
         return seconds(self.discard_episode_timeout)
 
     @property
@@ -164,7 +164,7 @@ class RunningEpisode(ServerRecord, frozen=True):
 
 
 class ActiveClient(msgspec.Struct, frozen=True):
-    """A client the agree-to-sync rule counts."""
+    """A client that the agree-to-sync rule counts."""
 
     client_uuid: str = ""
     last_activity_at: float | None = None
@@ -173,13 +173,14 @@ class ActiveClient(msgspec.Struct, frozen=True):
 
 
 class ClientInstruction(msgspec.Struct, frozen=True):
-    """What the server tells the trainer about its clients."""
+    """The server's clients, as it reports them to the trainer."""
 
     active_clients: list[ActiveClient] | None = None
 
 
 class PoolInfo(ServerRecord, frozen=True):
-    """How far the batch is (section 6); counters of a dead run stay after a stop, see `stale`."""
+    """Progress of the batch (section 6). After a stop it keeps the counters of the last run, see
+    `stale`."""
 
     sample_collection_method: str | None = ""
     completed_episodes: int | None = 0
@@ -195,7 +196,7 @@ class PoolInfo(ServerRecord, frozen=True):
     completed_tasks_client_uuids: dict[str, list[str]] | None = None
     """Only of episodes that were claimed with a throttle policy."""
     running_episode_details: dict[str, RunningEpisode] | None = None
-    """Claimed episodes of all clients; None when there is none."""
+    """Claimed episodes of all clients by uuid; None without any."""
     engine_status: str | None = None
     global_step: int | None = None
     booting_start_time: float | None = None
@@ -204,7 +205,7 @@ class PoolInfo(ServerRecord, frozen=True):
 
     @property
     def is_default(self) -> bool:
-        """True for the all-default object a server gives on an internal error: not a reading."""
+        """Whether all fields are defaults, as after an internal error: not a reading."""
         return not (
             self.engine_status
             or self.sample_collection_method
@@ -220,34 +221,34 @@ class PoolInfo(ServerRecord, frozen=True):
 
     @property
     def stale(self) -> bool:
-        """True when the counters are those of a run that is over."""
+        """Whether the counters belong to a run that has ended."""
         return self.engine_status in _STALE
 
     @property
     def repeat(self) -> int:
-        """Episodes a task needs to count; 0 when the trainer has not said."""
+        """Episodes of a complete task; 0 when the trainer has not reported it."""
         return self.task_expected_num_repeat or 0
 
     @property
     def active_clients(self) -> list[ActiveClient]:
         """The clients whose agreement counts."""
-        told = self.swarm_client_instruction
-        return (told.active_clients or []) if told else []
+        instruction = self.swarm_client_instruction
+        return (instruction.active_clients or []) if instruction else []
 
     @property
     def agree_to_sync(self) -> bool:
-        """True when the batch ends by the clients' agreement."""
+        """Whether the batch ends by the clients' agreement."""
         return (self.sample_collection_method or "").endswith("agree_sync_weight")
 
 
 class WireOutput(msgspec.Struct, frozen=True):
-    """What `end_episode` sends; `metadata.task_id` is filled in by the client."""
+    """Output of an episode, as `end_episode` sends it; the client adds `metadata.task_id`."""
 
     reward: float
     is_success: bool | None = None
     metadata: dict[str, Any] = {}
     log_metrics: dict[str, Any] = {}
-    """Names to a number, a list of numbers or a dict."""
+    """Name -> a number, a list of numbers or a dict."""
 
 
 class VerboseLog(ServerRecord, frozen=True):
@@ -270,10 +271,10 @@ class ExperimentDir(msgspec.Struct, frozen=True):
     server_experiment_dir: str | None = None
 
 
-def seconds(told: str | float | None) -> float | None:
-    """The number in "1.2s", "3" or 3; None when there is none."""
+def seconds(value: str | float | None) -> float | None:
+    """Return the number in "1.2s", "3" or 3; None when there is none."""
     try:
-        return float(told.strip().removesuffix("s") if isinstance(told, str) else told or 0)
+        return float(value.strip().removesuffix("s") if isinstance(value, str) else value or 0)
     except ValueError:
         return None
 

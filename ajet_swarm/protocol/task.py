@@ -1,4 +1,4 @@
-"""What a script hands around: tasks, what came of an episode, where an episode is served."""
+"""Objects of scripts: tasks, outputs of episodes, address and key of an episode's model."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -10,18 +10,17 @@ from ajet_swarm.protocol.model_methods import Model
 
 @dataclass(slots=True, init=False)
 class Task(Model):
-    """What an episode is about. As with AgentJet's, fields it does not have are ignored (and named
-    in the log).
+    """A task for an episode. As in AgentJet, unknown fields are ignored, with a warning.
 
     Attributes:
-        main_query: What is asked.
-        init_messages: Chat messages to begin with; empty when the query is all.
-        task_id: Names the GRPO group on the server; an end needs one.
-        env_type: Kind of world, for agents that have several.
-        metadata: Anything else: a reference answer, the row it came from.
+        main_query: The question or instruction.
+        init_messages: Chat messages to begin with; empty if the query is all.
+        task_id: Name of the GRPO group on the server; required for an end.
+        env_type: Kind of environment, for agents with several.
+        metadata: Any other data, such as a reference answer or the row of the dataset.
 
     Raises:
-        SwarmError: a field is of another kind.
+        SwarmError: a field has the wrong type.
     """
 
     main_query: str = ""
@@ -51,19 +50,19 @@ class Task(Model):
         self.task_id = str(self.task_id)
         for name, kind in _KINDS.items():
             if not isinstance(getattr(self, name), kind):
-                told = type(getattr(self, name)).__name__
+                actual = type(getattr(self, name)).__name__
                 raise SwarmError(
-                    f"`{name}` is a {told}, not a {kind.__name__}", f"task {self.task_id[:80]}"
+                    f"`{name}` is a {actual}, not a {kind.__name__}", f"task {self.task_id[:80]}"
                 )
 
     @classmethod
-    def from_dict(cls, given: Mapping[str, Any]) -> Self:
-        """A task from its fields; others are ignored.
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """Return a task with the fields in `values`; ignore other keys.
 
         Raises:
-            SwarmError: a field is of another kind.
+            SwarmError: a field has the wrong type.
         """
-        return cls(**{one.name: given[one.name] for one in fields(cls) if one.name in given})
+        return cls(**{one.name: values[one.name] for one in fields(cls) if one.name in values})
 
 
 _KINDS: dict[str, type] = {
@@ -76,15 +75,14 @@ _KINDS: dict[str, type] = {
 
 @dataclass(slots=True, init=False)
 class WorkflowOutput(Model):
-    """What came of an episode; `metadata["task_id"]` is filled in when it is sent. Fields it does
-    not have are ignored, as with a `Task`.
+    """The output of an episode; unknown fields are ignored, as of a `Task`.
 
     Attributes:
-        is_success: Whether it is solved, for the server's figures.
-        metadata: Anything to keep with the sample.
-        reward: One finite number; a list or None is refused when the episode is ended, since a
-            server says yes to them and drops the episode.
-        log_metrics: Names to a number, a list of numbers or a dict.
+        is_success: Whether the task is solved, for the server's statistics.
+        metadata: Data to store with the sample; `task_id` is added when it is sent.
+        reward: One finite number. An end with a list or None is refused, since a server would
+            accept it and discard the episode.
+        log_metrics: Name -> a number, a list of numbers or a dict.
     """
 
     reward: float | list[float] | None = None
@@ -109,7 +107,7 @@ class WorkflowOutput(Model):
 
 @dataclass(slots=True)
 class WorkflowTask:
-    """A task on its way through one episode, as AgentJet's own workflows take it."""
+    """State of a task in one episode, as AgentJet's own workflows receive it."""
 
     env_type: str = ""
     task_id: str = ""
@@ -126,19 +124,19 @@ class WorkflowTask:
 
 @dataclass(frozen=True, slots=True)
 class OpenaiBaseUrlAndApiKey:
-    """Where an episode's model is called: any OpenAI client takes the first two."""
+    """Address and API key of an episode's model, for any OpenAI client."""
 
     base_url: str = ""
     api_key: str = ""
     episode_uuid: str = ""
     model: str = "reserved_field"
-    """Any name will do: the server serves the policy that is trained."""
+    """Any name works: the server always serves the trained policy."""
 
-    def as_raw_openai_sdk_client(self, **given: Any) -> Any:
-        """An `openai.AsyncOpenAI` for this episode, as AgentJet's gives.
+    def as_raw_openai_sdk_client(self, **options: Any) -> Any:
+        """Return an `openai.AsyncOpenAI` for this episode, as AgentJet does.
 
         Args:
-            given: More of its arguments, such as `timeout`.
+            options: Its other arguments, such as `timeout`.
 
         Raises:
             SwarmError: the package is not installed.
@@ -149,7 +147,7 @@ class OpenaiBaseUrlAndApiKey:
             raise SwarmError(
                 "the package `openai` is not installed", "episode", "pip install openai"
             ) from error
-        return AsyncOpenAI(base_url=self.base_url, api_key=self.api_key, **given)
+        return AsyncOpenAI(base_url=self.base_url, api_key=self.api_key, **options)
 
     def __repr__(self) -> str:  # a key must not get into logs
         return f"OpenaiBaseUrlAndApiKey({self.base_url}, episode {self.episode_uuid})"

@@ -1,4 +1,4 @@
-"""Thread pools of the shapes AgentJet scripts use, and one that does not idle at a drain."""
+"""Thread pools of AgentJet scripts, and one that does not idle between batches."""
 
 import sys
 import threading
@@ -26,11 +26,11 @@ _POOLS: "weakref.WeakSet[_Pool]" = weakref.WeakSet()
 
 
 class _Pool:
-    """Threads that try a job again, later each time.
+    """Base of the pools: threads that retry failed jobs.
 
     Args:
-        threads: How many.
-        retry: How often a job is tried.
+        threads: Number of threads.
+        retry: Number of tries of a job, and pauses.
     """
 
     def __init__(self, threads: int, retry: Retry) -> None:
@@ -39,15 +39,15 @@ class _Pool:
         self._retry = retry
         self._stop = threading.Event()
         self._finished: TrainingFinished | None = None
-        """Why a job ended that found training complete, until a submit has raised it."""
+        """Error of a job that found training complete; the next submit raises it."""
         self._executor = ThreadPoolExecutor(threads, thread_name_prefix="episode")
         _POOLS.add(self)
 
     def submit(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> "Future[Any]":
-        """Queue a job; its future has what came of the last try.
+        """Queue a job; its future has the result of the last try.
 
         Raises:
-            TrainingFinished: a job before found training complete.
+            TrainingFinished: an earlier job found training complete.
         """
         finished, self._finished = self._finished, None
         if finished is not None:
@@ -69,8 +69,8 @@ class _Pool:
         """End the threads.
 
         Args:
-            wait: Until the jobs are done; else nothing is tried again from now on.
-            cancel_futures: Drop jobs that have not begun, and try none again.
+            wait: Wait until the jobs are done; else failed jobs are not retried any more.
+            cancel_futures: Drop jobs that have not started, and retry none.
         """
         if cancel_futures or not wait:
             self._stop.set()
@@ -91,14 +91,14 @@ class _Pool:
 
 
 class PeriodicDrainThreadPoolExecutor(_Pool):
-    """Waits for everything after each `workers` jobs, as AgentJet's does: a straggler idles all.
+    """Waits for all jobs after each `workers` jobs, as AgentJet's: all wait for the slowest one.
 
     Args:
         workers: Jobs between two drains: a batch.
-        max_parallel: Threads; `workers` when left out.
-        auto_retry: Try a failed job again for as long as it takes.
-        block_first_run: Wait for the first job before the others are taken.
-        retry: How, instead of `auto_retry`.
+        max_parallel: Number of threads; default `workers`.
+        auto_retry: Retry a failed job without limit.
+        block_first_run: Wait for the first job before accepting others.
+        retry: When to try again, instead of `auto_retry`.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class PeriodicDrainThreadPoolExecutor(_Pool):
         self._batch: list[Future[Any]] = []
 
     def submit(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> "Future[Any]":
-        """Queue a job; its future has what came of the last try."""
+        """Queue a job; its future has the result of the last try."""
         future = super().submit(fn, *args, **kwargs)
         if self._block:
             self._block = False
@@ -127,11 +127,11 @@ class PeriodicDrainThreadPoolExecutor(_Pool):
     def submit_with_periodic_drain(
         self, fn: Callable[..., Any], *args: Any, **kwargs: Any
     ) -> "tuple[Future[Any], list[Any]]":
-        """Queue a job; before each `workers`-th one, wait for all that were queued before.
+        """Queue a job; after each `workers` jobs, first wait for all of them.
 
         Returns:
-            Its future, and what the drained jobs returned, in their order, without those that
-            failed; empty when nothing was drained.
+            Its future, and the values of the drained jobs in their order, without failed ones;
+            empty when nothing was drained.
         """
         drained = self.drain() if len(self._batch) >= self.workers else []
         future = self.submit(fn, *args, **kwargs)
@@ -139,15 +139,15 @@ class PeriodicDrainThreadPoolExecutor(_Pool):
         return future, drained
 
     def drain(self) -> list[Any]:
-        """Wait for what was queued since the last drain; what it returned, without failures."""
+        """Wait for the jobs since the last drain; return their values, without failed ones."""
         batch, self._batch = self._batch, []
         return _values(batch)
 
 
 class SlidingThreadPoolExecutor(_Pool):
-    """The same batches without the wait: threads go on with the next one behind a straggler.
+    """The same batches without the wait: threads go on with the next batch beside a slow job.
 
-    At most `workers` jobs wait for a thread; a further one waits for that.
+    At most `workers` jobs wait for a thread; `submit_with_periodic_drain` blocks while they do.
 
     Args: as of `PeriodicDrainThreadPoolExecutor`.
     """
@@ -172,8 +172,8 @@ class SlidingThreadPoolExecutor(_Pool):
         """Queue a job.
 
         Returns:
-            Its future, and what the jobs of the oldest batch returned once all of that are done:
-            each batch once, in order, without those that failed.
+            Its future, and the values of the oldest batch once all its jobs are done: each batch
+            once, in order, without failed jobs.
         """
         acquire(self._room)
         try:
@@ -191,17 +191,17 @@ class SlidingThreadPoolExecutor(_Pool):
         return future, []
 
     def drain(self) -> list[Any]:
-        """Wait for all; what the batches not yet told returned, without failures."""
+        """Wait for all jobs; return the values not returned yet, without failed jobs."""
         batches, self._batches = self._batches, deque()
         return [value for batch in batches for value in _values(batch)]
 
 
 class BoundedThreadPoolExecutor(_Pool):
-    """`submit` waits while `max_queue_size` jobs are not done.
+    """A pool whose `submit` blocks while `max_queue_size` jobs are not done.
 
     Args:
-        max_workers: Threads.
-        max_queue_size: Jobs that wait or run, at most.
+        max_workers: Number of threads.
+        max_queue_size: Largest number of jobs that wait or run.
     """
 
     def __init__(self, max_workers: int, max_queue_size: int = 100) -> None:
@@ -209,7 +209,7 @@ class BoundedThreadPoolExecutor(_Pool):
         self._room = threading.BoundedSemaphore(max(1, max_queue_size))
 
     def submit(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> "Future[Any]":
-        """Queue a job; its future has what came of it."""
+        """Queue a job; its future has the result."""
         acquire(self._room)
         try:
             future = super().submit(fn, *args, **kwargs)
@@ -221,13 +221,13 @@ class BoundedThreadPoolExecutor(_Pool):
 
 
 class TaskCountLimitedThreadPoolExecutor(_Pool):
-    """At most so many groups under way; one keeps its place until its last job is done.
+    """A pool that limits the groups that run at once; a group counts until its last job is done.
 
     Args:
-        max_parallel_groups: Groups at once.
-        max_workers: Threads.
-        auto_retry: Try a failed job again for as long as it takes.
-        retry: How, instead of `auto_retry`.
+        max_parallel_groups: Largest number of groups at once.
+        max_workers: Number of threads.
+        auto_retry: Retry a failed job without limit.
+        retry: When to try again, instead of `auto_retry`.
     """
 
     def __init__(
@@ -247,12 +247,12 @@ class TaskCountLimitedThreadPoolExecutor(_Pool):
     def submit_group(
         self, task_id: str, fn: Callable[..., Any], args_list: Sequence[Mapping[str, Any]]
     ) -> "list[Future[Any]]":
-        """Queue a group's jobs, one for each set of arguments; waits for a place.
+        """Queue a group's jobs, one for each set of arguments; block while too many groups run.
 
         Args:
             task_id: The group.
             fn: The job.
-            args_list: Its arguments, by name, for each time.
+            args_list: Keyword arguments of each job.
 
         Returns:
             Their futures, in order.
@@ -266,7 +266,7 @@ class TaskCountLimitedThreadPoolExecutor(_Pool):
             self._open.add(group)
         left = len(args_list)
 
-        def over(_: "Future[Any] | None") -> None:
+        def on_done(_: "Future[Any] | None") -> None:
             nonlocal left
             with self._places:
                 left -= 1
@@ -278,15 +278,15 @@ class TaskCountLimitedThreadPoolExecutor(_Pool):
         try:
             for args in args_list:
                 futures.append(self.submit(fn, **args))
-                futures[-1].add_done_callback(over)
+                futures[-1].add_done_callback(on_done)
         except BaseException:
             for _ in range(len(args_list) - len(futures)):
-                over(None)
+                on_done(None)
             raise
         return futures
 
     def on_entering_weight_sync(self) -> None:
-        """The batch is over: what is under way keeps no place, and the next groups may begin.
+        """Let the next groups start, whether or not the running ones are done: the batch has ended.
 
         For `SwarmClient.add_entering_weight_sync_callback`.
         """
@@ -296,9 +296,9 @@ class TaskCountLimitedThreadPoolExecutor(_Pool):
 
 
 def _hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """A program that ends with an error, or Ctrl-C, does not wait for jobs tried for ever.
+    """Cancel retries when the program ends with an error or Ctrl-C, so that it ends at once.
 
-    With `TrainingFinished` it has done its work: a sentence, and exit code 0.
+    `TrainingFinished` is a success: print one sentence, and exit with code 0.
     """
     if not hasattr(sys, "ps1"):  # at a prompt an error ends nothing
         for pool in tuple(_POOLS):
@@ -314,7 +314,7 @@ sys.excepthook = _hook
 
 
 def _values(batch: "Sequence[Future[Any]]") -> list[Any]:
-    """What those that did not fail returned, in order; waits for all."""
+    """Wait for all jobs; return the values of those that succeeded, in order."""
     while wait(batch, BEAT).not_done:
         pass
     return [one.result() for one in batch if not one.cancelled() and one.exception() is None]

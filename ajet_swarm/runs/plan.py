@@ -1,4 +1,4 @@
-"""Which episode of a run is next."""
+"""Order of the episodes of a run."""
 
 import threading
 from collections import Counter, deque
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 class EpisodeSchedule:
-    """Which episode is next: in the list's order, with at most so many groups under way."""
+    """Gives out the episodes of a run in order, with a limit on the groups that run at once."""
 
     def __init__(self, keys: Sequence[str], groups: int | None) -> None:
         self._keys = keys
@@ -18,7 +18,7 @@ class EpisodeSchedule:
         self._stopped = False
 
     def take(self) -> int | None:
-        """The next one's index; waits while its group has no place. None at the end."""
+        """Return the index of the next episode; None at the end. Wait while no group may start."""
         with self._turn:
             while self._waiting and not self._stopped:
                 for at, index in enumerate(self._waiting):
@@ -31,8 +31,8 @@ class EpisodeSchedule:
                 self._turn.wait()
             return None
 
-    def over(self, index: int) -> None:
-        """One is done."""
+    def finish(self, index: int) -> None:
+        """Record that an episode is done."""
         with self._turn:
             key = self._keys[index]
             self._left[key] -= 1
@@ -41,7 +41,7 @@ class EpisodeSchedule:
                 self._turn.notify_all()
 
     def stop(self) -> None:
-        """Give no further one."""
+        """Give out no further episode."""
         with self._turn:
             self._stopped = True
             self._turn.notify_all()

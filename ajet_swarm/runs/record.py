@@ -1,4 +1,4 @@
-"""Which repeats of which tasks are done, in a file: a run that is killed goes on there."""
+"""File of finished episodes, with which a killed run can be resumed."""
 
 import json
 import logging
@@ -19,23 +19,23 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class UnstoredValue:
-    """In the place of a value that could not be kept: what was of no JSON form."""
+    """Stands for a value that could not be stored, since it has no JSON form."""
 
     kind: str
-    """Name of its type."""
+    """Name of the value's type."""
 
 
 class RunRecord:
-    """A file of finished episodes, a JSON object a line, each on disk before `add` returns.
+    """A file of finished episodes: one JSON object a line, on disk before `add` returns.
 
-    A last line that a kill has cut is dropped; any other that is none is an error. Values come back
-    as JSON has them: numpy's numbers as numbers, a model as the dict of its fields.
+    An incomplete last line, as after a kill, is dropped; any other invalid line is an error. Values
+    are read back in their JSON form: numpy numbers as numbers, a model as a dict of its fields.
 
     Args:
-        path: The file; made, with the folders on the way, when it is not there.
+        path: The file; it and its parent folders are created if necessary.
 
     Raises:
-        SwarmError: it cannot be used, or is no record.
+        SwarmError: the file cannot be used, or is not a record.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -61,10 +61,10 @@ class RunRecord:
             os.truncate(self._file, whole)
         for number, line in enumerate(data[:whole].splitlines(), 1):
             try:
-                told = json.loads(line)
-                kind = told.get("lost")
-                value = told["value"] if kind is None else UnstoredValue(str(kind))
-                self._done[str(told["task"])].append(value)
+                entry = json.loads(line)
+                kind = entry.get("lost")
+                value = entry["value"] if kind is None else UnstoredValue(str(kind))
+                self._done[str(entry["task"])].append(value)
             except (ValueError, KeyError, TypeError, AttributeError) as error:
                 raise SwarmError(
                     f"not a line of a run's record: {error}",
@@ -82,22 +82,22 @@ class RunRecord:
 
     @property
     def count(self) -> int:
-        """Finished repeats of all tasks."""
+        """Number of finished repeats of all tasks."""
         with self._lock:
             return sum(map(len, self._done.values()))
 
     def add(self, task_id: str, value: Any = None) -> None:
-        """One repeat more is done; a value that has no JSON form is only told of, in the log.
+        """Add a finished repeat; a value without a JSON form is not stored, with a warning.
 
         Raises:
-            SwarmError: it cannot be written.
+            SwarmError: the file cannot be written.
         """
         line: dict[str, Any] = {"task": task_id, "value": None, "at": round(time.time(), 3)}
         try:
-            told = json.dumps({**line, "value": to_plain(value)})
+            text = json.dumps({**line, "value": to_plain(value)})
         except JSON_ERRORS as error:
             kind = type(value).__name__
-            told = json.dumps({**line, "lost": kind})
+            text = json.dumps({**line, "lost": kind})
             if kind not in self._warned:
                 self._warned.add(kind)
                 log.warning(
@@ -106,7 +106,7 @@ class RunRecord:
             value = UnstoredValue(kind)
         with self._lock:
             try:
-                os.write(self._file, told.encode() + b"\n")
+                os.write(self._file, text.encode() + b"\n")
                 os.fsync(self._file)
             except OSError as error:
                 raise SwarmError(f"cannot be written: {error}", str(self.path)) from error

@@ -1,4 +1,4 @@
-"""Trying again, later each time."""
+"""Retries with growing pauses."""
 
 import logging
 import random
@@ -19,18 +19,18 @@ T = TypeVar("T")
 
 
 class Stopped(Exception):
-    """The run ends; what is tried is not tried again."""
+    """The run has ended, so there is no further try."""
 
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """How often, and how long after a failure.
+    """Number of tries and pauses between them.
 
     Attributes:
-        tries: At most so many; None for as long as it takes, as AgentJet's executors do.
-        first: Seconds after the first failure; twice as many after each further one.
-        most: Seconds at most.
-        never: Errors that would come again: wrong use. `TrainingFinished` always is one.
+        tries: Largest number of tries; None for no limit, as in AgentJet's executors.
+        first: Seconds of the pause after the first failure; it doubles after each further one.
+        most: Seconds of the longest pause.
+        never: Errors after which a retry is useless. `TrainingFinished` always is one.
     """
 
     tries: int | None = 3
@@ -39,11 +39,11 @@ class Retry:
     never: tuple[type[Exception], ...] = (UsageError,)
 
     def pause(self, failures: int) -> float:
-        """Seconds after so many failures; drawn, so that many do not come back together."""
+        """Return the seconds to wait after `failures`; random, so that retries spread out."""
         return random.uniform(0.5, 1.0) * min(self.most, self.first * 2.0 ** min(failures - 1, 20))
 
     def ends(self, error: Exception, tried: int) -> bool:
-        """Whether that was the last try."""
+        """Return whether there is no further try after an error."""
         if isinstance(error, (TrainingFinished, *self.never)):
             return True
         return self.tries is not None and tried >= self.tries
@@ -55,7 +55,7 @@ FOREVER = Retry(tries=None)
 
 @dataclass(slots=True)
 class AttemptResult:
-    """What came of it."""
+    """Result of all tries."""
 
     value: Any = None
     error: Exception | None = None
@@ -67,13 +67,13 @@ class AttemptResult:
 def attempt(
     work: Callable[[], object], retry: Retry, stop: threading.Event, name: str
 ) -> AttemptResult:
-    """Run `work` until it succeeds or is given up; never raises but for an interrupt.
+    """Run `work` until it succeeds or has no tries left; raise only an interrupt.
 
     Args:
-        work: What to do.
-        retry: How often.
-        stop: Set, nothing is tried again.
-        name: For the log.
+        work: The function.
+        retry: Number of tries and pauses.
+        stop: No further try once it is set.
+        name: Name for the log.
     """
     tried = AttemptResult()
     began = time.monotonic()
@@ -81,20 +81,20 @@ def attempt(
         tried.tries += 1
         try:
             tried.value, tried.error = work(), None
-        except Exception as error:  # a script's own code: anything may come
+        except Exception as error:  # code of a script may raise anything
             tried.error = error
             last = retry.ends(error, tried.tries) or stop.is_set()
             pause = 0.0 if last else retry.pause(tried.tries)
             ending = stop.is_set() or isinstance(error, TrainingFinished)
             log.log(
-                # What fails while the run is being ended fails for that.
+                # A failure while the run ends is most likely caused by that.
                 logging.INFO if ending else logging.WARNING,
                 "%s failed (try %d)%s: %s",
                 name,
                 tried.tries,
                 "" if last else f", again in {pause:.1f} s",
                 str(error) or type(error).__name__,
-                # Ours say all there is to know; of a script's own the line matters.
+                # Errors of the library need no traceback, those of a script do.
                 exc_info=None if isinstance(error, AjetError) else error,
             )
             last = last or stop.wait(pause)
@@ -110,16 +110,16 @@ def retry_with_backoff(
     backoff_fn: Callable[[int], float] | None = None,
     max_retry_attr: str | None = None,
 ) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """AgentJet's decorator: try a function again when it raises.
+    """Return AgentJet's decorator, which retries a function when it raises.
 
     Args:
-        max_retry: Tries in all, one at least.
-        backoff_fn: Seconds to wait after a failure, by its number from 0; 1, 2, 4, ... without.
+        max_retry: Number of tries in total, at least one.
+        backoff_fn: Returns the seconds to wait after failure 0, 1, ...; default 1, 2, 4, ...
         max_retry_attr: Attribute of the first argument (a method's `self`) that replaces
-            `max_retry` where it is a positive whole number.
+            `max_retry` if it is a positive whole number.
 
     Returns:
-        The decorator. What the last try raises is raised.
+        The decorator. The error of the last try is raised.
     """
 
     def decorator(func: Callable[P, T]) -> Callable[P, T]:
@@ -132,7 +132,7 @@ def retry_with_backoff(
                     return func(*args, **kwargs)
                 except TrainingFinished:
                     raise
-                except Exception as error:  # a script's own code: anything may come
+                except Exception as error:  # code of a script may raise anything
                     pause = backoff_fn(done) if backoff_fn else 2.0**done
                     name = getattr(func, "__name__", "it")
                     log.warning(

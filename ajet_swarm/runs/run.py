@@ -1,4 +1,4 @@
-"""Running a list of episodes until all are done: retries, results in order, groups, resuming."""
+"""Runs of many episodes: threads, retries, ordered results, limits by group, resumption."""
 
 import contextlib
 import logging
@@ -37,13 +37,13 @@ DEFAULT_THREADS = 64
 
 @dataclass(frozen=True, slots=True)
 class Result(Generic[T, R]):
-    """What came of one episode of a run.
+    """Result of one episode of a run.
 
     Attributes:
-        value: What the function returned; None when it failed.
-        error: Why it was given up or left, or that a record says it is done and has not kept its
-            value; None when it did not fail.
-        tries: How often it was tried; 0 when a record says it is done, or it was left.
+        value: Return value of the function; None after a failure.
+        error: The last failure, or why the episode was not run, or that the record has no value
+            of an episode that is done; None on success.
+        tries: Number of tries; 0 if it was not run, or is done according to the record.
         seconds: From the first try to the end of the last.
     """
 
@@ -55,20 +55,20 @@ class Result(Generic[T, R]):
 
     @property
     def ok(self) -> bool:
-        """It did not fail."""
+        """Whether it succeeded."""
         return self.error is None
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a run is; written out, it is a line."""
+    """Progress of a run; `str` gives one line."""
 
     done: int
-    """Episodes that are over, failures among them."""
+    """Finished episodes, including failures."""
     total: int
     failed: int
     resumed: int
-    """Of `done`, those a record says were done before."""
+    """Of `done`, those that were done before according to the record."""
     running: int
     seconds: float
     """Since the run began."""
@@ -83,7 +83,7 @@ OnProgress = Callable[[Progress], None]
 
 
 class _Run(Generic[T, R]):
-    """One run under way."""
+    """State of one run."""
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class _Run(Generic[T, R]):
         self.results: list[Result[T, R] | None] = [None] * len(tasks)
         self.stop = threading.Event()
         self.ended: TrainingFinished | None = None
-        """Training is complete: what is not done by now is left."""
+        """Set when training is complete: the remaining episodes are not run."""
         self._keys = [_key(task) for task in tasks]
         self._lock = threading.Lock()
         self._began = time.monotonic()
@@ -131,7 +131,7 @@ class _Run(Generic[T, R]):
                 self._resumed += 1
 
     def work(self) -> None:
-        """What each thread does."""
+        """Run episodes until none is left; each thread does this."""
         while not self.stop.is_set() and (at := self.plan.take()) is not None:
             try:
                 self._one(self._places[at])
@@ -139,7 +139,7 @@ class _Run(Generic[T, R]):
                 self._fault = self._fault or error
                 self.halt()
             finally:
-                self.plan.over(at)
+                self.plan.finish(at)
 
     def _one(self, index: int) -> None:
         task, key = self.tasks[index], self._keys[index]
@@ -157,11 +157,10 @@ class _Run(Generic[T, R]):
             self._running -= 1
             self._done += 1
             self._failed += tried.error is not None
-            told = self.told()
             if self.progress is not None:
-                self.progress(told)
+                self.progress(self._current_progress())
 
-    def told(self) -> Progress:
+    def _current_progress(self) -> Progress:
         return Progress(
             self._done,
             len(self.tasks),
@@ -172,7 +171,7 @@ class _Run(Generic[T, R]):
         )
 
     def halt(self) -> None:
-        """Begin nothing more."""
+        """Start no further episode."""
         self.stop.set()
         self.plan.stop()
 
@@ -184,10 +183,10 @@ class _Run(Generic[T, R]):
         return [one for one in self.results if one is not None]
 
     def _leave_rest(self, why: TrainingFinished) -> None:
-        """Give what is not done `why` as its error.
+        """Set `why` as the error of all episodes that are not done.
 
         Raises:
-            TrainingFinished: nothing is done.
+            TrainingFinished: none is done.
         """
         left = [index for index, one in enumerate(self.results) if one is None]
         if len(left) == len(self.tasks):
@@ -207,25 +206,25 @@ def run_episodes(
     progress: OnProgress | None = None,
     record: RunRecord | None = None,
 ) -> list[Result[T, R]]:
-    """Run `func` on each task, in threads, until all are done or given up.
+    """Run `func` on each task, in threads, until each has succeeded or failed for good.
 
     Args:
-        tasks: One entry for each episode: a task of four repeats stands there four times.
-        func: Runs one episode; what it returns is the result's value.
-        max_workers: Threads; as many as there are tasks, at most 64, when left out.
-        max_groups: Tasks (by `task_id`) under way at once; one keeps its place until its last
-            repeat is done. None for any number.
-        retry: How often, and how long after a failure; three tries when left out.
-        progress: Called after each episode, one call at a time, from the threads.
-        record: What is done there is not run again; what gets done is added.
+        tasks: One entry for each episode: four repeats of a task are four entries.
+        func: Runs one episode; its return value is the result's value.
+        max_workers: Number of threads; default one for each task, at most 64.
+        max_groups: Largest number of tasks (by `task_id`) that run at once; a task counts until
+            its last repeat is done. None for no limit.
+        retry: When to try again after a failure; default three tries.
+        progress: Called after each episode, from the threads, one call at a time.
+        record: Episodes that it contains are not run again; finished ones are added.
 
     Returns:
-        A result for each task, in their order, those that failed included. When training is
-        complete before all are done, those that are left have `TrainingFinished` as their error.
+        A result for each task, in their order, including failures. If training completes before
+        all are done, the remaining ones have `TrainingFinished` as their error.
 
     Raises:
         TrainingFinished: training is complete, and none is done.
-        SwarmError: an argument cannot be meant, or the record cannot be used.
+        SwarmError: an argument is wrong, or the record cannot be used.
     """
     _check_run(tasks, func, max_workers=max_workers, max_groups=max_groups)
     run = _Run(tasks, func, retry or Retry(), progress, record, max_groups)
@@ -253,17 +252,17 @@ def run_episodes_until_all_complete(
     progress: OnProgress | None = None,
     record: RunRecord | None = None,
 ) -> list[R | Exception | None]:
-    """As AgentJet's: what `func` returned for each task, in order.
+    """Run `func` on each task, as AgentJet's function of this name.
 
     Args:
         tasks, func: As of `run_episodes`.
-        max_workers: Threads; as many as there are tasks when left out.
-        auto_retry: Try a failed one again for as long as it takes, later each time.
-        retry: How, instead of `auto_retry`.
+        max_workers: Number of threads; default one for each task.
+        auto_retry: Retry a failed episode without limit, with growing pauses.
+        retry: When to try again, instead of `auto_retry`.
         progress, record: As of `run_episodes`.
 
     Returns:
-        The values; in the place of one that was given up or left, its error.
+        The values in the order of the tasks; the error of an episode without a value.
 
     Raises:
         TrainingFinished: as of `run_episodes`.
@@ -281,33 +280,33 @@ def run_episodes_until_all_complete(
 
 
 Agent = Callable[[Task, OpenaiBaseUrlAndApiKey], WorkflowOutput | float]
-"""Runs a task against a base url and a key, and says what came of it."""
+"""Runs a task with a base URL and a key; returns its output or reward."""
 
 
 def rollout(
     client: SwarmClient, agent: Agent, *, discard_episode_timeout: float = 240, **begin: Any
 ) -> Callable[[Task], float]:
-    """An agent as a function of a task: claims, runs, ends; aborts when it raises.
+    """Return a function that runs an agent on a task, for `run_episodes`.
 
-    An end that came too late counts as a failure, so that a run tries the episode again.
+    It claims an episode, runs the agent and ends the episode; it aborts the episode if the agent
+    raises. An end that is too late counts as a failure, so the episode is tried again.
 
     Args:
-        client: The server.
-        agent: What runs in the episode.
+        client: Client of the server.
+        agent: The agent.
         discard_episode_timeout, begin: As of `SwarmClient.begin_episode`.
 
     Returns:
-        What to give `run_episodes`; it returns the reward, and raises `EpisodeLost` when that does
-        not count.
+        The function. It returns the reward, and raises `EpisodeLost` if the reward does not count.
     """
 
     def run(task: Task) -> float:
         with client.episode(task, discard_episode_timeout, **begin) as episode:
-            given = agent(task, episode.api)
-            outcome = episode.end(given)
+            output = agent(task, episode.api)
+            outcome = episode.end(output)
         if not outcome.ended:
             raise EpisodeLost(outcome.kind.value, outcome.text, episode.uuid)
-        reward: Any = given.reward if isinstance(given, WorkflowOutput) else given
+        reward: Any = output.reward if isinstance(output, WorkflowOutput) else output
         return float(reward)
 
     return run
@@ -322,14 +321,14 @@ def auto_train_with_dataset(
     *,
     max_parallel: int = DEFAULT_THREADS,
 ) -> None:
-    """Run each training task of a dataset `local_grpo_n` times; a batch waits for nobody.
+    """Run each training task of a dataset `local_grpo_n` times, without pauses between batches.
 
-    Ends before that when training is complete.
+    It ends early when training is complete.
 
     Args:
         dataset: A task reader.
-        swarm_worker: The server.
-        execute_agent: What runs in an episode; a failed one is tried again for as long as it takes.
+        swarm_worker: Client of the server.
+        execute_agent: The agent; a failed episode is retried without limit.
         local_grpo_n: Episodes of a task.
         remote_batch_size: Tasks of a batch.
         max_parallel: Threads.
@@ -352,7 +351,7 @@ def _resumed(task: T, value: Any, record: RunRecord) -> Result[T, Any]:
     if not isinstance(value, UnstoredValue):
         return Result(task, value, None, 0, 0.0)
     error = SwarmError(
-        f"it is done, but what came of it, a {value.kind}, could not be kept",
+        f"it is done, but its value, a {value.kind}, could not be stored",
         str(record.path),
         "Return numbers, text, lists and dicts of them, or models",
     )
@@ -360,12 +359,17 @@ def _resumed(task: T, value: Any, record: RunRecord) -> Result[T, Any]:
 
 
 def _check_run(tasks: object, func: object, **limits: Any) -> None:
-    """Raise what is wrong with a run before it begins."""
+    """Check the arguments of a run.
+
+    Raises:
+        SwarmError: one of them is wrong.
+    """
     where = "run_episodes"
     listed = hasattr(tasks, "__len__") and hasattr(tasks, "__getitem__")
     if isinstance(tasks, str | bytes | Mapping) or not listed:
-        told = f"tasks is a {type(tasks).__name__}, not a list"
-        raise SwarmError(told, where, "Give list(...) of it")
+        raise SwarmError(
+            f"tasks is a {type(tasks).__name__}, not a list", where, "Give list(...) of it"
+        )
     if not callable(func):
         raise SwarmError(f"func is a {type(func).__name__}, not a function", where)
     for name, limit in limits.items():
@@ -377,5 +381,5 @@ def _check_run(tasks: object, func: object, **limits: Any) -> None:
 
 
 def _key(task: object) -> str:
-    """What names a task's group; one without an id is a group of its own with its equals."""
+    """Return the key of a task's group; a task without an id is its own group."""
     return str(getattr(task, "task_id", "") or id(task))

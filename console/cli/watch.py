@@ -23,7 +23,7 @@ from ajet_swarm.common.text import did_you_mean, one_line
 from console.cli.common import cert_of, look_home, need_proxy, token_of
 from console.cli.options import add_note, add_proxy_access
 from console.text.contact import lost_text
-from console.views.events import told
+from console.views.events import event_line
 from core.events import (
     EVENT_KINDS,
     EpisodesClaimed,
@@ -269,7 +269,7 @@ class People:
         return lines
 
     def event(self, event: Event, state: State) -> list[bytes]:
-        found = told(event)
+        found = event_line(event)
         if found is None or found.level == "debug":
             return []
         mark = "! " if found.level in ("warning", "error") else ""

@@ -1,4 +1,4 @@
-"""Which screen, and which key there, an alert is acted on with."""
+"""The screen, and the key there, with which an alert is handled."""
 
 import re
 from collections.abc import Sequence
@@ -6,24 +6,24 @@ from dataclasses import dataclass
 
 import msgspec
 
-from console.models.screen_registry import SCREENS, Place
+from console.models.screen_registry import SCREENS, ScreenSpec
 from console.session.app_state import Child, Session
-from console.text.contact import ended
+from console.session.server_facts import ended
 from core.runtime.sockets import TAKEN
 from core.state import Alert
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
-    """A way out of what an alert tells."""
+class AlertAction:
+    """How to handle an alert."""
 
-    place: Place
+    place: ScreenSpec
     keys: str = ""
-    """What is pressed there; empty when looking is what there is to do."""
+    """The keys to press there; empty when there is nothing to do but read."""
     does: str = ""
-    """What that does, a word or two."""
+    """The effect, in a word or two."""
     inside: str = ""
-    """Server whose episodes are what there is to act on; its view opens at once."""
+    """Server with the episodes in question; its view opens at once."""
 
     @property
     def pressed(self) -> str:
@@ -41,56 +41,58 @@ _WAYS = {
     "held": ("engine", "i", "the episodes it waits for"),
     "refused": ("engine", "s", "start it"),
     "off": ("engine", "s", "start it"),
-    "taken": ("engine", "i", "who is on it"),
-    "tokens": ("requests", "", "what became of them"),
+    "taken": ("engine", "i", "its clients"),
+    "tokens": ("requests", "", "their outcome"),
     "observe": ("engine", "", "the upstream"),
-    "port": ("log", "", "where it listens"),
-    "hacking": ("rewards", "", "what each part gives"),
-    "key": ("log", "", "what it asks"),
+    "port": ("log", "", "its address"),
+    "hacking": ("rewards", "", "the values of each part"),
+    "key": ("log", "", "its questions"),
     "start": ("engine", "s", "start it again"),
     "boot": ("engine", "k", "stop it, then s starts it"),
     "lost": ("engine", "", "its last state"),
-    "upstream": ("engine", "", "what it says"),
-    "recovered": ("requests", "", "what became of them"),
+    "upstream": ("engine", "", "its messages"),
+    "recovered": ("requests", "", "their outcome"),
     "cut": ("requests", "", "truncated:yes finds them"),
-    "session": ("requests", "", "what it asks"),
-    "dead": ("rewards", "", "what each part gives"),
+    "session": ("requests", "", "its questions"),
+    "dead": ("rewards", "", "the values of each part"),
     "unscored": ("requests", "", "S re-scores, x aborts"),
     "room": ("engine", "e", "the job's batch"),
     "rewards": ("rewards", "", "its last fault"),
-    "rewards:outlier": ("rewards", "", "what each part gives"),
-    "rewards:scale": ("rewards", "", "what each part gives"),
+    "rewards:outlier": ("rewards", "", "the values of each part"),
+    "rewards:scale": ("rewards", "", "the values of each part"),
     "judge": ("rewards", "", "its counts; e opens the file"),
     "hook": ("log", "", "the traceback"),
     "journal": ("log", "", "why it cannot be written"),
-    "journal_file": ("log", "", "what happened to it"),
+    "journal_file": ("log", "", "the cause"),
     "journal_damage": ("log", "", "what is damaged"),
     "process:engine": ("engine", "r", "start it again"),
     "process:proxy": ("engine", "p", "start it again"),
     "process:mock": ("mock", "s", "start it again"),
 }
-"""By the alert's key, or what stands before its first colon: every alert there is."""
+"""By the key of the alert, or its part before the first colon; every alert is listed."""
 _ANY = ("log", "", "what happened")
-"""Of an alert nobody knows, as of a newer proxy."""
+"""For an unknown alert, as of a newer proxy."""
 _LOOKS = {
     "hold": "what waits for a rating",
     "held": "the episodes it waits for",
     "refused": "its state",
     "off": "its state",
-    "taken": "who is on it",
+    "taken": "its clients",
     "room": "its batch",
     "start": "its state",
     "boot": "its state",
     "judge": "its counts",
-    "unscored": "which groups they are",
+    "unscored": "these groups",
     "process": "its last log lines",
 }
-"""What the same screen is for where nothing can be ordered."""
+"""What the same screen shows on a read-only console."""
 _KEY = re.compile(r"`\S`")
 
 
-def way_of(key: str, places: Sequence[Place] = SCREENS, *, read_only: bool = False) -> Way | None:
-    """How to act on the alert of that key; None for one that needs no key.
+def way_of(
+    key: str, places: Sequence[ScreenSpec] = SCREENS, *, read_only: bool = False
+) -> AlertAction | None:
+    """Return how to handle the alert with that key; None when no key is needed.
 
     Args:
         key: Of the alert.
@@ -105,11 +107,11 @@ def way_of(key: str, places: Sequence[Place] = SCREENS, *, read_only: bool = Fal
     if not there and name == "rewards":  # the log has the traceback too
         there = [place for place in places if place.name == "log"]
     inside = key.partition(":")[2] if kind in ("held", "taken") else ""
-    return Way(there[0], keys, does, inside) if there else None
+    return AlertAction(there[0], keys, does, inside) if there else None
 
 
 def fallen(session: Session) -> list[Alert]:
-    """Processes that ended unasked, as alerts."""
+    """Return alerts for processes that ended unexpectedly."""
     return [_fallen(child, session.read_only) for child in session.fallen]
 
 
@@ -129,17 +131,17 @@ def _fallen(child: Child, read_only: bool) -> Alert:
 
 
 def by_need(session: Session) -> list[Alert]:
-    """All alerts, the worst and newest first; processes that fell lead.
+    """Return all alerts, the worst and newest first; crashed processes lead.
 
     That a server does not answer is left out while the end of its process is the cause.
     """
     silent = {f"lost:{one.name}" for one in session.state.servers.values() if ended(one, session)}
     raised = (one for key, one in session.state.alerts.items() if key not in silent)
-    told = sorted(raised, key=lambda one: (one.level != "error", -one.at))
-    return [*fallen(session), *(map(_looked_at, told) if session.read_only else told)]
+    ordered = sorted(raised, key=lambda one: (one.level != "error", -one.at))
+    return [*fallen(session), *(map(_looked_at, ordered) if session.read_only else ordered)]
 
 
 def _looked_at(alert: Alert) -> Alert:
-    """Without advice that names the key of an order."""
+    """Return the alert without advice that names the key of a command."""
     orders = alert.key.partition(":")[0] in _LOOKS
     return msgspec.structs.replace(alert, todo="") if orders and _KEY.search(alert.todo) else alert

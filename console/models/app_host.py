@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
-from console.models.screen_registry import Place
+from console.models.screen_registry import ScreenSpec
 from console.session.app_state import Session
 
 if TYPE_CHECKING:
@@ -47,13 +47,13 @@ class AppHost(Protocol):
     """What `console.app.ConsoleApp` offers to the parts it shows."""
 
     session: Session
-    places: Sequence[Place]
+    places: Sequence[ScreenSpec]
     theme: str
 
     # What is shown
 
     @property
-    def shown_places(self) -> list[Place]:
+    def shown_screens(self) -> list[ScreenSpec]:
         """The screens that keys and lists lead to."""
         ...
 

@@ -1,4 +1,4 @@
-"""Which orders make sense now; the palette and the keys of the screens ask here."""
+"""The commands that are available now, for the palette and the keys of the screens."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -15,8 +15,8 @@ from core.state import Group, Server
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
-    """One order that can be given now."""
+class AvailableCommand:
+    """A command that can be sent now."""
 
     command: str
     title: str
@@ -26,18 +26,20 @@ class Offer:
     ask: str = ""
     """Name of the one text argument to ask for."""
     value: str = ""
-    """What that argument is now."""
+    """Present value of that argument."""
     servers: tuple[str, ...] = ()
-    """Servers it is given to, one after the other's answer; empty for the one in `args`."""
+    """Servers that it is sent to, one after the other; empty for the one in `args`."""
 
     @property
     def danger(self) -> bool:
-        """Whether a question must come first."""
+        """Whether it must be confirmed."""
         return COMMANDS[self.command].danger
 
 
-def offers(session: Session, group_id: str | None, server: str | None) -> list[Offer]:
-    """Orders that can be given now.
+def available_commands(
+    session: Session, group_id: str | None, server: str | None
+) -> list[AvailableCommand]:
+    """Return the commands that can be sent now.
 
     Args:
         group_id: The group the screen points at, if any.
@@ -48,40 +50,40 @@ def offers(session: Session, group_id: str | None, server: str | None) -> list[O
     return [one for one in _all(session, group_id, server) if session.may(one.command)]
 
 
-def _all(session: Session, group_id: str | None, server: str | None) -> list[Offer]:
-    found: list[Offer] = []
+def _all(session: Session, group_id: str | None, server: str | None) -> list[AvailableCommand]:
+    commands: list[AvailableCommand] = []
     group = session.state.groups.get(group_id) if group_id else None
     if group is not None:
-        found += _group(group)
+        commands += _group(group)
     if session.seen:
         for one in _servers(session, server):
-            found += _engine(session, one)
-        found += _everywhere(session)
-        found += _modes(session)
-        found += _held_up(session)
-        found += _mock(session)
+            commands += _engine(session, one)
+        commands += _everywhere(session)
+        commands += _modes(session)
+        commands += _held_up(session)
+        commands += _mock(session)
         for alert in session.state.alerts.values():
-            found.append(
+            commands.append(
                 _offer("alert.dismiss", f": {one_line(alert.cause, 40)}", args={"key": alert.key})
             )
         if session.state.proxy_up:
-            found.append(_offer("proxy.drain"))
+            commands.append(_offer("proxy.drain"))
     if "proxy" in session.children:
-        found.append(_offer("proxy.restart"))
+        commands.append(_offer("proxy.restart"))
     if "engine" in session.children:
-        found.append(_offer("engine.restart_process"))
-    return found
+        commands.append(_offer("engine.restart_process"))
+    return commands
 
 
-def possible(session: Session, command: str, **args: Any) -> bool:
-    """Whether `command` is on offer now for what `args` name; for `check_action`."""
+def is_available(session: Session, command: str, **args: Any) -> bool:
+    """Return whether `command` is available for `args`; for `check_action`."""
     group_id = args.get("group_id")
-    found = offers(session, group_id, args.get("server"))
+    commands = available_commands(session, group_id, args.get("server"))
     return any(
         offer.command == command
         and not offer.servers
         and all(offer.args.get(key, value) == value for key, value in args.items())
-        for offer in found
+        for offer in commands
     )
 
 
@@ -97,8 +99,8 @@ _NOT_NOW = {
 }
 
 
-def absent(session: Session, group_id: str | None) -> Iterator[tuple[str, str]]:
-    """Title and reason of what cannot be ordered now; nothing for who may order nothing.
+def unavailable_commands(session: Session, group_id: str | None) -> Iterator[tuple[str, str]]:
+    """Yield title and reason of unavailable commands; none on a read-only console.
 
     Args:
         group_id: The group the screen points at, if any.
@@ -106,24 +108,24 @@ def absent(session: Session, group_id: str | None) -> Iterator[tuple[str, str]]:
     if session.looks_on or not session.seen:
         return
     group = session.state.groups.get(group_id) if group_id else None
-    offered = {one.command for one in offers(session, group_id, None)}
+    offered = {one.command for one in available_commands(session, group_id, None)}
     for verb in _GROUP_VERBS:
         name = f"group.{verb}"
         if name not in offered and session.may(name):
-            nowhere = "no group here: 2 opens the list, choose one there"
+            nowhere = "no group selected: 2 opens the list"
             why = nowhere if group is None else obstacle(verb, group, session.now())
-            yield COMMANDS[name].title, why or "not on this group now"
+            yield COMMANDS[name].title, why or "not available for this group now"
     for name, why in _NOT_NOW.items():
         if name not in offered and session.may(name):
             yield COMMANDS[name].title, why
 
 
-def _offer(name: str, more: str = "", help_text: str = "", **rest: Any) -> Offer:
+def _offer(name: str, more: str = "", help_text: str = "", **rest: Any) -> AvailableCommand:
     command = COMMANDS[name]
-    return Offer(name, command.title + more, help_text or command.help, **rest)
+    return AvailableCommand(name, command.title + more, help_text or command.help, **rest)
 
 
-def _group(group: Group) -> Iterator[Offer]:
+def _group(group: Group) -> Iterator[AvailableCommand]:
     args = {"group_id": group.group_id}
     about = one_line(group.query, 60)
     if group.rateable and (group.rating is not None or group.best is not None):
@@ -139,7 +141,7 @@ def _group(group: Group) -> Iterator[Offer]:
     if group.request_id:
         yield _offer("group.rerun", args=args, help_text=about)
     verb = "Group: Clear the mark" if group.marked else "Group: Mark"
-    yield Offer("group.mark", verb, about, args={**args, "marked": not group.marked})
+    yield AvailableCommand("group.mark", verb, about, args={**args, "marked": not group.marked})
     yield _offer("group.note", args=args, help_text=about, ask="note", value=group.note)
 
 
@@ -150,7 +152,7 @@ def _servers(session: Session, name: str | None) -> list[Server]:
     return list(session.state.servers.values())
 
 
-def _engine(session: Session, server: Server) -> Iterator[Offer]:
+def _engine(session: Session, server: Server) -> Iterator[AvailableCommand]:
     if server.lost:
         return
     where = f" {one_line(server.name, 24)}" if len(session.state.servers) > 1 else ""
@@ -170,14 +172,14 @@ def _engine(session: Session, server: Server) -> Iterator[Offer]:
         yield from _kept(server, where, args)
 
 
-def _everywhere(session: Session) -> Iterator[Offer]:
-    """Orders to several servers at once."""
+def _everywhere(session: Session) -> Iterator[AvailableCommand]:
+    """Return commands to several servers at once."""
     for name, fit in of_all(session):
         yield _offer(name, f" {said_of(fit, len(session.state.servers))}", servers=fit)
 
 
-def _kept(server: Server, where: str, args: Mapping[str, Any]) -> Iterator[Offer]:
-    """What can be done to the checkpoints of a server that keeps some."""
+def _kept(server: Server, where: str, args: Mapping[str, Any]) -> Iterator[AvailableCommand]:
+    """Return commands about the checkpoints of a server."""
     saved = server.checkpoints or ()
     named = [one for one in saved if not one.kept]
     if server.state == "OFFLINE":
@@ -193,14 +195,14 @@ def _kept(server: Server, where: str, args: Mapping[str, Any]) -> Iterator[Offer
 
 
 def save_name(server: Server) -> str:
-    """What a checkpoint that is saved now may be called: `hand-000012`."""
+    """Return a name for a new checkpoint: `hand-000012`."""
     latest = next((one.step for one in server.checkpoints or () if one.name == "latest"), None)
     if latest is not None and latest >= 0:
         return f"hand-{latest:06}"
     return f"hand-{max(0, (server.step or 1) - 1):06}"
 
 
-def _modes(session: Session) -> Iterator[Offer]:
+def _modes(session: Session) -> Iterator[AvailableCommand]:
     words = {
         "off": "automatic rewards; override one until its group is finished",
         "answer_first": "the user is answered at once, you rate later",
@@ -209,11 +211,11 @@ def _modes(session: Session) -> Iterator[Offer]:
     for mode in MODES:
         if mode != session.state.rating_mode:
             title = f"Rating: Switch to {mode.replace('_', ' ')}"
-            yield Offer("rating.mode", title, words[mode], args={"mode": mode})
+            yield AvailableCommand("rating.mode", title, words[mode], args={"mode": mode})
 
 
-def _held_up(session: Session) -> Iterator[Offer]:
-    """Ways out while open ratings hold up an update or users."""
+def _held_up(session: Session) -> Iterator[AvailableCommand]:
+    """Return the commands that end a stall by open ratings."""
     state = session.state
     for name, cause in held_up(state, session.now()).items():
         where = f" on {one_line(name, 24)}" if len(state.servers) > 1 else ""
@@ -222,7 +224,7 @@ def _held_up(session: Session) -> Iterator[Offer]:
             yield _offer(command, where, help_text=about, args={"server": name})
 
 
-def _mock(session: Session) -> Iterator[Offer]:
+def _mock(session: Session) -> Iterator[AvailableCommand]:
     mock = session.state.mock
     if mock is None or not session.mock_lives:
         if session.boss is not None:

@@ -1,4 +1,4 @@
-"""A rating while it is being typed: the order shown, the keys pressed, what they will mean.
+"""A rating while it is typed: the order shown, the keys pressed, their meaning.
 
 Keys name *places* on screen; votes name candidates. Blind, the places are shuffled by a seed that
 comes from the group's id, so that the same group is shown in the same order again; the seed and
@@ -17,14 +17,14 @@ from core.scoring.rating import Kind, RatingInput, rating_rewards
 from core.state import Group
 
 DIGITS = 9
-"""Places a digit can name."""
+"""Most places that a digit can name."""
 TOP_SCORE = 9
 """The score key that stands for 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class Vote:
-    """A rating that can be sent; indices are the candidates' own."""
+    """A rating that can be sent; indices are those of the candidates."""
 
     rating: str
     order: tuple[int, ...] = ()
@@ -32,14 +32,14 @@ class Vote:
 
 
 def shown_order(group_id: str, indices: Sequence[int], blind: bool) -> tuple[int, ...]:
-    """Candidates by place: as they are, or shuffled by the group's own seed when blind."""
+    """Return the candidates by place: in order, or shuffled by the group's own seed when blind."""
     if not blind:
         return tuple(indices)
     return tuple(sorted(indices, key=lambda index: _hash(f"{group_id}:{index}")))
 
 
 def again(group_id: str, indices: Sequence[int]) -> tuple[str, tuple[int, ...]]:
-    """Another name to shuffle by, and the order it makes: not the one of the first time."""
+    """Return another seed and its order, which differs from the first one."""
     first = shown_order(group_id, indices, blind=True)
     order, name = first, group_id
     for turn in range(1, 32):
@@ -51,7 +51,7 @@ def again(group_id: str, indices: Sequence[int]) -> tuple[str, tuple[int, ...]]:
 
 
 def seed(group_id: str) -> str:
-    """What the order shown comes from, for the record."""
+    """Return the seed of the order shown, for the record."""
     return _hash(group_id)[:8]
 
 
@@ -60,7 +60,7 @@ def _hash(text: str) -> str:
 
 
 class Ballot:
-    """One group's rating in progress.
+    """The unsent rating of one group.
 
     Attributes:
         shown: Candidate index at each place.
@@ -109,14 +109,14 @@ class Ballot:
         return not (self._order or self._scores or self.armed)
 
     def touched(self, now: float) -> None:
-        """A key was pressed for it."""
+        """Record a key."""
         if self.first_key_at is None:
             self.first_key_at = now
 
     # --- keys --------------------------------------------------------------------------------
 
     def digit(self, key: int) -> Vote | None:
-        """A digit; returns the vote when that completes it, and None while it does not.
+        """Type a digit; return the vote when that completes it, else None.
 
         Raises:
             ValueError: the digit names nothing here; the text says why.
@@ -141,7 +141,7 @@ class Ballot:
         return vote if vote is not None and not is_dead(vote.scores) else None
 
     def back(self) -> None:
-        """Take the last key back."""
+        """Delete the last key."""
         if self.armed:
             self.armed = ""
         elif self.scoring and self._scores:
@@ -152,19 +152,19 @@ class Ballot:
             self._order.pop()
 
     def clear(self) -> None:
-        """Take everything back."""
+        """Delete all keys."""
         self.armed = ""
         self.scoring = False
         self._order.clear()
         self._scores.clear()
 
     def start_scores(self) -> None:
-        """From here digits are scores."""
+        """Make the next digits scores."""
         self.clear()
         self.scoring = True
 
     def arm(self, rating: str) -> Vote | None:
-        """Tie or all bad: the first press says what it means, the second one returns the vote."""
+        """Type tie or all bad: the first press explains it, the second returns the vote."""
         if self.armed == rating:
             return Vote(rating)
         self.clear()
@@ -174,7 +174,7 @@ class Ballot:
     # --- what it means -----------------------------------------------------------------------
 
     def vote(self) -> Vote | None:
-        """What Enter would send; None while that is nothing."""
+        """Return what Enter would send; None for nothing."""
         if self.armed:
             return Vote(self.armed)
         if self.scoring:
@@ -190,7 +190,7 @@ class Ballot:
         return Vote("best", order=(self._order[0],))
 
     def typed(self, index: int) -> str:
-        """What was typed for a candidate: its rank, its score, or nothing."""
+        """Return what was typed for a candidate: its rank, its score, or nothing."""
         if self.scoring:
             place = self.shown.index(index) if index in self.shown else len(self._scores)
             return f"={self._scores[place]}" if place < len(self._scores) else ""
@@ -204,7 +204,7 @@ class Ballot:
         return low + (high - low) * key / TOP_SCORE
 
     def meaning(self) -> str:
-        """What Enter would send, in words and rewards by place; what to press when nothing."""
+        """Return what Enter would send, in words and rewards by place; help for an empty ballot."""
         vote = self.vote()
         if vote is None:
             return self._next_key()
@@ -219,22 +219,22 @@ class Ballot:
         return f"{vote.rating}: rewards {values}. Enter {sends}"
 
     def _so_far(self) -> str:
-        """`ranking: rewards – 1.00 0.67 –, go on`: what the finished ranking will mean."""
+        """Return `ranking: rewards – 1.00 0.67 –, go on`: the meaning of the finished ranking."""
         rest = [index for index in self.shown if index not in self._order]
         rewards = self.rewards(Vote("ranking", order=(*self._order, *rest)))
-        told = [number(rewards[index]) if index in self._order else "–" for index in self.shown]
-        return f"ranking: rewards {' '.join(told)}, all ranked sends it"
+        figures = [number(rewards[index]) if index in self._order else "–" for index in self.shown]
+        return f"ranking: rewards {' '.join(figures)}, all ranked sends it"
 
     def rewards(self, vote: Vote) -> tuple[float | None, ...]:
-        """Rewards of a vote by candidate index; None for one that has no answer."""
+        """Return the rewards of a vote by candidate index; None for one without an answer."""
         if vote.rating == "scores":
             by_index = dict(zip(sorted(self.shown), vote.scores, strict=True))
             return tuple(by_index.get(index) for index in range(self.n))
         able = sorted(self.shown)
         places = tuple(able.index(index) for index in vote.order)
         kind = cast(Kind, vote.rating)
-        found = rating_rewards(RatingInput(kind, places), len(able), self.bounds)
-        given = dict(zip(able, found, strict=True))
+        rewards = rating_rewards(RatingInput(kind, places), len(able), self.bounds)
+        given = dict(zip(able, rewards, strict=True))
         return tuple(given.get(index) for index in range(self.n))
 
     def _next_key(self) -> str:
@@ -243,9 +243,11 @@ class Ballot:
             if not self._scores:
                 asked = f"a digit for answer {place}, 0 is worst, 9 is best"
                 return f"scores: {asked} (sent as {low:g} to {high:g})"
-            told = [number(self._reward(key)) for key in self._scores]
-            told += ["–"] * (len(self.shown) - len(told))
-            return f"scores: rewards {' '.join(told)} · a digit for answer {place}; the last sends"
+            figures = [number(self._reward(key)) for key in self._scores]
+            figures += ["–"] * (len(self.shown) - len(figures))
+            return (
+                f"scores: rewards {' '.join(figures)} · a digit for answer {place}; the last sends"
+            )
         many = min(len(self.shown), DIGITS)
         if not many:
             return "no answer can be rated"
@@ -253,7 +255,7 @@ class Ballot:
         return f"shuffled: {keys}" if self.blind and many > 1 else keys
 
     def note(self) -> str:
-        """How the vote came about, for the record: `blind; shown 3 1 4 2; seed 5f3a9c21`."""
+        """Return how the vote came about, for the record: `blind; shown 3 1 4 2; seed 5f3a9c21`."""
         places = " ".join(str(index + 1) for index in self.shown)
         if not self.blind:
             return f"open; shown {places}"
@@ -261,17 +263,17 @@ class Ballot:
         return f"{how}; shown {places}; seed {seed(self._seeded)}"
 
     def look(self, now: float) -> dict[str, object]:
-        """How the vote came about, as arguments of its command."""
-        found: dict[str, object] = {
+        """Return how the vote came about, as arguments of its command."""
+        args: dict[str, object] = {
             "shown": list(self.shown),
             "looked": round(max(0.0, now - self.shown_at), 2),
         }
         if self.blind:
-            found["seed"] = seed(self._seeded)
+            args["seed"] = seed(self._seeded)
         if not self.second:
-            found["blind"] = self.blind and not self.revealed
+            args["blind"] = self.blind and not self.revealed
             if self.first_key_at is not None:
-                found["first_key"] = round(max(0.0, self.first_key_at - self.shown_at), 2)
+                args["first_key"] = round(max(0.0, self.first_key_at - self.shown_at), 2)
             if self.tags:
-                found["tags"] = list(self.tags)
-        return found
+                args["tags"] = list(self.tags)
+        return args

@@ -1,4 +1,4 @@
-"""What can be done to all marked groups at once, and what it costs."""
+"""Actions on all marked groups at once, and their cost."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,27 +14,27 @@ from core.state import Group, State
 
 @dataclass(frozen=True, slots=True)
 class BulkVerb:
-    """One order for several groups."""
+    """An action on several groups."""
 
     key: str
     action: str
-    """As the keys of one group call it."""
+    """Name of the action on one group."""
     title: str
     command: str
-    """What is ordered; empty for one that only reads."""
+    """Name of the command; empty for an action that only reads."""
     args: Mapping[str, Any] = field(default_factory=dict)
     ask: str = ""
-    """The text argument to ask for."""
+    """Name of the text argument to ask for."""
     question: Callable[[State, Sequence[Group]], str] | None = None
-    """The loss it names before it is done; None asks nothing."""
+    """Returns the loss to confirm; None asks nothing."""
 
     def fits(self, groups: Sequence[Group], now: float) -> list[Group]:
-        """Those it makes sense for."""
+        """Return the groups that it applies to."""
         return [group for group in groups if obstacle(self.action, group, now) is None]
 
 
 def episodes(groups: Sequence[Group]) -> int:
-    """Episodes that these groups hold."""
+    """Return the number of episodes that these groups hold."""
     return sum(
         1
         for group in groups
@@ -44,7 +44,7 @@ def episodes(groups: Sequence[Group]) -> int:
 
 
 def abort_cost(state: State, groups: Sequence[Group]) -> str:
-    """What aborting several groups costs."""
+    """Return the cost of aborting several groups."""
     held = episodes(groups)
     engines = {state.servers[one.server].state for one in groups if one.server in state.servers}
     if engines == {"ROLLING"}:
@@ -111,18 +111,18 @@ BULK = (
 
 
 def verbs(*, read_only: bool) -> tuple[BulkVerb, ...]:
-    """What there is to choose from; who only looks on may read."""
+    """Return the available actions; a read-only console has those that read."""
     return tuple(verb for verb in BULK if not (read_only and verb.command))
 
 
 def winner_text(group: Group, events: Iterable[Event]) -> str:
-    """The whole text of a group's winner, or of its first answer; empty when there is none.
+    """Return the whole text of a group's winner, or of its first answer; empty without any.
 
     Args:
         group: As the state has it, perhaps cut.
         events: Those of the group.
     """
-    said = answered(group)
-    index = group.best if group.best is not None else (said[0] if said else 0)
+    indices = answered(group)
+    index = group.best if group.best is not None else (indices[0] if indices else 0)
     whole = whole_texts(events)[1].get(index)
     return copy_text(group, index, (whole.text or whole.tool_calls) if whole is not None else "")

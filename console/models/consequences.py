@@ -1,4 +1,4 @@
-"""What an order would destroy, in numbers, for the question that comes before it."""
+"""What a command would destroy, in numbers, for the question before it."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,18 +9,18 @@ from console.text.format import ago, elapsed, plural
 from core.state import Group, Server, State
 
 BASE = "base"
-"""Names the weights a policy came with."""
+"""Name of the weights a policy starts with."""
 FILLING = frozenset({"ROLLING", "ROLLING_POST"})
-"""States in which a server gathers the pool of its next update."""
+"""States in which a server fills the pool of its next update."""
 
 
 def stop_loss(state: State, server: Server) -> str:
-    """What stopping an engine costs everyone who uses it."""
+    """Return what stopping an engine costs everyone who uses it."""
     return "\n".join([*_given_up(state, server), "What was trained up to the last update is kept."])
 
 
 def apply_loss(state: State, server: Server) -> str:
-    """What applying a job costs everyone who uses the engine."""
+    """Return what applying a job costs everyone who uses the engine."""
     if server.state == "OFFLINE" and not server.lost:
         return "It is OFFLINE: it is started with its job, nothing is lost."
     return "\n".join(
@@ -47,7 +47,7 @@ def _given_up(state: State, server: Server) -> list[str]:
         by_hand = min(_by_hand(state, server), pool.completed_tasks)
         rated = f", {by_hand} human-rated" if by_hand else ""
         lines.append(
-            f"The pool of this step is thrown away: {plural(pool.completed_tasks, 'task')}{rated}."
+            f"The pool of this step is discarded: {plural(pool.completed_tasks, 'task')}{rated}."
         )
     else:
         lines.append("The server does not say what is claimed: all of it is lost.")
@@ -64,7 +64,7 @@ def _other(one: int | None, two: int | None) -> bool:
 
 
 def _by_hand(state: State, server: Server) -> int:
-    """Groups of ours that were rated by hand since the pool began to fill, and are in it."""
+    """Return our human-rated groups in the pool."""
     if server.lost or server.state not in FILLING:
         return 0
     began, step = server.since, None
@@ -85,7 +85,7 @@ def _by_hand(state: State, server: Server) -> int:
 
 
 def restore_loss(session: Session, server: Server, name: str) -> str:
-    """What going back to a checkpoint, or to `base`, costs."""
+    """Return the cost of restoring a checkpoint, or `base`."""
     saved = {one.name: one for one in server.checkpoints or ()}
     target, latest = saved.get(name), saved.get("latest")
     lines = []
@@ -97,8 +97,8 @@ def restore_loss(session: Session, server: Server, name: str) -> str:
     if name == BASE or target is not None:
         now = latest.step if latest is not None else 0
         lines += _distance(now - (target.step if target is not None else 0))
-    kept = "before-reset" if name == BASE else "before-restore"
-    lines.append(f"The policy as it is now stays as {kept}; an older {kept} is replaced.")
+    backup = "before-reset" if name == BASE else "before-restore"
+    lines.append(f"The present policy is kept as {backup}; an older {backup} is replaced.")
     if server.state == "OFFLINE":
         lines.append("The engine stays OFFLINE: resume it to continue from there.")
     else:
@@ -111,30 +111,30 @@ def _distance(given_up: int) -> list[str]:
     if given_up > 0:
         return [f"{plural(given_up, 'update')} since then {_are(given_up)} given up."]
     if given_up < 0:
-        return [f"That is {plural(-given_up, 'update')} ahead of the policy as it is."]
+        return [f"That is {plural(-given_up, 'update')} ahead of the present policy."]
     return []
 
 
 def prune_loss(server: Server, keep: object) -> str:
-    """What deleting all but the newest `keep` named checkpoints costs."""
+    """Return the cost of deleting all but the newest `keep` named checkpoints."""
     named = [one.name for one in server.checkpoints or () if not one.kept]
     try:
         gone = named[max(0, int(str(keep))) :]
     except ValueError:
-        return f"“{one_line(str(keep), 20)}” is no number."
+        return f"“{one_line(str(keep), 20)}” is not a number."
     count = len(gone) + server.checkpoints_more
     if not count:
         return f"Nothing: there are only {plural(len(named), 'named checkpoint')}."
     names = ", ".join(one_line(name, 40) for name in gone[:6])
     more = f" and {count - min(6, len(gone))} more" if count > 6 or not gone else ""
     return (
-        f"{plural(count, 'checkpoint')} {_are(count)} deleted for ever: {names}{more}.\n"
-        "What the engine keeps for itself stays."
+        f"{plural(count, 'checkpoint')} {_are(count)} deleted permanently: {names}{more}.\n"
+        "The engine's own checkpoints stay."
     )
 
 
 def abort_loss(state: State, group: Group) -> str:
-    """What aborting one group costs."""
+    """Return the cost of aborting one group."""
     claimed = sum(
         1 for one in group.candidates if one.episode_uuid and one.phase in ("claimed", "answered")
     )
@@ -157,16 +157,16 @@ def abort_loss(state: State, group: Group) -> str:
 
 
 def waiting_loss(state: State) -> list[str]:
-    """What a stop of the proxy in order means for groups that wait for a rating; may be empty."""
+    """Return what an orderly stop of the proxy costs groups that wait for a rating."""
     waits = [
         group for group in state.waiting() if group.rating is None and group.awaiting != "window"
     ]
-    kept = [group for group in waits if group.fallback == "accept"]
+    accepted = [group for group in waits if group.fallback == "accept"]
     lines = []
-    if kept:
-        waiting = _waiting(len(kept))
+    if accepted:
+        waiting = _waiting(len(accepted))
         lines.append(f"{waiting}: after 10 s the automatic reward is sent for what is unrated")
-    if gone := len(waits) - len(kept):
+    if gone := len(waits) - len(accepted):
         lines.append(f"{_waiting(gone)}: after 10 s what is unrated is given up, nothing is sent")
     return lines
 
@@ -194,7 +194,7 @@ def _process_loss(session: Session, role: str) -> str:
 
 
 def loss(session: Session, name: str, args: Mapping[str, Any]) -> str:
-    """The body of the question before the dangerous command `name`; empty when unknown."""
+    """Return the body of the question before the dangerous command `name`; empty when unknown."""
     state = session.state
     if name == "group.abort":
         group = state.groups.get(str(args.get("group_id", "")))
@@ -213,8 +213,8 @@ def loss(session: Session, name: str, args: Mapping[str, Any]) -> str:
             return ""
         if name == "engine.prune":
             return prune_loss(server, args.get("keep"))
-        wanted = BASE if name == "engine.reset" else str(args.get("name", "")).strip()
-        return restore_loss(session, server, wanted)
+        checkpoint = BASE if name == "engine.reset" else str(args.get("name", "")).strip()
+        return restore_loss(session, server, checkpoint)
     if name == "proxy.restart":
         return _process_loss(session, "proxy")
     if name == "engine.restart_process":
@@ -223,7 +223,7 @@ def loss(session: Session, name: str, args: Mapping[str, Any]) -> str:
 
 
 def server_of(session: Session, name: object) -> Server | None:
-    """The server of that name; the first one for None."""
+    """Return the server of that name; the first one for None."""
     servers = session.state.servers
     if name is None:
         return next(iter(servers.values()), None)
@@ -233,7 +233,7 @@ def server_of(session: Session, name: object) -> Server | None:
 def boot_trouble(
     server: Server, now: float, limit: float = 60.0, *, read_only: bool = False
 ) -> str:
-    """Why a boot looks failed and the way out there is; empty while it does not."""
+    """Return why a boot seems to have failed, and what to do; empty while it does not."""
     if server.state != "BOOTING" or not server.since or now - server.since < limit:
         return ""
     way = "Stop the engine (k), look at its log (F7), then start it again (s)"

@@ -12,19 +12,19 @@ from core.runtime.home import Home
 FOLDER = "datasets"
 """The folder of a home for datasets."""
 SHIPPED = "shipped"
-"""What the questions that come with the program are called."""
+"""Name of the shipped questions."""
 MOST = 500
-"""Datasets that are offered."""
+"""Most datasets that are listed."""
 _ENDINGS = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet")
 _MARKS = ("dataset_dict.json", "state.json")
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class DatasetChoice:
     """A dataset that can be picked."""
 
     path: str
-    """What the field gets; empty for the shipped one."""
+    """Text for the field; empty for the shipped one."""
     name: str
     where: str
     """`home`, `here` or `shipped`."""
@@ -34,7 +34,7 @@ class Found:
 
 
 def find_dataset(home: Home, text: str) -> Path:
-    """The file or folder that `text` names: a path, else a name in the home's datasets folder.
+    """Return the file or folder of `text`: a path, else a name in the home's datasets folder.
 
     Raises:
         UsageError: neither is there; names both places.
@@ -57,20 +57,20 @@ def find_dataset(home: Home, text: str) -> Path:
 
 
 def field_text(path: str) -> str:
-    """What stands in a field for a dataset: nothing for the shipped one."""
+    """Return the text of the field for a dataset: empty for the shipped one."""
     from mock.dataset import shipped
 
     return "" if path == str(shipped()) else path
 
 
-def datasets(root: Path, here: Path) -> list[Found]:
-    """All that can be picked, newest first within each place. Reads folders: call it in a thread.
+def datasets(root: Path, here: Path) -> list[DatasetChoice]:
+    """Return all datasets, newest first within each place. Reads folders: call it in a thread.
 
     Args:
         root: The home's folder.
         here: The working folder.
     """
-    found = [Found("", "the shipped questions", "shipped")]
+    choices = [DatasetChoice("", "the shipped questions", "shipped")]
     seen: set[Path] = set()
     for folder, where in ((root / FOLDER, "home"), (here, "here")):
         inside = sorted(_inside(folder), key=lambda one: (-one[1].st_mtime, one[0].name))
@@ -81,8 +81,10 @@ def datasets(root: Path, here: Path) -> list[Found]:
             seen.add(real)
             name = path.name if where == "here" else str(path)
             folded = path.is_dir()
-            found.append(Found(name, path.name, where, 0 if folded else stat.st_size, folded))
-    return found[:MOST]
+            choices.append(
+                DatasetChoice(name, path.name, where, 0 if folded else stat.st_size, folded)
+            )
+    return choices[:MOST]
 
 
 def _inside(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
@@ -94,11 +96,11 @@ def _inside(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
         path = Path(entry.path)
         try:
             if entry.is_dir():
-                kept = any((path / mark).exists() for mark in _MARKS)
-                kept = kept or any(path.glob("*.parquet"))
+                is_dataset = any((path / mark).exists() for mark in _MARKS)
+                is_dataset = is_dataset or any(path.glob("*.parquet"))
             else:
-                kept = path.suffix.lower() in _ENDINGS and not entry.name.startswith(".")
-            if kept:
+                is_dataset = path.suffix.lower() in _ENDINGS and not entry.name.startswith(".")
+            if is_dataset:
                 yield path, entry.stat()
         except OSError:
             continue
@@ -106,5 +108,12 @@ def _inside(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
 
 def _near(home: Home, text: str) -> str:
     names = [one.name for one in datasets(home.root, Path.cwd()) if one.path]
-    found = closest(text, names, cutoff=0.5)
-    return f"`{found[0]}`" if found else ""
+    matches = closest(text, names, cutoff=0.5)
+    return f"`{matches[0]}`" if matches else ""
+
+
+def one_question() -> str:
+    """Return the path of the dataset with one question, for rating by hand."""
+    from mock.dataset import shipped
+
+    return str(shipped().with_name("one_question.jsonl"))

@@ -5,12 +5,12 @@ from core.state import Group
 
 
 def undo_left(group: Group, now: float) -> bool:
-    """Whether a rating can still be taken back."""
+    """Return whether a rating can still be undone."""
     return group.rateable and (group.until is None or now < group.until)
 
 
 def vote_refusal(group: Group) -> str:
-    """Why a vote would change nothing; empty when it would be sent."""
+    """Return why a vote would have no effect; empty when it would have one."""
     if group.episode_type == "eval":
         return "This request is not trained on; there is nothing to rate"
     if group.phase in ("ABORTED", "FAILED"):
@@ -19,7 +19,7 @@ def vote_refusal(group: Group) -> str:
     if not group.rateable:
         return "Already finished: its rewards are fixed"
     if group.phase not in ("SCORING", "AWAITING_RATING"):
-        return "Its candidates are not all there yet"
+        return "Its candidates are not complete yet"
     return ""
 
 
@@ -35,7 +35,7 @@ _ABOUT_ONE = _VOTES | {
 
 
 def obstacle(action: str, group: Group | None, now: float) -> str | None:
-    """Why an action makes no sense on `group` now; None when it does.
+    """Return why an action is unavailable for `group` now; None when it is available.
 
     The text may be empty: with no group there is nothing to explain.
     """
@@ -56,9 +56,9 @@ def obstacle(action: str, group: Group | None, now: float) -> str | None:
     if action == "refill":
         return _refill_obstacle(group)
     if action in ("rerun", "curl"):
-        return None if group.request_id else "Its request is not kept"
+        return None if group.request_id else "Its request is no longer stored"
     if action == "diff" and len(answered(group)) < 2:
-        return "There are no two answers to compare"
+        return "There are fewer than two answers to compare"
     if action == "copy" and not any(one.text or one.tool_calls for one in group.candidates):
         return "There is no answer to copy yet"
     return None
@@ -80,7 +80,7 @@ def _rescore_obstacle(group: Group) -> str | None:
     if not group.rateable:
         return "Already finished: its rewards are fixed"
     if group.phase not in ("SCORING", "AWAITING_RATING"):
-        return "Its candidates are not all there yet"
+        return "Its candidates are not complete yet"
     return None
 
 
@@ -92,9 +92,9 @@ def _refill_obstacle(group: Group) -> str | None:
     if group.phase != "AWAITING_RATING":
         return "Only a group that waits for you can be refilled"
     if len(answered(group)) >= group.n:
-        return f"It is not short: all {group.n} candidates answered"
+        return f"It is complete: all {group.n} candidates answered"
     if any(one.phase == "claimed" for one in group.candidates):
-        return "Its fresh candidates are on their way"
+        return "New candidates are already requested"
     return None if group.rating is None else "It is rated: undo it with u, then refill it with R"
 
 

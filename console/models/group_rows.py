@@ -1,4 +1,4 @@
-"""Which groups the list shows, and in what order: newest first, by group id.
+"""The groups of the list and their order: newest first, by group id.
 
 In the plain list the groups of state stand above those of the journal, which are read by page. A
 filter or another order looks at state, and at what a search has found in the journal.
@@ -6,14 +6,14 @@ filter or another order looks at state, and at what a search has found in the jo
 
 from collections.abc import Mapping, Sequence
 
-from console.models.order import BY_TIME, Order
+from console.models.order import BY_TIME, SortOrder
 from console.session.filters import Filter
 from console.session.history import History, Search
 from core.state import Group
 
 
 class RowModel:
-    """The ids of the groups that pass the filter; only changed groups are looked at again."""
+    """The ids of the groups that pass the filter; only changed groups are checked again."""
 
     def __init__(self) -> None:
         self.ids: list[str] = []
@@ -23,10 +23,10 @@ class RowModel:
         self.older = 0
         """Groups below them that only the journal has."""
         self.total = 0
-        """Groups there are, shown or not."""
+        """Number of groups, shown or not."""
         self.history = History()
         self.search: Search | None = None
-        """What looks for matches in the journal; None without a filter or without older ones."""
+        """Search for matches in the journal; None without a filter or without older groups."""
         self.order = BY_TIME
         self.upward = False
         """The smallest on top."""
@@ -36,27 +36,27 @@ class RowModel:
 
     @property
     def filter(self) -> Filter:
-        """What is shown."""
+        """The filter."""
         return self._filter
 
     @property
     def plain(self) -> bool:
-        """Everything by time: all of the journal can be reached."""
+        """Whether everything is listed by time: only then the whole journal can be reached."""
         return not self._filter and self.order is BY_TIME and not self.upward
 
     @property
     def count(self) -> int:
-        """Rows of the list."""
+        """Number of rows."""
         return len(self.ids) + self.older
 
     def set_filter(self, wanted: Filter) -> None:
-        """Show other groups from the next `update` on."""
+        """Filter from the next `update` on."""
         self._filter = wanted
         self._passed.clear()
         self.search = None
 
-    def set_order(self, order: Order, upward: bool) -> None:
-        """Sort in another way from the next `update` on."""
+    def set_order(self, order: SortOrder, upward: bool) -> None:
+        """Sort in another order from the next `update` on."""
         self.order, self.upward = order, upward
 
     def update(
@@ -66,7 +66,7 @@ class RowModel:
         total: int = 0,
         now: float = 0.0,
     ) -> bool:
-        """Take in what changed; returns whether the rows or their order are others than before.
+        """Apply changes; return whether the rows or their order have changed.
 
         Args:
             groups: Those of state, oldest first.
@@ -86,9 +86,9 @@ class RowModel:
             if evicted and self.plain:
                 # The oldest of state may be open ones that were kept while newer ones fell out:
                 # they are shown where they belong, between those of the journal.
-                kept = next((at for at, one in enumerate(groups.values()) if not one.open), 0)
-                older = evicted + kept
-                fresh = newest_first[: len(newest_first) - kept]
+                first_open = next((at for at, one in enumerate(groups.values()) if not one.open), 0)
+                older = evicted + first_open
+                fresh = newest_first[: len(newest_first) - first_open]
         else:
             fresh = self._filtered(groups, newest_first, dirty)
             fresh += self._found(groups, evicted)
@@ -117,10 +117,10 @@ class RowModel:
         return [key for key in self.search.groups if key not in groups]
 
     def _newest(self) -> int:
-        """How many groups of state are newer than any that fell out."""
+        """Return how many groups of state are newer than any group that was evicted."""
         groups = self._groups
-        kept = next((at for at, one in enumerate(groups.values()) if not one.open), 0)
-        return len(groups) - kept
+        first_open = next((at for at, one in enumerate(groups.values()) if not one.open), 0)
+        return len(groups) - first_open
 
     def _sorted(self, ids: list[str], now: float) -> list[str]:
         valued: list[tuple[float, str]] = []
@@ -138,23 +138,23 @@ class RowModel:
     # --- rows ---------------------------------------------------------------------------------
 
     def known(self, group_id: str) -> Group | None:
-        """A group by its id, if it is in state or was read."""
-        found = self._groups.get(group_id)
-        if found is None and self.search is not None:
-            found = self.search.groups.get(group_id)
-        return found or self.history.group(group_id)
+        """Return a group by its id, if it is in state or was read."""
+        group = self._groups.get(group_id)
+        if group is None and self.search is not None:
+            group = self.search.groups.get(group_id)
+        return group or self.history.group(group_id)
 
     def at(self, place: int) -> Group | None:
-        """What stands there; None beyond the end and while it is not read."""
+        """Return the group of a row; None beyond the end and while it is not read."""
         if 0 <= place < len(self.ids):
             return self.known(self.ids[place])
         if not 0 <= place < self.count:
             return None
-        found = self.history.at(self._lowest(place))
-        return self._groups.get(found.group_id, found) if found is not None else None
+        group = self.history.at(self._lowest(place))
+        return self._groups.get(group.group_id, group) if group is not None else None
 
     def missing(self, first: int, last: int) -> int | None:
-        """Rank of the page to read for the rows from `first` to `last`; None when all are there."""
+        """Return the rank of the page to read for rows `first` to `last`; None if all are there."""
         first = max(first, len(self.ids))
         last = min(last, self.count - 1)
         if first > last:
@@ -162,11 +162,11 @@ class RowModel:
         return self.history.missing(self._lowest(last), self._lowest(first))
 
     def _lowest(self, place: int) -> int:
-        """The rank of a row, and the row of a rank: rows are counted from the top."""
+        """Convert between the rank and the row of a group: rows are counted from the top."""
         return self.count - 1 - place + self.history.start
 
     def place(self, group_id: str | None) -> int | None:
-        """Where a group stands; None when it is not shown."""
+        """Return the row of a group; None when it is not listed."""
         if group_id is None:
             return None
         try:
@@ -178,7 +178,7 @@ class RowModel:
             return self._lowest(rank)
 
     def around(self, place: int, reach: int = 200) -> list[str]:
-        """Ids of the groups near a row, from the top, as far as they are known."""
+        """Return the ids of the groups near a row, from the top, as far as they are known."""
         rows = range(max(0, place - reach), min(self.count, place + reach))
-        found = [self.at(row) for row in rows]
-        return [group.group_id for group in found if group is not None]
+        groups = [self.at(row) for row in rows]
+        return [group.group_id for group in groups if group is not None]

@@ -12,33 +12,33 @@ from core.state import Group
 
 
 @dataclass(frozen=True, slots=True)
-class Whole:
-    """Texts of one candidate that are not cut."""
+class WholeAnswer:
+    """Uncut texts of one candidate."""
 
     text: str
     reasoning: str
     tool_calls: str
 
 
-def whole_texts(events: Iterable[Event]) -> tuple[str, dict[int, Whole]]:
-    """The whole query and the whole answers by index, from the events of one group."""
-    query, found = "", {}
+def whole_texts(events: Iterable[Event]) -> tuple[str, dict[int, WholeAnswer]]:
+    """Return the whole query and the whole answers by index, from the events of one group."""
+    query, answers = "", {}
     for event in chain.from_iterable(map(singles, events)):
         if isinstance(event, GroupOpened):
             query = event.shown_query
         elif isinstance(event, CandidateAnswered):
-            said = event.message
-            calls = said.get("tool_calls")
-            found[event.index] = Whole(
-                content_text(said.get("content")),
-                content_text(said.get("reasoning") or said.get("reasoning_content")),
+            message = event.message
+            calls = message.get("tool_calls")
+            answers[event.index] = WholeAnswer(
+                content_text(message.get("content")),
+                content_text(message.get("reasoning") or message.get("reasoning_content")),
                 msgspec.json.encode(calls).decode() if calls else "",
             )
-    return query, found
+    return query, answers
 
 
 def copy_text(group: Group, index: int, whole: str = "") -> str:
-    """What `copy` puts on the clipboard: one candidate's answer, as it was said."""
+    """Return the text that `copy` puts on the clipboard: one candidate's answer, unformatted."""
     if not 0 <= index < len(group.candidates):
         return ""
     one = group.candidates[index]

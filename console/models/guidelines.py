@@ -1,4 +1,4 @@
-"""The guidelines of a run: a Markdown file that says how to rate, and its version."""
+"""The guidelines of a run: a Markdown file about how to rate, and its version."""
 
 import hashlib
 from dataclasses import dataclass
@@ -12,15 +12,15 @@ CAP = 200_000
 
 @dataclass(frozen=True, slots=True)
 class Guidelines:
-    """What the file says."""
+    """The content of the file."""
 
     text: str
     version: str
-    """First digits of the SHA-256 of the file; goes with every vote."""
+    """First digits of the SHA-256 of the file; recorded with every vote."""
 
 
 def read_guidelines(path: str) -> Guidelines | None:
-    """The guidelines; None when the settings name no file.
+    """Return the guidelines; None when the settings name no file.
 
     Raises:
         AjetError: the file cannot be read.

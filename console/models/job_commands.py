@@ -1,4 +1,4 @@
-"""Orders about jobs and about all servers at once, as far as they make sense now."""
+"""Commands about jobs and about all servers at once, as far as they are available."""
 
 from collections.abc import Iterator
 
@@ -8,11 +8,11 @@ from console.session.app_state import Session
 from core.state import Server
 
 NAMES = 6
-"""Servers a title or a question names."""
+"""Most servers that a title or a question names."""
 
 
 def orders_of(server: Server) -> Iterator[str]:
-    """Names of the commands that start, stop or change the engine of a server now."""
+    """Return the names of the commands that start, stop or change the engine of a server now."""
     if server.lost or server.state == "OBSERVING":
         return
     busy = server.work is not None and not server.work.over
@@ -27,7 +27,7 @@ def orders_of(server: Server) -> Iterator[str]:
 
 
 def of_all(session: Session) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Command and the servers it makes sense for, when there are several servers."""
+    """Return each command with the servers it applies to, when there are several servers."""
     servers = session.state.servers
     if len(servers) < 2:
         return
@@ -38,21 +38,21 @@ def of_all(session: Session) -> Iterator[tuple[str, tuple[str, ...]]]:
 
 
 def said_of(names: tuple[str, ...], of: int) -> str:
-    """`all 3 servers`, or those by name."""
+    """Return `all 3 servers`, or their names."""
     if len(names) == of:
         return f"all {of} servers"
-    told = ", ".join(one_line(name, 24) for name in names[:NAMES])
-    return told + (f" and {len(names) - NAMES} more" if len(names) > NAMES else "")
+    text = ", ".join(one_line(name, 24) for name in names[:NAMES])
+    return text + (f" and {len(names) - NAMES} more" if len(names) > NAMES else "")
 
 
 def loss_of_all(session: Session, command: str, names: tuple[str, ...]) -> str:
-    """The body of the question before an order to several servers."""
+    """Return the body of the question before a command to several servers."""
     if len(names) == 1:
         return loss(session, command, {"server": names[0]})
-    told = []
+    losses = []
     for name in names[:NAMES]:
         body = loss(session, command, {"server": name})
-        told.append(f"{one_line(name, 30)}:\n{body}" if body else one_line(name, 30))
+        losses.append(f"{one_line(name, 30)}:\n{body}" if body else one_line(name, 30))
     if len(names) > NAMES:
-        told.append(f"and {len(names) - NAMES} more servers")
-    return "\n\n".join(told)
+        losses.append(f"and {len(names) - NAMES} more servers")
+    return "\n\n".join(losses)

@@ -1,4 +1,4 @@
-"""A job while it is edited: its text, what is wrong with it, what it changes."""
+"""A job while it is edited: its text, its errors, its changes."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,34 +21,34 @@ from core.control_payloads import JobInfo
 
 @dataclass(slots=True)
 class JobDraft:
-    """What is on the job screen; looked at anew after each change."""
+    """The job on the job screen, checked after each change."""
 
     sheet: JobInfo | None = None
-    """What is known of the server's jobs; None before it was read."""
+    """The server's jobs; None before they are read."""
     text: str = ""
     base: str = ""
-    """What the fields were filled from: comments live as long as no field changes."""
+    """Text that the fields were filled from: comments survive while no field changes."""
     wrong: UsageError | None = None
     """Why it cannot be sent."""
     notices: tuple[Notice, ...] = ()
     changes: Sequence[Change] = field(default_factory=list)
 
     def take(self, text: str) -> None:
-        """Another text."""
+        """Replace the text."""
         self.text = text
         self.check()
 
     def fields(self) -> dict[str, str] | None:
-        """What the fields are to show from now on; None when the text is no job."""
+        """Return the values for the fields; None when the text is not a job."""
         try:
-            found = values(self.text)
+            fields = values(self.text)
         except UsageError:
             return None
         self.base = self.text
-        return found
+        return fields
 
     def edit(self, given: Mapping[str, str]) -> None:
-        """Put the fields into the text; one that cannot be used leaves it as it is."""
+        """Put the fields into the text; an invalid field leaves the text as it is."""
         try:
             self.text = with_values(self.base, given)
         except UsageError as error:
@@ -57,7 +57,7 @@ class JobDraft:
         self.check()
 
     def check(self) -> None:
-        """Find what is wrong and odd, and what differs from the job the server has."""
+        """Find errors and warnings, and the differences from the job of the server."""
         self.wrong, self.notices = None, ()
         try:
             self.notices = check_job(self.text, "line").notices
@@ -69,7 +69,7 @@ class JobDraft:
             self.wrong = error
 
     def _check_model(self, unnamed: str) -> None:
-        """See that an AgentJet server can train the model; `unnamed` is that of a job without."""
+        """Check that an AgentJet server can train the model; `unnamed` is that of a job without."""
         try:
             for_server(self.text, unnamed)
         except ModelError as error:
@@ -77,14 +77,14 @@ class JobDraft:
             raise FieldError(BY_NAME["model"], error.what, todo) from error
 
     def first_job(self) -> tuple[str, str]:
-        """Model and masked text of an AgentJet server's job; empty for the embedded engine."""
+        """Return model and masked text of an AgentJet server's job; empty for an embedded one."""
         if self.sheet is None or self.sheet.embedded:
             return "", ""
         text = masked(for_server(self.text, self.sheet.model).text)
         return values(text)["model"], text
 
     def differs(self, text: str) -> bool:
-        """Whether it says anything else than `text`, or something that cannot be used."""
+        """Return whether it differs from `text`, or is invalid."""
         if isinstance(self.wrong, FieldError):  # its text is as it was, the field is not
             return True
         if self.text == text:
@@ -96,20 +96,20 @@ class JobDraft:
 
     @property
     def shows_secrets(self) -> bool:
-        """Whether it has secrets as they were typed, that the saved job has masked."""
+        """Whether it contains secrets as typed, which the saved job masks."""
         return (
             self.sheet is not None and masked(self.text) != self.text and MASK in self.sheet.saved
         )
 
     @property
     def wrong_line(self) -> int:
-        """The line at fault, from 1; 0 when none is known."""
+        """The invalid line, from 1; 0 when unknown."""
         place = self.wrong.where.rpartition(":")[2] if self.wrong is not None else ""
         return int(place) if place.isdecimal() else 0
 
     @property
     def said(self) -> str:
-        """What is wrong, in one sentence."""
+        """The error, in one sentence."""
         wrong = self.wrong
         if wrong is None:
             return ""

@@ -1,4 +1,4 @@
-"""The fields of a job that an operator changes; nothing of the protocol is loaded for them."""
+"""The fields of a job that an operator changes; they load nothing of the protocol."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from ajet_swarm.common.errors import UsageError
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field."""
+    """A field of the form."""
 
     name: str
     path: str
@@ -17,7 +17,7 @@ class Field:
     kind: str
     """text, int, float or rule."""
     about: str
-    """What it does, for the line below the form."""
+    """Its effect, for the line below the form."""
 
 
 FIELDS: Final[Sequence[Field]] = (
@@ -106,11 +106,11 @@ RULES: Final[Mapping[str, str]] = {
     "any client agrees": "rollout_until_any_client_agree_sync_weight",
     "all clients agree": "rollout_until_all_clients_agree_sync_weight",
 }
-"""Short words for the stop rules."""
+"""Short names of the stop rules."""
 
 
 class FieldError(UsageError):
-    """A field cannot be used; `field` is its name."""
+    """A field is invalid; `field` is its name."""
 
     def __init__(self, field: Field, what: str, todo: str) -> None:
         self.field = field.name
@@ -118,5 +118,5 @@ class FieldError(UsageError):
 
 
 def field_of(path: str) -> Field | None:
-    """The field that shows a key, if one does."""
+    """Return the field that shows a key, if there is one."""
     return next((field for field in FIELDS if field.path == path), None)

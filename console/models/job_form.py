@@ -1,4 +1,4 @@
-"""How the fields of a job get into its YAML, and what they change."""
+"""Converts between the fields of a job and its YAML, and finds the changes."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -17,7 +17,7 @@ __all__ = ["Change", "CheckedJob", "ModelError", "Notice", "check_job", "for_ser
 
 
 def shown(value: Any) -> str:
-    """A value as people type it."""
+    """Return a value as people type it."""
     if value is NOTHING:
         return "–"
     if value is None:
@@ -30,21 +30,21 @@ def shown(value: Any) -> str:
 
 
 def values(text: str) -> dict[str, str]:
-    """What the fields show of a job; empty where it says nothing.
+    """Return the text of each field for a job; empty where the job sets nothing.
 
     Raises:
         JobError: the text is no job.
     """
     job = load_job(text)
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for field in FIELDS:
         value = get(job, field.path)
-        found[field.name] = "" if value is None else shown(value)
-    return found
+        texts[field.name] = "" if value is None else shown(value)
+    return texts
 
 
 def with_values(text: str, given: Mapping[str, str]) -> str:
-    """The job with other values in its fields; its text as it is when nothing differs.
+    """Return the job with other values in its fields; the same text when nothing differs.
 
     Raises:
         FieldError: a field cannot be used; names it.
@@ -66,20 +66,20 @@ def with_values(text: str, given: Mapping[str, str]) -> str:
 
 
 def parse_set(pairs: Sequence[str]) -> dict[str, str]:
-    """`lr=1e-4` and the like, as the command line gives them.
+    """Parse `lr=1e-4` and the like, as typed on the command line.
 
     Raises:
         UsageError: no `=`, or a field that is none.
     """
-    found: dict[str, str] = {}
+    settings: dict[str, str] = {}
     for pair in pairs:
         name, sign, value = pair.partition("=")
         if not sign or name not in BY_NAME:
             raise UsageError(
                 f"`{one_line(name, 60)}` sets nothing", "--set", f"Fields: {', '.join(BY_NAME)}"
             )  # without the value, which may be a secret
-        found[name] = RULES.get(value, value) if name == "rule" else value
-    return found
+        settings[name] = RULES.get(value, value) if name == "rule" else value
+    return settings
 
 
 def _read(field: Field, typed: str) -> Any:
@@ -114,7 +114,7 @@ def _drop(job: Job, path: str) -> None:
 
 
 def difference(running: str, text: str, whole: bool) -> list[Change]:
-    """What a job changes against the one that runs, fields first.
+    """Return the changes of a job against the running one, fields first.
 
     Args:
         running: The job that runs, as far as it is known.
@@ -126,16 +126,18 @@ def difference(running: str, text: str, whole: bool) -> list[Change]:
     """
     if not running:
         return []
-    found = changes(load_job(running), load_job(text))
-    found = [one for one in found if not _is_completion(one)]
+    differences = changes(load_job(running), load_job(text))
+    differences = [one for one in differences if not _is_completion(one)]
     if not whole:
-        found = [one for one in found if one.before is not NOTHING and one.after is not NOTHING]
+        differences = [
+            one for one in differences if one.before is not NOTHING and one.after is not NOTHING
+        ]
     order = {field.path: place for place, field in enumerate(FIELDS)}
-    return sorted(found, key=lambda one: order.get(one.path, len(order)))
+    return sorted(differences, key=lambda one: order.get(one.path, len(order)))
 
 
 def _is_completion(change: Change) -> bool:
-    """Whether it is only that one side was completed for an AgentJet server."""
+    """Return whether a change only completes one side for an AgentJet server."""
     if change.path not in REQUIRED or NOTHING not in (change.before, change.after):
         return False
     value = change.after if change.before is NOTHING else change.before
@@ -143,7 +145,7 @@ def _is_completion(change: Change) -> bool:
 
 
 def change_words(change: Change) -> tuple[str, str, str]:
-    """Name, value before and value after, for people."""
+    """Return name, value before and value after, for people."""
     field = field_of(change.path)
     path = secret_part(change.path) or change.path
     name = field.label if field is not None else path.removeprefix("ajet.")

@@ -1,4 +1,4 @@
-"""Which lines of a log make one traceback, and which of them are in sight."""
+"""Finds the lines of a log that make one traceback, and folds them."""
 
 import re
 from dataclasses import dataclass
@@ -12,17 +12,17 @@ _INSIDE = re.compile(r"^(\s|Traceback \(most|[+|])")
 
 @dataclass(slots=True)
 class Block:
-    """One traceback: its lines by place, the last of them says what was raised."""
+    """A traceback: the indices of its lines; the last one names the exception."""
 
     head: int
     places: list[int]
     whole: bool = False
-    """The line that says what was raised has come."""
+    """Whether the line with the exception was added."""
     folded: bool = True
 
 
 class Folds:
-    """Finds tracebacks in lines as they come, also where two processes write at once.
+    """Finds tracebacks in lines as they arrive, also when two processes write at once.
 
     Attributes:
         folded: Whether tracebacks that come are folded.
@@ -36,7 +36,7 @@ class Folds:
         self._open: dict[str, Block] = {}
 
     def add(self, place: int, line: LogLine) -> None:
-        """Take in the line at `place`; places count up."""
+        """Add the line at `place`; places count up."""
         block = self._continues(line)
         if block is None:
             if line.text.lstrip("+ |").startswith(HEAD):
@@ -50,7 +50,7 @@ class Folds:
             self.rows.append(place)
 
     def _continues(self, line: LogLine) -> Block | None:
-        """The traceback this line belongs to; the line that says what was raised ends it."""
+        """Return the traceback that a line continues; the line with the exception ends it."""
         block = self._open.get(line.source)
         if block is None:
             return None
@@ -66,35 +66,35 @@ class Folds:
         return None
 
     def block(self, place: int) -> Block | None:
-        """The traceback that the line at `place` belongs to."""
+        """Return the traceback of the line at `place`."""
         return self._block_of.get(place)
 
     @property
     def count(self) -> int:
-        """Tracebacks there are."""
+        """Number of tracebacks."""
         return sum(1 for place, block in self._block_of.items() if block.head == place)
 
     def row_of(self, place: int) -> int:
-        """The row that shows `place`, or the head it is folded into."""
+        """Return the row that shows `place`, or the head it is folded into."""
         block = self.block(place)
-        wanted = block.head if block is not None and block.folded else place
+        line = block.head if block is not None and block.folded else place
         low, high = 0, len(self.rows)
         while low < high:
             middle = (low + high) // 2
-            if self.rows[middle] < wanted:
+            if self.rows[middle] < line:
                 low = middle + 1
             else:
                 high = middle
         return low
 
     def set(self, block: Block, folded: bool) -> None:
-        """Fold or unfold one."""
+        """Fold or unfold a traceback."""
         if block.folded != folded:
             block.folded = folded
             self._again()
 
     def set_all(self, folded: bool) -> None:
-        """Fold or unfold all there are and all that come."""
+        """Fold or unfold all tracebacks, and later ones too."""
         self.folded = folded
         for block in self._block_of.values():
             block.folded = folded

@@ -1,4 +1,4 @@
-"""By what the list of groups can be sorted."""
+"""The orders in which the list of groups can be sorted."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,15 +8,15 @@ from core.state import Group
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
-    """One way to sort; what has no value comes last, whichever way round."""
+class SortOrder:
+    """One order; groups without a value come last in both directions."""
 
     key: str
     title: str
     column: str
     """Column whose title carries the sign."""
     read: Callable[[Group, float], float | None]
-    """The value of a group now."""
+    """Returns the value of a group now."""
 
 
 def _reward(group: Group, now: float) -> float | None:
@@ -30,17 +30,17 @@ def _waited(group: Group, now: float) -> float | None:
 
 
 def took(group: Group, now: float) -> float | None:
-    """Seconds from the request to the last reward; to now while it is open."""
+    """Return the seconds from the request to the last reward; to now while it is open."""
     if group.closed_at is not None:
         return max(0.0, group.closed_at - group.opened_at)
     return max(0.0, now - group.opened_at) if group.open else None
 
 
 ORDERS = (
-    Order("time", "time", "time", lambda group, now: group.opened_at),
-    Order("reward", "best reward", "best", _reward),
-    Order("spread", "spread", "spread", lambda group, now: spread_of(group)),
-    Order("waited", "waiting time", "waited", _waited),
-    Order("latency", "latency", "took", took),
+    SortOrder("time", "time", "time", lambda group, now: group.opened_at),
+    SortOrder("reward", "best reward", "best", _reward),
+    SortOrder("spread", "spread", "spread", lambda group, now: spread_of(group)),
+    SortOrder("waited", "waiting time", "waited", _waited),
+    SortOrder("latency", "latency", "took", took),
 )
 BY_TIME = ORDERS[0]

@@ -1,4 +1,4 @@
-"""What a dataset looks like, for a look before it is asked. Reads files: call it in a thread."""
+"""A preview of a dataset before a run. Reads files: call it in a thread."""
 
 import os
 from collections.abc import Generator, Iterator
@@ -15,7 +15,7 @@ from mock.dataset.rows import BadRow, RowError
 
 ROWS = 30
 CHECKED = 5_000
-"""Rows that are read whole; further ones are only counted."""
+"""Rows that are read in full; further ones are only counted."""
 PROBLEMS = 20
 _STEP = 500
 _COUNT_STEP = 20_000
@@ -23,45 +23,45 @@ _COUNT_STEP = 20_000
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """What a dataset looks like, as far as it has been read."""
+    """The content of a dataset, as far as it has been read."""
 
     path: str = ""
     rows: tuple[tuple[str, str], ...] = ()
     """Query and reference answer (empty when there is none) of the first usable rows."""
     problems: tuple[str, ...] = ()
     error: str = ""
-    """Why nothing can be shown, or asked."""
+    """Why nothing can be shown, or sent."""
     size: int = 0
     """Bytes; 0 for a folder."""
     kind: str = ""
     """JSONL, CSV, ..."""
     columns: tuple[tuple[str, str], ...] = ()
-    """Each column with the part it holds; an empty part for one that is metadata."""
+    """Each column with its part; an empty part for metadata."""
     count: int = 0
     """Rows found so far."""
     whole: bool = False
-    """Those are all."""
+    """Whether all rows were found."""
     checked: int = 0
-    """Rows that were read whole."""
+    """Rows that were read in full."""
     bad: int = 0
-    """Of those, the ones that cannot be used."""
+    """Unusable rows among them."""
 
     @property
     def readable(self) -> bool:
-        """Whether it is a dataset at all, be it one whose columns have other names."""
+        """Whether it is a dataset at all, even with columns of other names."""
         return not self.error or bool(self.kind)
 
 
 def read_preview(path: str, columns: str = "", home: Path | None = None) -> Preview:
-    """The first rows of a dataset; never raises."""
-    with closing(previews(path, columns, home)) as found:
-        return next(found)
+    """Return the first rows of a dataset; never raises."""
+    with closing(previews(path, columns, home)) as results:
+        return next(results)
 
 
 def previews(
     path: str, columns: str = "", home: Path | None = None
 ) -> Generator[Preview, None, None]:
-    """More and more of a dataset, until it is counted; never raises.
+    """Yield more and more of a dataset, until it is counted; never raises.
 
     Args:
         path: A file or folder, or its name in the home's datasets folder; empty for the questions
@@ -128,7 +128,7 @@ def _look(begun: Preview, dataset: Dataset) -> Iterator[Preview]:
 
 
 class _Looked:
-    """What the rows read so far held."""
+    """The content of the rows read so far."""
 
     def __init__(self) -> None:
         self.rows: list[tuple[str, str]] = []
@@ -155,7 +155,7 @@ class _Looked:
 
 
 def _fault(dataset: Dataset, there: tuple[str, ...], looked: _Looked, position: int) -> str:
-    """Why it cannot be asked, as far as that is known."""
+    """Return why it cannot be used, as far as that is known."""
     if dataset.columns.named or not looked.rows:
         try:
             if there:

@@ -1,4 +1,4 @@
-"""Counts the votes of one rating session: how many, how fast, how many are wanted."""
+"""Counts the votes of one rating session: their number, their pace, the goal."""
 
 from dataclasses import dataclass
 from itertools import pairwise
@@ -6,11 +6,11 @@ from itertools import pairwise
 NEWEST = 20
 """Votes that the pace is computed from."""
 PAUSE = 60.0
-"""Seconds that count at most between two votes: a longer break is no rating."""
+"""Seconds that count at most between two votes: a longer gap is a break."""
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class RatingFigures:
     """The figures of a session.
 
     Attributes:
@@ -25,7 +25,7 @@ class Progress:
 
     @property
     def share(self) -> float | None:
-        """Part of the goal that is reached, at most 1; None without a goal."""
+        """Reached share of the goal, at most 1; None without a goal."""
         return min(1.0, self.rated / self.goal) if self.goal else None
 
 
@@ -42,18 +42,18 @@ class RatingProgress:
         self._votes[group_id] = at
 
     def undone(self, group_id: str) -> None:
-        """Leave out a vote that was undone or refused."""
+        """Remove a vote that was undone or refused."""
         self._votes.pop(group_id, None)
 
-    def figures(self) -> Progress:
-        """The figures now."""
+    def figures(self) -> RatingFigures:
+        """Return the figures now."""
         times = sorted(self._votes.values())[-NEWEST:]
         gaps = [min(later - at, PAUSE) for at, later in pairwise(times)]
         pace = 60.0 * len(gaps) / sum(gaps) if sum(gaps) > 0 else None
-        return Progress(len(self._votes), pace, self.goal)
+        return RatingFigures(len(self._votes), pace, self.goal)
 
     def by_minute(self, now: float, minutes: int) -> tuple[int, ...]:
-        """Votes in each of the last `minutes`, oldest first."""
+        """Return the votes in each of the last `minutes`, oldest first."""
         counts = [0] * minutes
         for at in self._votes.values():
             if 0 <= (ago := int((now - at) // 60)) < minutes:
@@ -61,8 +61,8 @@ class RatingProgress:
         return tuple(counts)
 
 
-def progress_words(now: Progress) -> str:
-    """`7 of 20 rated, 4.2/min`; empty before the first vote of a session without a goal."""
+def progress_words(now: RatingFigures) -> str:
+    """Return `7 of 20 rated, 4.2/min`; empty before the first vote of a session without a goal."""
     if not (now.rated or now.goal):
         return ""
     words = f"{now.rated} of {now.goal} rated" if now.goal else f"{now.rated} rated"

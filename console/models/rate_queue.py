@@ -1,4 +1,4 @@
-"""Which group is rated now, what was typed for it, and which votes are on their way."""
+"""The rating queue: the current group, its ballot, the votes in transit."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,22 +10,22 @@ from console.models.rate_progress import RatingProgress
 from core.state import Group, State
 
 ON_ITS_WAY = 5.0
-"""Seconds after which a vote that has not arrived is asked for again."""
+"""Seconds after which a vote that has not arrived is requested again."""
 NEWS_STAYS = 8.0
-"""Seconds for which the last line says what a key did that was no vote."""
+"""Seconds for which the last line shows a message."""
 LOOK_FIRST = 0.7
-"""Seconds in which no vote is taken after the group on screen has changed by itself."""
+"""Seconds without votes after the group on screen has changed by itself."""
 STILL_VOTES = 5.0
 """Seconds after the last group has left the screen in which digits do not switch screens."""
 ROOM = 60.0
-"""Seconds the shortest clock must have left for a second vote to come between."""
+"""Seconds the shortest clock must have left for a second vote to be requested."""
 HURRIED = 20.0
-"""With less it goes away again."""
+"""With fewer the second vote is withdrawn."""
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
-    """A vote that was given."""
+class SentVote:
+    """A vote that was sent."""
 
     group_id: str
     words: str
@@ -57,7 +57,7 @@ class RateQueue:
     def __init__(self) -> None:
         self.current: str | None = None
         self.second = False
-        self.last: Sent | None = None
+        self.last: SentVote | None = None
         self.news = ""
         self.hint = False
         self._news_at: float | None = None
@@ -69,7 +69,7 @@ class RateQueue:
         self.bounds = (0.0, 1.0)
         self.progress = RatingProgress()
         self._ballots: dict[str, Ballot] = {}
-        self._sent: dict[str, Sent] = {}
+        self._sent: dict[str, SentVote] = {}
         self._came_back: set[str] = set()
         self._surprised_at = float("-inf")
         self._emptied_at = float("-inf")
@@ -77,22 +77,22 @@ class RateQueue:
 
     @property
     def ballot(self) -> Ballot | None:
-        """The rating in progress of the current group."""
+        """The ballot of the current group."""
         return self._ballots.get(self.current) if self.current is not None else None
 
     def waiting(self, state: State, now: float) -> list[Group]:
-        """Groups without a vote that nobody else looks at, in the order of `State.waiting`.
+        """Return groups without a vote that no one else rates, in the order of `State.waiting`.
 
         Of the unsure ones alone, those without an automatic reward lead.
         """
-        found = [group for group in self.open(state, now) if self._free(group, now)]
+        groups = [group for group in self.open(state, now) if self._free(group, now)]
         if not self.only_unsure:
-            return found
-        unsure = [group for group in found if is_unsure(group, self.margin)]
+            return groups
+        unsure = [group for group in groups if is_unsure(group, self.margin)]
         return sorted(unsure, key=lambda group: not group.abstained)
 
     def open(self, state: State, now: float) -> list[Group]:
-        """All groups without a vote, in the order of `State.waiting`."""
+        """Return all groups without a vote, in the order of `State.waiting`."""
         return [
             group
             for group in state.waiting()
@@ -100,22 +100,22 @@ class RateQueue:
         ]
 
     def with_others(self, state: State, now: float) -> list[Group]:
-        """Groups that somebody else looks at."""
+        """Return groups that another console has leased."""
         return [group for group in self.open(state, now) if not self._free(group, now)]
 
     def held(self, state: State, now: float) -> list[Group]:
-        """Groups whose vote is this rater's and can still be taken back, the newest vote first."""
-        found = [
+        """Return groups whose vote is this rater's and can still be undone, newest vote first."""
+        votes = [
             (group.rating.at, group)
             for group in state.waiting()
             if group.rating is not None
             and (group.rating.rater == self.rater or group.group_id in self._sent)
             and (group.until is None or now < group.until)
         ]
-        return [group for _, group in sorted(found, key=lambda one: one[0], reverse=True)]
+        return [group for _, group in sorted(votes, key=lambda one: one[0], reverse=True)]
 
-    def vote_of(self, group_id: str) -> Sent | None:
-        """The vote that this console sent for a group; None when it sent none."""
+    def vote_of(self, group_id: str) -> SentVote | None:
+        """Return the vote that this console sent for a group; None when it sent none."""
         return self._sent.get(group_id)
 
     def _free(self, group: Group, now: float) -> bool:
@@ -126,7 +126,7 @@ class RateQueue:
         return sent is not None and now - sent.at < ON_ITS_WAY
 
     def keep(self, waiting: list[Group], state: State, now: float) -> bool:
-        """Move on when the current group waits no more; returns whether the group is another."""
+        """Move on when the current group is done; return whether the current group has changed."""
         for gone in [key for key in self._ballots if key not in state.groups]:
             del self._ballots[gone]
         for gone in [key for key in self._sent if key not in state.groups]:
@@ -149,10 +149,10 @@ class RateQueue:
         return before != self.current
 
     def _move_on(self, waiting: list[Group], state: State, now: float) -> None:
-        """The group on screen is gone: the next one, or one that comes back."""
+        """Show the next group, or one that comes back."""
         rated = self.current in self._sent
         if taken := self._taken_by(state, now):
-            self.tell(f"{taken} rates the group that was here")
+            self.tell(f"{taken} is rating the group that was here")
         if self.current is not None and not rated and not self.second:
             self._surprised_at = now
         back = None
@@ -165,14 +165,14 @@ class RateQueue:
             self.go(waiting[0] if waiting else None, now)
 
     def _taken_by(self, state: State, now: float) -> str:
-        """Who has the group on screen leased by now; empty when nobody else has."""
+        """Return who has leased the group on screen; empty when no one else has."""
         group = state.groups.get(self.current or "")
         if group is None or not group.rateable or group.rating is not None:
             return ""
         return "" if self._free(group, now) else lease_name(group)
 
     def go(self, group: Group | None, now: float = 0.0, second: bool = False) -> None:
-        """Put a group on screen; what was typed for it is still there."""
+        """Put a group on screen; its unsent ballot is kept."""
         before, self.current = self.current, group.group_id if group is not None else None
         if before is not None and group is None:
             self._emptied_at = now
@@ -187,22 +187,22 @@ class RateQueue:
                 )
 
     def surprised(self, now: float) -> bool:
-        """Whether another group has just taken the place of one whose clock ran out.
+        """Return whether another group has just replaced one whose clock ran out.
 
         A key that was meant for the one before must not rate this one.
         """
         return now - self._surprised_at < LOOK_FIRST
 
     def just_emptied(self, now: float) -> bool:
-        """Whether a group was on screen a moment ago: a digit may be meant for a vote still."""
+        """Return whether a group was on screen a moment ago: a digit may be meant as a vote."""
         return now - self._emptied_at < STILL_VOTES
 
     def tell(self, news: str, hint: bool = False) -> None:
-        """What the last key did; a hint is about the group on screen alone."""
+        """Set the message of the last line; a hint belongs to the group on screen."""
         self.news, self.hint, self._news_at = news, hint, None
 
     def fresh_news(self, now: float) -> str:
-        """What there is to be told still; its seconds begin when it is first asked for."""
+        """Return the message; its seconds start with the first call."""
         if self._news_at is None:
             self._news_at = now
         elif now - self._news_at > NEWS_STAYS:
@@ -210,11 +210,11 @@ class RateQueue:
         return self.news
 
     def sent(self, ballot: Ballot, vote: Vote, now: float) -> None:
-        """A vote is on its way; a second one cannot be taken back."""
+        """Record a vote that is being sent; a second vote cannot be undone."""
         self.tell("")
         group_id = ballot.group_id
-        said = words(vote.rating, vote.order, ballot.shown)
-        self._sent[group_id] = Sent(group_id, said, now, ballot.shown)
+        text = words(vote.rating, vote.order, ballot.shown)
+        self._sent[group_id] = SentVote(group_id, text, now, ballot.shown)
         if not ballot.second:
             self.last = self._sent[group_id]
             self.progress.voted(group_id, now)
@@ -222,7 +222,7 @@ class RateQueue:
             self.second = False
 
     def arrived(self, group_id: str, done: bool) -> None:
-        """The proxy has taken the vote, or refused it: then the group waits again."""
+        """Record whether the proxy accepted the vote; after a refusal the group waits again."""
         ballot = self._ballots.get(group_id)
         if not done:
             if ballot is None or not ballot.second:  # a second vote is not asked for twice
@@ -237,7 +237,7 @@ class RateQueue:
         self.wanted = group_id
 
     def take_back(self, group: Group) -> None:
-        """The vote on `group` is undone; it comes on screen as soon as it waits again."""
+        """Undo the vote on `group`; it comes on screen as soon as it waits again."""
         if self.last is not None and self.last.group_id == group.group_id:
             self.last = None
         self.wanted = group.group_id
@@ -247,18 +247,18 @@ class RateQueue:
 
 
 def lease_name(group: Group) -> str:
-    """Who has a group leased, in words."""
+    """Return who has leased a group, in words."""
     lease = group.lease
     return one_line(lease.rater, 16) if lease is not None and lease.rater else "another console"
 
 
 def _hurried(waiting: list[Group], now: float, room: float = HURRIED) -> bool:
-    """Whether a clock runs that leaves no time for anything else."""
+    """Return whether a clock leaves no time for anything else."""
     return any(group.until is not None and group.until - now < room for group in waiting)
 
 
 def words(rating: str, order: Sequence[int], shown: Sequence[int]) -> str:
-    """`best 2`, `ranking 2 1 4 3`, `all bad`; answers by the digits their rater saw."""
+    """Return `best 2`, `ranking 2 1 4 3`, `all bad`; answers by the digits their rater saw."""
     name = "all bad" if rating == "bad" else rating
     if rating not in ("best", "ranking") or not order:
         return name
@@ -266,5 +266,5 @@ def words(rating: str, order: Sequence[int], shown: Sequence[int]) -> str:
 
 
 def digit(index: int, shown: Sequence[int]) -> str:
-    """The digit of a candidate; its own number, as `#4`, when it had none."""
+    """Return the digit of a candidate; its own number, as `#4`, when it had none."""
     return str(shown.index(index) + 1) if index in shown else f"#{index + 1}"

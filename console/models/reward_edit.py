@@ -1,4 +1,4 @@
-"""Changing what a part of the reward counts for: the model in words, the questions, the orders."""
+"""Changes of a part of the reward: the model in words, the questions, the commands."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -15,7 +15,7 @@ WEIGHT, GATE, ENABLE = "rewards.weight", "rewards.gate", "rewards.enable"
 
 
 def model_pieces(state: State) -> list[Line]:
-    """What is multiplied, what is added, what is off; nothing for a hook folder alone."""
+    """Return factors, weighted parts and parts that are off; empty for a hook folder alone."""
     parts = state.rewards.parts
     gates = [_name(one) for one in parts if one.enabled and one.gate]
     sums = [_name(one) for one in parts if one.enabled and not one.gate]
@@ -48,12 +48,12 @@ def _weighed(part: RewardPart) -> str:
 
 
 def part_named(state: State, name: str) -> RewardPart | None:
-    """The part of the model that is called so; a number that a hook noted is none."""
+    """Return the part of the model with that name; None for a number that a hook noted."""
     return next((one for one in state.rewards.parts if one.name == name), None)
 
 
 def may(app: AppHost, command: str, name: str) -> bool:
-    """Whether the order makes sense for the part."""
+    """Return whether the command applies to the part."""
     session = app.session
     if session.looks_on or not session.may(command) or len(session.state.rewards.parts) < 2:
         return False
@@ -64,13 +64,13 @@ def may(app: AppHost, command: str, name: str) -> bool:
 
 
 def change(app: AppHost, command: str, name: str) -> None:
-    """Ask, then order."""
+    """Confirm a change, then send it."""
     work = {WEIGHT: _weigh, GATE: _gate, ENABLE: _enable}[command]
     app.run_worker(work(app, name), group="question", exclusive=True, exit_on_error=False)
 
 
 def change_entries(app: AppHost) -> Iterator[tuple[str, str, Callable[[], Any]]]:
-    """Title, help and action for every part that can be changed now."""
+    """Yield title, help and action for every part that can be changed now."""
     for part in app.session.state.rewards.parts:
         name = _name(part)
         if may(app, WEIGHT, part.name) and not part.gate:
@@ -90,13 +90,15 @@ async def _weigh(app: AppHost, name: str) -> None:
     if part is None:
         return
     word = "share of the whole, 0 to 1" if part.share else "weight"
-    said = await app.ask(f"Set weight of {_name(part)}", f"Its {word}. {SOON}", f"{part.weight:g}")
-    if said is None:
+    answer = await app.ask(
+        f"Set weight of {_name(part)}", f"Its {word}. {SOON}", f"{part.weight:g}"
+    )
+    if answer is None:
         return
     try:
-        weight = float(said)
+        weight = float(answer)
     except ValueError:
-        app.say(f"{one_line(said, 40)} is no number", "error")
+        app.say(f"{one_line(answer, 40)} is not a number", "error")
         return
     await app.order(WEIGHT, part=name, weight=weight)
 

@@ -1,4 +1,4 @@
-"""What the newest groups say about the rewards: figures made of the state, by plain functions.
+"""Figures about the rewards of the newest groups, computed from the state.
 
 A `Digest` is what one group says, made once and again when the group changes; `figures` lays the
 digests of the last groups together.
@@ -26,30 +26,30 @@ class Point:
     mean: float
     std: float
     hand: float | None = None
-    """Mean human rating of the automatic winner, where there are some; a series of its own."""
+    """Mean human rating of the automatic winner, where there are some; a separate series."""
     engine_run: int = 0
     version: str = ""
-    """Version of the rewards; empty where it is not known."""
+    """Version of the rewards; empty when unknown."""
     finished: bool = True
-    """Whether the update of the step is done: its value changes no more."""
+    """Whether the update of the step is done: its value is final."""
 
 
 UNSCORED = "unscored: "
-"""How the cause of a group begins that nobody scored."""
+"""Start of the cause of a group without a score."""
 WINDOWS = (100, 500, 20)
-"""How many of the last groups the figures are about; the first one to begin with."""
+"""Numbers of groups that the figures can cover; the first is the default."""
 
 
 def reward_of(
     parts: Iterable[Part], weights: Mapping[str, float] | None = None, without: str = ""
 ) -> float:
-    """Product of the gates times the weighted sum of the other parts.
+    """Return the product of the gates times the weighted sum of the other parts.
 
     Args:
         weights: Weights in place of those the parts had, by name.
         without: Name of a part that is left out: a gate that is open, a weight of 0.
     """
-    given = weights or {}
+    overrides = weights or {}
     gates, total = 1.0, 0.0
     for part in parts:
         if part.name == without:
@@ -57,7 +57,7 @@ def reward_of(
         if part.gate:
             gates *= part.value
         else:
-            total += given.get(part.name, part.weight) * part.value
+            total += overrides.get(part.name, part.weight) * part.value
     return gates * total
 
 
@@ -66,17 +66,17 @@ def reward_of(
 
 @dataclass(frozen=True, slots=True)
 class PartDigest:
-    """What one part gave the answers of one group."""
+    """The values of one part in one group."""
 
     values: tuple[float, ...]
     weight: float
     gate: bool
     decided: bool
-    """Without it another answer would have come out on top, or none alone."""
+    """Without it another answer would have won, or none alone."""
     indices: tuple[int, ...] = ()
     """Candidate of each value."""
     ranks: tuple[int, ...] = ()
-    """Place of each value's answer by its reward, from 1; empty where the rewards are equal."""
+    """Rank of each value's answer by its reward, from 1; empty where the rewards are equal."""
 
     @property
     def mean(self) -> float:
@@ -86,7 +86,7 @@ class PartDigest:
 
 @dataclass(frozen=True, slots=True)
 class Digest:
-    """What one group says about the rewards."""
+    """The rewards of one group."""
 
     group_id: str
     server: str
@@ -95,30 +95,30 @@ class Digest:
     version: str
     scored: bool
     distinct: bool
-    """Its automatic rewards differ: something decided."""
+    """Its automatic rewards differ."""
     by_hand: bool
     hand: float | None
     """Human reward of the automatic winner; None without a rating or without such a winner."""
     settled: bool
-    """It was sealed, or is over without that."""
+    """It was sealed, or has ended without that."""
     sent: bool
     """It was sealed and neither aborted nor failed."""
     dead: str
-    """Why it teaches nothing though it was sealed; empty when it does."""
+    """Why it has no signal though it was sealed; empty when it has one."""
     lost: str
-    """How it ended, aborted or failed, so that it was not sent; empty when it did not."""
+    """How it ended without being sent, aborted or failed; empty when it was sent."""
     abstained: str
     rewards: tuple[float, ...]
-    """Automatic rewards, also where human ones are sent: votes have a scale of their own."""
+    """Automatic rewards, also where human ones are sent: votes have another scale."""
     tokens: tuple[tuple[int, float], ...]
-    """Length in tokens and reward of each answer whose length is known."""
+    """Length in tokens and reward of each answer with a known length."""
     characters: tuple[tuple[int, float], ...]
-    """The same in characters, for answers that state has whole."""
+    """The same in characters, for answers that the state holds in full."""
     parts: Mapping[str, PartDigest]
 
 
 def digest(group: Group) -> Digest:
-    """What `group` says about the rewards, by what is known of it now."""
+    """Return the digest of `group` by the state now."""
     made_of = {one.index: one.parts for one in group.candidates if one.parts}
     automatic = {one.index: one.auto_reward for one in group.candidates if one.parts}
     distinct = not is_dead([value for value in automatic.values() if value is not None])
@@ -154,7 +154,7 @@ def digest(group: Group) -> Digest:
 
 
 def _automatic(one: Candidate, by_hand: bool) -> float | None:
-    """The automatic reward of a candidate; what was sent where the journal has no other."""
+    """Return the automatic reward of a candidate; what was sent where there is no other."""
     return one.reward if one.auto_reward is None and not by_hand else one.auto_reward
 
 
@@ -168,7 +168,7 @@ def _lost(group: Group) -> str:
 
 
 def _ranks(candidates: Sequence[Candidate], rewards: Sequence[float | None]) -> dict[int, int]:
-    """Place by reward of each candidate that has one; empty where they are equal."""
+    """Return the rank by reward of each candidate that has one; empty where they are equal."""
     known = [
         (one.index, reward)
         for one, reward in zip(candidates, rewards, strict=False)
@@ -185,20 +185,20 @@ def _parts(
 ) -> dict[str, PartDigest]:
     values: dict[str, list[float]] = {}
     indices: dict[str, list[int]] = {}
-    looks: dict[str, Part] = {}
+    by_name: dict[str, Part] = {}
     for index, parts in made_of.items():
         for part in parts:
             values.setdefault(part.name, []).append(part.value)
             indices.setdefault(part.name, []).append(index)
-            looks[part.name] = part
+            by_name[part.name] = part
     whole = top({index: reward_of(parts) for index, parts in made_of.items()})
-    found = {}
-    for name, part in looks.items():
+    digests = {}
+    for name, part in by_name.items():
         counts = distinct and (part.gate or part.weight != 0)
         rest = {index: reward_of(p, without=name) for index, p in made_of.items()} if counts else {}
         decided = counts and top(rest) != whole
         placed = [ranks[index] for index in indices[name] if index in ranks]
-        found[name] = PartDigest(
+        digests[name] = PartDigest(
             tuple(values[name]),
             part.weight,
             part.gate,
@@ -206,29 +206,29 @@ def _parts(
             tuple(indices[name]),
             tuple(placed) if len(placed) == len(values[name]) else (),
         )
-    return found
+    return digests
 
 
 class Digests:
-    """The digests of the groups in state; one that has not changed is not made again."""
+    """The digests of the groups in state; an unchanged one is not rebuilt."""
 
     def __init__(self) -> None:
         self._kept: dict[str, tuple[object, Digest]] = {}
 
     def last(self, state: State, most: int) -> list[Digest]:
-        """Of the newest `most` trained groups that were scored, or that are over; oldest first."""
-        kept: dict[str, tuple[object, Digest]] = {}
+        """Return the newest `most` trained groups that were scored or have ended; oldest first."""
+        cached: dict[str, tuple[object, Digest]] = {}
         for group in reversed(state.groups.values()):
-            if len(kept) == most:
+            if len(cached) == most:
                 break
             if group.episode_type != "train" or (group.scored_at is None and group.open):
                 continue
             seen = (group.phase, group.scored_at, group.rating and group.rating.at, group.source)
             old = self._kept.get(group.group_id)
             same = old is not None and old[0] == seen
-            kept[group.group_id] = old if old is not None and same else (seen, digest(group))
-        self._kept = kept
-        return [found for _, found in reversed(kept.values())]
+            cached[group.group_id] = old if old is not None and same else (seen, digest(group))
+        self._kept = cached
+        return [entry for _, entry in reversed(cached.values())]
 
 
 # --- many groups -----------------------------------------------------------------------------
@@ -236,7 +236,7 @@ class Digests:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """How values lie; quartiles by linear interpolation, population deviation."""
+    """A distribution; quartiles by linear interpolation, population deviation."""
 
     count: int
     mean: float
@@ -249,7 +249,7 @@ class Spread:
 
 
 def spread_of(values: Sequence[float]) -> Spread:
-    """How `values`, at least one, lie."""
+    """Return the distribution of `values`, at least one."""
     ordered = sorted(values)
     first, median, third = (
         statistics.quantiles(ordered, method="inclusive") if len(ordered) > 1 else ordered * 3
@@ -276,7 +276,7 @@ class PartFigures:
     """Answers that it held down as a gate: values below 1."""
     decided: int
     decidable: int
-    """Groups in which something decided, and that have this part."""
+    """Groups with a decision that have this part."""
     trace: tuple[float, ...]
     """Its mean in each group, oldest first."""
 
@@ -291,32 +291,32 @@ class RewardFigures:
     hand: float | None
     """Mean human reward of the automatic winner of human-rated groups; None without one."""
     present: int
-    """Scored by the version that serves now."""
+    """Groups scored by the active version."""
     reward: Spread | None
     settled: int
-    """Sealed, or over without that."""
+    """Groups that were sealed, or have ended without that."""
     sent: int
-    """Sealed and neither aborted nor failed; the whole of which `dead` is a part."""
+    """Groups sealed and neither aborted nor failed; `dead` is a part of these."""
     dead: int
     causes: tuple[tuple[str, int], ...]
-    """Why they teach nothing, most frequent first."""
+    """Why they have no signal, most frequent first."""
     lost: int
-    """Aborted or failed, but for those that were not scored."""
+    """Groups aborted or failed, except those that were not scored."""
     losses: tuple[tuple[str, int], ...]
     """How they ended, most frequent first."""
     abstained: int
     abstentions: tuple[tuple[str, int], ...]
     correlation: float | None
-    """Of reward and length of answer, both less their group's mean; None when it has no value."""
+    """Correlation of reward and length, both less their group's mean; None without a value."""
     paired: int
-    """Answers it is made of."""
+    """Number of answers."""
     unit: str
-    """What length is counted in: tokens or characters."""
+    """Unit of the length: tokens or characters."""
     parts: tuple[PartFigures, ...]
 
 
 def figures(digests: Sequence[Digest], version: str = "") -> RewardFigures:
-    """The digests of the last groups laid together.
+    """Return the figures of the digests of the last groups.
 
     Args:
         digests: Oldest first.
@@ -355,33 +355,33 @@ def figures(digests: Sequence[Digest], version: str = "") -> RewardFigures:
 
 
 def part_names(scored: Sequence[Digest]) -> list[str]:
-    """Names of all parts: as the newest group has them, then those only older ones have."""
+    """Return the names of all parts: those of the newest group, then those of older ones."""
     return list(dict.fromkeys(name for one in reversed(scored) for name in one.parts))
 
 
 def _part(name: str, scored: Sequence[Digest]) -> PartFigures:
     having = [one for one in scored if name in one.parts]
-    found = [one.parts[name] for one in having]
-    newest = found[-1]
-    values = [value for one in found for value in one.values]
-    weights = [one.weight for one in found]
+    part_digests = [one.parts[name] for one in having]
+    newest = part_digests[-1]
+    values = [value for one in part_digests for value in one.values]
+    weights = [one.weight for one in part_digests]
     kind = "gate" if newest.gate else "weighted" if any(weights) else "noted"
     return PartFigures(
         name=name,
         kind=kind,
         weight=newest.weight,
         weights=(min(weights), max(weights)),
-        groups=len(found),
+        groups=len(part_digests),
         spread=spread_of(values),
         closed=sum(value < 1 for value in values) if newest.gate else 0,
-        decided=sum(one.decided for one in found),
+        decided=sum(one.decided for one in part_digests),
         decidable=sum(one.distinct for one in having),
-        trace=tuple(one.mean for one in found),
+        trace=tuple(one.mean for one in part_digests),
     )
 
 
 def correlated(groups: Iterable[Sequence[tuple[float, float]]]) -> tuple[float | None, int]:
-    """Pearson's r of pairs, each less its group's mean, and how many pairs it is made of.
+    """Return Pearson's r of pairs, each less its group's mean, and the number of pairs.
 
     The mean is taken away because only differences within a group teach. None for fewer than
     three pairs, and where one side does not vary.
@@ -404,18 +404,18 @@ def correlated(groups: Iterable[Sequence[tuple[float, float]]]) -> tuple[float |
 
 
 def by_step(digests: Sequence[Digest], name: str) -> list[Point]:
-    """Mean and deviation of one part by global step, of the server the newest group went to.
+    """Return mean and deviation of one part by global step, for the server of the newest group.
 
     Steps that a later engine run does over are of that run alone.
     """
     having = [one for one in digests if name in one.parts and one.step is not None]
-    found: dict[int, dict[int, list[float]]] = {}
+    by_run: dict[int, dict[int, list[float]]] = {}
     for one in having:
         if one.server == having[-1].server and one.step is not None:
-            of_run = found.setdefault(one.engine_run, {})
+            of_run = by_run.setdefault(one.engine_run, {})
             of_run.setdefault(one.step, []).extend(one.parts[name].values)
     points: list[Point] = []
-    for run, steps in sorted(found.items()):
+    for run, steps in sorted(by_run.items()):
         first = min(steps)
         points = [point for point in points if point.step < first]
         for step, values in sorted(steps.items()):

@@ -1,4 +1,4 @@
-"""Other weights on the groups in view, worked out at once from what the parts said of them."""
+"""Other weights on the groups in view, computed at once from the stored part values."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,21 +22,21 @@ STEP = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
-    """What other weights come to."""
+class WhatIfResult:
+    """The result of other weights."""
 
     summary: TrialSummary
     lacking: int
-    """Groups that an older model scored, without a part that counts: they are left out."""
+    """Groups left out because an older model scored them, without a part that counts."""
 
 
 def can_weigh(state: State) -> bool:
-    """Whether there are weights: a hook folder alone has none."""
+    """Return whether there are weights: a hook folder alone has none."""
     return len(state.rewards.parts) > 1
 
 
-def tally(state: State, last: int, weights: Mapping[str, float]) -> Tally:
-    """The newest groups with these weights in place of those in use."""
+def tally(state: State, last: int, weights: Mapping[str, float]) -> WhatIfResult:
+    """Recompute the newest groups with these weights in place of those in use."""
     from proxy.rewards.model.spec import Weigher
     from proxy.rewards.trial.replay import summary_of
 
@@ -52,11 +52,11 @@ def tally(state: State, last: int, weights: Mapping[str, float]) -> Tally:
             lacking += 1
             continue
         results.append(_tried(state.groups[digest.group_id], specs, weigher))
-    return Tally(summary_of(results, state.rewards.version), lacking)
+    return WhatIfResult(summary_of(results, state.rewards.version), lacking)
 
 
 _ALWAYS = frozenset({"length", "relevance", "diversity", "repetition", "finished", "hook", "judge"})
-"""Kinds that say something of every group."""
+"""Kinds that apply to every group."""
 
 
 def _spec(part: RewardPart, weights: Mapping[str, float]) -> "PartSpec":
@@ -78,10 +78,12 @@ def _tried(group: Group, specs: Sequence["PartSpec"], weigher: "Weigher") -> "Tr
     from proxy.rewards.trial.replay import TrialResult
 
     scored = [one for one in group.candidates if one.parts]
-    said = [{part.name: PartValue(part.value, part.reason) for part in one.parts} for one in scored]
+    part_values = [
+        {part.name: PartValue(part.value, part.reason) for part in one.parts} for one in scored
+    ]
     columns = []
     for spec in specs:
-        column = [one.get(spec.name) for one in said]
+        column = [one.get(spec.name) for one in part_values]
         columns.append(column if any(value is not None for value in column) else None)
     after: tuple[CandidateScore, ...] = ()
     abstained = ""
@@ -112,7 +114,7 @@ def _tried(group: Group, specs: Sequence["PartSpec"], weigher: "Weigher") -> "Tr
 
 
 def weight_line(part: RewardPart, weights: Mapping[str, float], width: int) -> Line:
-    """A part with its weight now and the one that is tried."""
+    """Return a part with its weight now and the tried one."""
     tried = weights.get(part.name)
     kind = "gate" if part.gate else "share" if part.share else "weight"
     now = UNKNOWN if part.gate else f"{part.weight:g}"
@@ -130,12 +132,12 @@ def weight_line(part: RewardPart, weights: Mapping[str, float], width: int) -> L
 def summary_lines(
     found: TrialSummary, lacking: int = 0, width: int = 160, *, read_only: bool = False
 ) -> list[Line]:
-    """What it comes to, in three lines and what else there is to say."""
+    """Return the result in three lines, and further notes."""
     remedy = "" if read_only else "r re-scores them"
     if not found.compared:
         left = f": {plural(lacking, 'group')} of older rewards" if lacking else ""
-        said = f"No group in view can be compared{left}" + (f"; {remedy}" if remedy else "")
-        return [((one, "$muted"),) for one in wrapped(said, width)]
+        text = f"No group in view can be compared{left}" + (f"; {remedy}" if remedy else "")
+        return [((one, "$muted"),) for one in wrapped(text, width)]
     lines: list[Line] = [
         (
             ("winner flips ", "$muted"),
@@ -176,7 +178,7 @@ def summary_lines(
 
 
 def group_lines(one: TrialGroup, width: int) -> tuple[Line, ...]:
-    """A group that changes: its query, then each reward before and then."""
+    """Return a group that changes: its query, then each reward before and after."""
     rows = zip(one.before, one.after, strict=False)
     moves = "   ".join(f"{number(before)} to {number(after)}" for before, after in rows)
     winner = ""

@@ -1,4 +1,4 @@
-"""The screens there are: name, title, key; imported when they are first shown."""
+"""The screens: name, title, key; imported when they are first shown."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,73 +12,73 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ScreenSpec:
     """One screen of the console."""
 
     name: str
-    """What `:name` opens and the mode it lives in."""
+    """What `:name` opens, and the name of its mode."""
     title: str
     digit: int
-    """Opened by F<digit> everywhere and by the digit where digits do not vote."""
+    """Opened by F<digit> everywhere, and by the digit where digits do not vote."""
     target: str
     """`module:Class`."""
     help: str
 
     def load(self) -> "type[Screen[None]]":
-        """The class of the screen."""
+        """Import the class of the screen."""
         module, _, name = self.target.partition(":")
         return cast("type[Screen[None]]", getattr(import_module(module), name))
 
     def __call__(self) -> "Screen[None]":
-        """A new screen; Textual calls this when the mode is first entered."""
+        """Create the screen; Textual calls this when the mode is first entered."""
         return self.load()()
 
 
-SCREENS: Sequence[Place] = (
-    Place(
+SCREENS: Sequence[ScreenSpec] = (
+    ScreenSpec(
         "overview",
         "Overview",
         1,
         "console.screens.overview:OverviewScreen",
         "What the engine does, what was learned, what needs you",
     ),
-    Place(
+    ScreenSpec(
         "requests",
         "Requests",
         2,
         "console.screens.requests:RequestsScreen",
         "Every request with its candidates",
     ),
-    Place(
+    ScreenSpec(
         "rate",
         "Rate",
         3,
         "console.screens.rate.screen:RateScreen",
         "Groups that wait for your rating, shortest clock first",
     ),
-    Place(
+    ScreenSpec(
         "mock",
         "Mock user",
         4,
         "console.screens.mock:MockScreen",
         "Drive the application from a dataset",
     ),
-    Place(
+    ScreenSpec(
         "engine",
         "Engine",
         5,
         "console.screens.engine:EngineScreen",
         "Each swarm server: state, pool, steps; start and stop",
     ),
-    Place(
+    ScreenSpec(
         "rewards",
         "Rewards",
         6,
         "console.screens.rewards.screen:RewardsScreen",
         "What scores the answers: the parts, what each decided, the last fault",
     ),
-    Place("log", "Log", 7, "console.screens.log:LogScreen", "The logs of the processes"),
-    Place(
+    ScreenSpec("log", "Log", 7, "console.screens.log:LogScreen", "The logs of the processes"),
+    ScreenSpec(
         "servers",
         "Servers",
         9,
@@ -88,13 +88,13 @@ SCREENS: Sequence[Place] = (
 )
 
 _WATCHING = frozenset({"overview", "engine", "log", "servers"})
-"""Screens that show something of a proxy that only watches."""
+"""Screens with content for a watch-only proxy."""
 _OF_GROUPS = frozenset({"requests", "rewards"})
-"""Screens that do so where the journal has groups of an earlier run."""
+"""Screens with content where the journal has groups of an earlier run."""
 
 
-def shown_places(places: Sequence[Place], state: "State") -> list[Place]:
-    """The screens that something leads to: beside a proxy that only watches, those of use."""
+def shown_screens(places: Sequence[ScreenSpec], state: "State") -> list[ScreenSpec]:
+    """Return the screens to offer: for a watch-only proxy only those with content."""
     if not state.watch_only:
         return list(places)
     of_use = _WATCHING | (_OF_GROUPS if state.groups else frozenset())

@@ -9,11 +9,11 @@ PATIENCE = 3.0
 
 
 HOLD = "hold:"
-"""Begins the key of an alert about open ratings that hold something up; a server's name follows."""
+"""Prefix of the key of an alert about stalling ratings; a server's name follows."""
 
 
 def held_up(state: State, now: float) -> dict[str, str]:
-    """Servers on which open ratings hold something up, with what they hold up.
+    """Return the servers on which open ratings hold something up, with the cause.
 
     A user who waits for a moment, as every request does, is nothing to speak of.
     """
@@ -25,19 +25,19 @@ def held_up(state: State, now: float) -> dict[str, str]:
 
 
 def stall_words(state: State, now: float) -> str:
-    """Why requests go on waiting as long as nobody rates; empty while no rating holds them up."""
+    """Return why requests wait as long as no one rates; empty while no rating holds them up."""
     if causes := held_up(state, now):
         return "; ".join(one_line(cause, 120) for cause in causes.values())
-    kept = sum(
+    count = sum(
         group.rating is None
         and group.waited is None
         and group.awaiting != "window"
         and now - (group.scored_at or group.opened_at) > PATIENCE
         for group in state.waiting()
     )
-    if not kept:
+    if not count:
         return ""
-    return f"{plural(kept, 'request')} {'waits' if kept == 1 else 'wait'} for your rating"
+    return f"{plural(count, 'request')} {'waits' if count == 1 else 'wait'} for your rating"
 
 
 def _lasting(state: State, name: str, now: float) -> bool:

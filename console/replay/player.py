@@ -10,7 +10,7 @@ from typing import Any
 from console.backend.feed import Feed
 from console.replay.link import JournalLink
 from console.session.app_state import Session
-from console.views.events import told
+from console.views.events import event_line
 from core.events import AnyEvent, Event
 from core.journal.read_only import JournalFile
 from core.state import State
@@ -232,7 +232,7 @@ class Replay(JournalLink):
     async def _due(self, event: Event) -> bool:
         """Wait for an event's time; False when something was moved meanwhile."""
         if self._steps:
-            line = told(event)
+            line = event_line(event)
             if line is not None and line.level != "debug":
                 self._steps -= 1
             self.tempo.set(max(event.at, self.tempo.now()))
@@ -277,6 +277,6 @@ class Replay(JournalLink):
             if event.seq <= self._logged:
                 continue
             self._logged = event.seq
-            if (line := told(event)) is not None:
+            if (line := event_line(event)) is not None:
                 session.store.add(line.source, f"{line.about}  {line.text}", event.at, line.level)
         session.touch(("log",))

@@ -1,4 +1,4 @@
-"""What all screens share: the status bar, the footer, the flush and the ways to order something."""
+"""The base of all screens: status bar, footer, repainting."""
 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
@@ -18,11 +18,11 @@ from console.widgets.section import host
 from console.widgets.status_bar import StatusBar
 
 ROOMY = Size(120, 36)
-"""The least terminal in which panels have borders; the screen has the class `-roomy` then."""
+"""The smallest terminal in which panels have borders; the screen has the class `-roomy` then."""
 
 
 def is_roomy(size: Size) -> bool:
-    """Whether a terminal has room for charts beside the text, and for borders around both."""
+    """Return whether a terminal has room for charts beside the text and for borders."""
     return size.width >= ROOMY.width and size.height >= ROOMY.height
 
 
@@ -34,19 +34,19 @@ class ConsoleScreen(Screen[None]):
     """
 
     area: ClassVar[str] = ""
-    """Its title, as the tab, the palette and the help show it."""
+    """Title in the tab, the palette and the help."""
     help_text: ClassVar[str] = ""
-    """What `?` says above the keys: plain text, a few sentences."""
+    """Text of `?` above the keys: plain text, a few sentences."""
     digits_vote: ClassVar[bool] = False
-    """Digits belong to this screen; they do not switch screens."""
+    """Digits vote on this screen instead of switching screens."""
     first_keys: tuple[str, ...] = ()
-    """Actions whose keys lead the footer; in this order."""
+    """Actions whose keys come first in the footer, in this order."""
     footer_words: Mapping[str, str] = MappingProxyType({})
-    """What the footer calls actions now, where it is not what their bindings do."""
+    """Labels of actions in the footer that differ from those of their bindings."""
     spare_keys: ClassVar[tuple[str, ...]] = ()
-    """Actions whose keys the footer shows, too, where the others leave room; in this order."""
+    """Actions whose keys the footer adds where there is room, in this order."""
     most_keys: ClassVar[int] = 12
-    """Keys the footer shows at most: more of them are hard to find among; help has all."""
+    """Most keys in the footer: more are hard to scan, and the help lists all."""
     _painted_for: Size | None = None
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding(
@@ -61,7 +61,7 @@ class ConsoleScreen(Screen[None]):
 
     @property
     def takes_digits(self) -> bool:
-        """Whether digits vote here now."""
+        """Whether digits vote now."""
         return self.digits_vote
 
     @property
@@ -71,17 +71,17 @@ class ConsoleScreen(Screen[None]):
 
     @property
     def session(self) -> Session:
-        """What this console sees."""
+        """The state and commands of this console."""
         return self.host.session
 
     @property
     def target_group(self) -> str | None:
-        """Id of the group that `Group: ...` entries of the palette are about; None for none."""
+        """Id of the group that the `Group: ...` entries of the palette apply to; None for none."""
         return None
 
     @property
     def target_server(self) -> str | None:
-        """Name of the server that `Engine: ...` is about; None for the first one."""
+        """Name of the server that the `Engine: ...` entries apply to; None for the first one."""
         return None
 
     def compose(self) -> ComposeResult:
@@ -105,15 +105,15 @@ class ConsoleScreen(Screen[None]):
         """
 
     def may_go(self) -> bool:
-        """Whether it can be closed at once; one that has to ask does so and says no."""
+        """Return whether the screen can be closed at once; a screen that must ask does so first."""
         return True
 
     def action_try_prompt(self) -> None:
-        """The screen of prompts that were tried, about the server this one points at."""
+        """Open the screen of prompts, for the server this screen points at."""
         self.host.open_probe(self.target_server)
 
     def flush(self, dirty: frozenset[str]) -> None:
-        """Called by the app: repaint the status bar and the body."""
+        """Repaint the status bar and the body; the app calls this."""
         if not (self.is_mounted and self.app.is_running):  # at the end widgets go one by one
             return
         for bar in self.query(StatusBar):
@@ -121,14 +121,14 @@ class ConsoleScreen(Screen[None]):
         self.update_view(EVERYTHING if "*" in dirty else dirty)
 
     def on_screen_resume(self) -> None:
-        """In front again: what was painted is old. A resize goes only to the screen in front."""
+        """Repaint when in front again; only the screen in front receives a resize."""
         size = self.app.size
         if self._painted_for not in (None, size):
             self.post_message(Resize(size, size))
         self.call_after_refresh(self.host.flush_screen, self, EVERYTHING)
 
     def on_resize(self, event: Resize) -> None:
-        """Another size than it was painted for: what was fitted or wrapped is old."""
+        """Repaint what was fitted or wrapped for another size."""
         before, self._painted_for = self._painted_for, event.size
         self.set_class(is_roomy(event.size), "-roomy")
         if before is not None and before != event.size:

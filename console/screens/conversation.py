@@ -15,7 +15,7 @@ from console.screens.group_actions import GroupTarget
 from console.screens.parts import ScreenPart, in_background
 from console.session.app_state import EVERYTHING
 from console.views.conversation import Entry, conversation, folded_first, lay_out
-from console.widgets.pane import Pane
+from console.widgets.pane import TextPane
 
 _HINT = "↑↓ entry  z fold  Z fold all  Space page  / search  Esc close"
 
@@ -39,54 +39,56 @@ class ConversationScreen(ModalScreen[None]):
         Binding("N", "match(-1)", "Previous match", id="conversation.previous"),
     ]
 
-    def __init__(self, title: str, found: Sequence[Entry]) -> None:
+    def __init__(self, title: str, entries: Sequence[Entry]) -> None:
         """Show the entries of one request.
 
         Args:
             title: What the head says of it.
-            found: Its entries, not empty.
+            entries: Its entries, not empty.
         """
         super().__init__()
         self._title = title
-        self._found = list(found)
-        self._folded = folded_first(found)
-        self._at = max((place for place, one in enumerate(found) if one.kind == "user"), default=0)
+        self._found = list(entries)
+        self._folded = folded_first(entries)
+        self._at = max(
+            (place for place, one in enumerate(entries) if one.kind == "user"), default=0
+        )
         self._wanted = ""
         self._match = -1
-        """Which of the matches the screen shows; -1 before the first."""
+        """Index of the match on screen; -1 before the first."""
 
     def compose(self) -> ComposeResult:
         """Title, entries, search line, keys."""
         with Vertical(classes="dialog -wide", id="conversation"):
             yield Static(self._title, markup=False, classes="dialog-title")
-            yield Pane(id="conversation-rows")
+            yield TextPane(id="conversation-rows")
             yield Input(placeholder="search", compact=True, id="conversation-search")
             yield Static(_HINT, markup=False, classes="dialog-hint", id="conversation-hint")
 
     def on_mount(self) -> None:
-        """Start at the last user message: what the answers reply to."""
+        """Start at the last user message, which the answers reply to."""
         self.call_after_refresh(self._go, self._at)
 
     def on_resize(self) -> None:
-        """Another width: other lines."""
+        """Wrap for another width."""
         self.call_after_refresh(self._paint)
 
     @property
-    def _rows(self) -> Pane:
-        return self.query_one("#conversation-rows", Pane)
+    def _rows(self) -> TextPane:
+        return self.query_one("#conversation-rows", TextPane)
 
     def _paint(self) -> None:
         rows = self._rows
-        found, folded, at, wanted = self._found, set(self._folded), self._at, self._wanted
+        entries, folded, at, needle = self._found, set(self._folded), self._at, self._wanted
         rows.show(
-            (frozenset(folded), at, wanted),
-            lambda width: lay_out(found, folded, width, at, wanted).lines,
+            (frozenset(folded), at, needle),
+            lambda width: lay_out(entries, folded, width, at, needle).lines,
         )
         hint = _HINT
-        if wanted:
+        if needle:
             count = len(self._matches())
             place = f"match {self._match + 1} of {count}" if count else "no match"
-            hint = f"“{wanted}”: {place}  n next  N previous  {_HINT}"
+            hint = f"“{needle}”: {place}  n next  N previous  {_HINT}"
         self.query_one("#conversation-hint", Static).update(hint)
 
     def _page(self) -> tuple[list[int], list[int]]:
@@ -98,7 +100,7 @@ class ConversationScreen(ModalScreen[None]):
         return self._page()[1]
 
     def _go(self, place: int) -> None:
-        """Put the cursor on an entry and show it from its head."""
+        """Move the cursor to an entry and scroll to its head."""
         self._at = max(0, min(place, len(self._found) - 1))
         self._paint()
         self._reveal(self._page()[0][self._at])
@@ -109,11 +111,11 @@ class ConversationScreen(ModalScreen[None]):
     # --- keys --------------------------------------------------------------------------------
 
     def action_step(self, by: int) -> None:
-        """The entry below or above."""
+        """Move to the next or previous entry."""
         self._go(self._at + by)
 
     def action_edge(self, place: int) -> None:
-        """The first entry, or the last."""
+        """Move to the first or the last entry."""
         self._go(place % len(self._found))
 
     def action_page(self, by: int) -> None:
@@ -140,7 +142,7 @@ class ConversationScreen(ModalScreen[None]):
         line.focus()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Unfold what holds the text and show the first match."""
+        """Unfold entries that contain the text and show the first match."""
         event.stop()
         self._close_search()
         self._wanted = event.value.strip()
@@ -155,7 +157,7 @@ class ConversationScreen(ModalScreen[None]):
         self.action_match(1)
 
     def action_match(self, by: int) -> None:
-        """The next or previous match; from the last one on to the first."""
+        """Show the next or previous match, around the end."""
         if rows := self._matches() if self._wanted else []:
             self._match = (self._match + by) % len(rows)
             heads = self._page()[0]

@@ -9,12 +9,12 @@ from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.widget import Widget
 
-from console.models.available_commands import Offer, offers, possible
+from console.models.available_commands import AvailableCommand, available_commands, is_available
 from console.models.consequences import loss
 from console.screens.base import ConsoleScreen
 from console.screens.job import JobScreen
 from console.screens.run_command import run_available
-from console.screens.server_detail import InsideScreen
+from console.screens.server_detail import ServerDetailScreen
 from console.session.app_state import EVERYTHING, Session
 from console.text.sections import Room
 from console.views.engine import no_server, processes, server_panel
@@ -23,18 +23,18 @@ from console.widgets.section import Section
 from core.commands import COMMANDS
 
 ANYWHERE = ("engine.resume", "engine.save")
-"""Orders about checkpoints that have a key wherever the focus is."""
+"""Commands about checkpoints whose keys work wherever the focus is."""
 ELSEWHERE = {
     ("order", "engine.start", "hand"),
     ("restart", "engine"),
     ("restart", "proxy"),
 }
-"""Actions that have no key while the focus is in the list of checkpoints."""
+"""Actions without a key while the list of checkpoints has the focus."""
 KEPT = (*ANYWHERE, "engine.restore", "engine.prune", "engine.reset")
 
 
 class ServerPanel(Section, can_focus=True):
-    """One server; the focused one is what the keys are about."""
+    """One server; the keys apply to the focused one."""
 
     def __init__(self, server: str) -> None:
         self.server = server
@@ -46,7 +46,7 @@ class ServerPanel(Section, can_focus=True):
 
 
 class EngineScreen(ConsoleScreen):
-    """Servers one below the other, the processes at the end."""
+    """Servers below each other, the processes at the end."""
 
     area: ClassVar[str] = "Engine"
     help_text: ClassVar[str] = (
@@ -181,19 +181,19 @@ class EngineScreen(ConsoleScreen):
 
     @property
     def target_server(self) -> str | None:
-        """The focused panel's server, else the first."""
+        """Server of the focused panel, else the first."""
         if isinstance(self.focused, ServerPanel | CheckpointPanel):
             return self.focused.server
         return next(iter(self.session.state.servers), None)
 
     def compose_body(self) -> Iterable[Widget]:
-        """The panels come with the servers."""
+        """The container; panels are added with the servers."""
         with VerticalScroll(id="servers", can_focus=False):
             yield Section(no_server, frozenset({"servers", "children"}), id="no-server")
             yield Section(processes, frozenset({"children", "clock", "link"}), id="processes")
 
     def update_view(self, dirty: frozenset[str]) -> None:
-        """Panels for new servers, away with those that are gone, paint the others."""
+        """Add panels for new servers, remove those of servers that are gone, paint the others."""
         if not dirty.isdisjoint({"*", "servers"}):
             self.query_one("#no-server").display = not self.session.state.servers
             self._match_panels()
@@ -219,7 +219,7 @@ class EngineScreen(ConsoleScreen):
             self.refresh_bindings()
 
     def _place_processes(self) -> None:
-        """Processes stand below the servers, but above them while one has ended unasked.
+        """Move the processes above the servers while one has ended unasked.
 
         Then the key that starts it again leads the footer.
         """
@@ -267,7 +267,7 @@ class EngineScreen(ConsoleScreen):
                 panels.first().focus()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Only what is possible now has a key; in the list of checkpoints those that fit it."""
+        """Offer keys that have an effect now; in the list of checkpoints those that apply to it."""
         if (action, *parameters) in ELSEWHERE and isinstance(self.focused, CheckpointPanel):
             return False
         if action == "everywhere":
@@ -276,7 +276,7 @@ class EngineScreen(ConsoleScreen):
             server = self.session.state.servers.get(self.target_server or "")
             return server is not None and server.state != "OBSERVING"
         if action == "order":
-            return possible(self.session, str(parameters[0]), **self._args(*parameters[1:]))
+            return is_available(self.session, str(parameters[0]), **self._args(*parameters[1:]))
         if action == "kept":
             return self._kept(str(parameters[0])) is not None
         if action == "restart":
@@ -284,21 +284,21 @@ class EngineScreen(ConsoleScreen):
         return super().check_action(action, parameters)
 
     def action_job(self) -> None:
-        """The job of the server the screen points at."""
+        """Open the job of the selected server."""
         if (name := self.target_server) is not None:
             self.app.push_screen(JobScreen(name))
 
     def action_inside(self) -> None:
-        """What the server is doing now, episode by episode."""
+        """Open the episodes of the selected server."""
         if (name := self.target_server) is not None:
-            self.app.push_screen(InsideScreen(name))
+            self.app.push_screen(ServerDetailScreen(name))
 
-    def _for_all(self, name: str) -> Offer | None:
-        found = offers(self.session, None, None)
-        return next((one for one in found if one.command == name and one.servers), None)
+    def _for_all(self, name: str) -> AvailableCommand | None:
+        commands = available_commands(self.session, None, None)
+        return next((one for one in commands if one.command == name and one.servers), None)
 
     def action_everywhere(self, name: str) -> None:
-        """The same order to every server it makes sense for."""
+        """Send the same command to every server it applies to."""
         if (offer := self._for_all(name)) is not None:
             run_available(self.host, offer)
 
@@ -307,38 +307,40 @@ class EngineScreen(ConsoleScreen):
         return {**args, "preset": preset} if preset else args
 
     def action_order(self, name: str, preset: str | None = None) -> None:
-        """Start or stop the engine the screen points at."""
+        """Start or stop the engine of the selected server."""
         args = self._args(preset)
         if COMMANDS[name].danger:
             self._ask_first(name, **args)
         else:
             self.host.run_command(name, **args)
 
-    def _kept(self, name: str) -> Offer | None:
-        """The order about checkpoints that a key gives now; None when it makes no sense."""
+    def _kept(self, name: str) -> AvailableCommand | None:
+        """Return the command about checkpoints that a key sends now; None when there is none."""
         panel = self.focused if isinstance(self.focused, CheckpointPanel) else None
         if panel is None and name not in ANYWHERE:
             return None
-        found = [
-            one for one in offers(self.session, None, self.target_server) if one.command == name
+        commands = [
+            one
+            for one in available_commands(self.session, None, self.target_server)
+            if one.command == name
         ]
-        if not found:
+        if not commands:
             return None
         if name != "engine.restore" or panel is None:
-            return found[0]
+            return commands[0]
         chosen = panel.chosen
         if chosen is None or chosen.damaged:
             return None
-        return replace(found[0], args={**found[0].args, "name": chosen.name}, ask="")
+        return replace(commands[0], args={**commands[0].args, "name": chosen.name}, ask="")
 
     def action_kept(self, name: str) -> None:
-        """Save, resume, go back, prune: asks for what is missing, then for what it costs."""
+        """Save, resume, restore, prune: ask for what is missing, then confirm the loss."""
         offer = self._kept(name)
         if offer is not None:
             run_available(self.host, offer)
 
     def action_restart(self, role: str) -> None:
-        """Start a process again; asks while it lives."""
+        """Restart a process; ask while it is running."""
         name = {"engine": "engine.restart_process", "proxy": "proxy.restart"}[role]
         child = self.session.children.get(role)
         if child is not None and child.pid is not None:

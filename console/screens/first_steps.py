@@ -1,4 +1,4 @@
-"""The first steps once more, from the palette, when requests have come already."""
+"""The first steps, opened again from the palette after the first request."""
 
 from typing import ClassVar
 
@@ -14,7 +14,7 @@ from console.widgets.section import host
 
 
 class FirstStepsScreen(ModalScreen[None]):
-    """What the overview shows before the first request."""
+    """The content of the overview before the first request."""
 
     AUTO_FOCUS: ClassVar[str | None] = "FirstSteps"
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -35,10 +35,10 @@ class FirstStepsScreen(ModalScreen[None]):
         self.query_one(FirstSteps).paint(host(self).session, EVERYTHING)
 
     def on_first_steps_taken(self, event: FirstSteps.Taken) -> None:
-        """A way on was chosen: what comes of it is on the screens."""
+        """Close after a choice: its result is on the screens."""
         event.stop()
         self.dismiss()
 
     def action_close(self) -> None:
-        """Close it."""
+        """Close the dialog."""
         self.dismiss()

@@ -1,4 +1,4 @@
-"""What `?` says about the one thing that has the focus."""
+"""The help of the widget in focus."""
 
 from textual.widget import Widget
 
@@ -21,11 +21,11 @@ _TEXTS = {
     ),
     "ServerPanel": (
         "one swarm server",
-        "Start, stop and restart are about this one. Tab goes to the next.",
+        "Start, stop and restart apply to this one. Tab goes to the next.",
     ),
     "CheckpointPanel": (
         "the checkpoints of this server",
-        "The cursor says which one is restored. What the engine keeps for itself stays.",
+        "The cursor says which one is restored. The engine's own checkpoints stay.",
     ),
     "FilterText": (
         "the filter",
@@ -46,7 +46,7 @@ _TEXTS = {
 
 
 def about(widget: Widget | None) -> tuple[str, str]:
-    """Name and explanation of a widget; both empty for one there is nothing to say about."""
+    """Return the name and the explanation of a widget; both empty when there is none."""
     if widget is None:
         return "", ""
     for base in type(widget).__mro__:

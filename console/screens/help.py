@@ -1,4 +1,4 @@
-"""`?`: what the present screen is for and which keys it takes now."""
+"""`?`: the purpose of the present screen and the keys that work now."""
 
 from collections.abc import Sequence
 from typing import ClassVar
@@ -16,11 +16,11 @@ from console.screens.focus_help import about
 
 _WIDTH = 84
 _FRAME = 10
-"""Cells of the dialog, and those its border, padding and scroll bar take."""
+"""Cells of the dialog, and those of its border, padding and scroll bar."""
 
 
 def _ours(one: ActiveBinding) -> bool:
-    """Scrolling by arrows is known to everybody and only takes room."""
+    """Return whether to list a key; scrolling by arrows needs no explanation."""
     scrolls = one.binding.action.startswith(("scroll_", "page_")) and not one.binding.id
     return not scrolls and not type(one.node).__module__.startswith("textual.")
 
@@ -33,7 +33,7 @@ class HelpScreen(ModalScreen[None]):
     ]
 
     def __init__(self, screen: ConsoleScreen, problems: Sequence[str] = ()) -> None:
-        """Tell about a screen.
+        """Create the help of a screen.
 
         Args:
             problems: Keys of the settings that cannot be used, a sentence each.
@@ -76,11 +76,11 @@ class HelpScreen(ModalScreen[None]):
             yield Static(self._keys(keys), markup=False)
 
     def on_resize(self) -> None:
-        """Another width: the keys break otherwise."""
+        """Wrap the keys for another width."""
         self.query_one("#help-everywhere", Static).update(self._on_one_line())
 
     def _on_one_line(self) -> Content:
-        """Everywhere's keys take little room: they must be seen without scrolling."""
+        """Put the keys that work everywhere on few lines, so that they are always in sight."""
         active = [one for one in self._active if one.node is self.app]
         rows: dict[str, list[str]] = {}
         for one in active:
@@ -118,5 +118,5 @@ class HelpScreen(ModalScreen[None]):
 
 
 def _folded(keys: Sequence[str]) -> Sequence[str]:
-    """`1-9` stands for the digits behind it."""
+    """Fold the digits into `1-9`."""
     return [key for key in keys if not key.isdecimal()] if "1-9" in keys else keys

@@ -1,4 +1,4 @@
-"""The job of one server: fields or YAML, what it changes, saved and put into force."""
+"""The job of one server: fields or YAML, its changes, saving and applying it."""
 
 import asyncio
 from typing import ClassVar
@@ -16,7 +16,7 @@ from console.models.job_fields import FieldError
 from console.screens.base import ConsoleScreen
 from console.screens.parts import ScreenPart, bind_actions, in_background
 from console.screens.start_question import first_words
-from console.text.contact import as_ended
+from console.session.server_facts import as_ended
 from console.text.format import plural, state_word
 from console.text.lines import Line
 from console.text.server_color import server_color
@@ -24,10 +24,10 @@ from console.text.wrap import wrapped
 from console.views.job import changes_said, diff_lines, notice_lines, source_lines
 from console.widgets.editor import EditorError, edit_text
 from console.widgets.job_form import JobForm
-from console.widgets.pane import Pane
+from console.widgets.pane import TextPane
 
 CHECK_DELAY = 0.3
-"""Seconds after the last key before a YAML text is looked at."""
+"""Seconds after the last key before a YAML text is checked."""
 WRITES = frozenset({"save", "apply"})
 
 
@@ -73,7 +73,7 @@ class JobEditor(ScreenPart):
         lines = [head]
         if self.draft.sheet is not None:
             lines += source_lines(self.draft.sheet, width)
-        self.screen.query_one("#job-head", Pane).show_lines(lines)
+        self.screen.query_one("#job-head", TextPane).show_lines(lines)
 
     def paint(self) -> None:
         if not self.screen.is_mounted:
@@ -84,12 +84,12 @@ class JobEditor(ScreenPart):
         self.screen.query_one(JobForm).mark(frozenset(one.path for one in draft.changes), field)
         text = f"✖ {draft.said}" if draft.said else self.about
         tone = "$reward-down" if draft.said else "$muted"
-        self.screen.query_one("#job-about", Pane).show(
+        self.screen.query_one("#job-about", TextPane).show(
             (text, tone),
             lambda width: [((f" {line}", tone),) for line in wrapped(text, width - 2)],
         )
         sheet, changes, notices = draft.sheet, tuple(draft.changes), draft.notices
-        self.screen.query_one("#job-diff", Pane).show(
+        self.screen.query_one("#job-diff", TextPane).show(
             (id(sheet), changes, notices, self.as_yaml),
             lambda width: (
                 [*notice_lines(notices, width), *diff_lines(changes, sheet, width)]
@@ -175,7 +175,7 @@ class JobEditor(ScreenPart):
 
 
 class JobScreen(ConsoleScreen):
-    """Edits one job; nothing leaves this screen before it was checked."""
+    """Edits one job; it is checked before it is sent."""
 
     area: ClassVar[str] = "Job"
     help_text: ClassVar[str] = (
@@ -223,12 +223,12 @@ class JobScreen(ConsoleScreen):
 
     def compose_body(self) -> ComposeResult:
         """Head, form or text, one line of help or error, changes and notices."""
-        yield Pane(id="job-head")
+        yield TextPane(id="job-head")
         yield JobForm()
         yield TextArea("", show_line_numbers=True, soft_wrap=False, compact=True, id="job-yaml")
-        yield Pane(id="job-about")
+        yield TextPane(id="job-about")
         with Horizontal(id="job-body"), VerticalScroll(id="job-scroll", can_focus=False):
-            yield Pane(id="job-diff")
+            yield TextPane(id="job-diff")
 
     def on_mount(self) -> None:
         """Read the server's jobs."""
@@ -237,7 +237,7 @@ class JobScreen(ConsoleScreen):
 
     @property
     def target_server(self) -> str | None:
-        """The server whose job it is."""
+        """Name of the server."""
         return self._server
 
     # --- reading -----------------------------------------------------------------------------
@@ -276,7 +276,7 @@ class JobScreen(ConsoleScreen):
     # --- editing -----------------------------------------------------------------------------
 
     def on_job_form_entered(self, event: JobForm.Entered) -> None:
-        """Say what the field is for."""
+        """Show the help of the field."""
         self.editor.about = f"{event.field.label}: {event.field.about}"
         self.editor.paint()
 
@@ -292,7 +292,7 @@ class JobScreen(ConsoleScreen):
             self.editor.catch_up()
 
     def on_input_submitted(self) -> None:
-        """Enter in a field leaves the form; saving and applying are keys of their own."""
+        """Leave the form on Enter; other keys save and apply."""
         self.set_focus(None)
 
     # --- orders ------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from console.widgets.log_view import LogView, matches
 from console.widgets.section import TALL, Section
 
 _ROWS, _ROWS_TALL = 3, 6
-"""Rows the line under the cursor gets, on a small and on a tall terminal."""
+"""Rows of the line under the cursor, on a small and on a tall terminal."""
 
 
 class LogScreen(ConsoleScreen):
@@ -62,30 +62,30 @@ class LogScreen(ConsoleScreen):
     _next = 0
 
     def compose_body(self) -> Iterable[Widget]:
-        """What is filtered, the lines, the search line."""
+        """The filter, the lines, the search line."""
         yield Section(self._head, frozenset({"log", "clock"}), id="log-head")
         yield LogView()
         yield Static(markup=False, id="log-line")
         yield Input(placeholder="search", compact=True, id="log-search")
 
     def on_mount(self) -> None:
-        """Say at once when the end is let go of."""
+        """Show when the list leaves or reaches its end."""
         view = self.query_one(LogView)
         self.watch(view, "follow", self._paint_head, init=False)
         self.watch(view, "at", self._paint_line, init=False)
 
     def on_resize(self, event: events.Resize) -> None:
-        """The whole line has other breaks."""
+        """Wrap the line under the cursor for another width."""
         self.call_after_refresh(self._paint_line)
 
     def _paint_line(self) -> None:
-        """The line under the cursor in full, below the others."""
+        """Paint the line under the cursor in full, below the others."""
         strip = self.query_one("#log-line", Static)
-        found = self.query_one(LogView).whole()
-        strip.display = found is not None
-        if found is None:
+        entry = self.query_one(LogView).whole()
+        strip.display = entry is not None
+        if entry is None:
             return
-        line, text = found
+        line, text = entry
         said = wrapped(text, max(20, self.size.width - 2))
         rows = _ROWS_TALL if self.app.size.height >= TALL else _ROWS
         if len(said) > rows:
@@ -108,22 +108,22 @@ class LogScreen(ConsoleScreen):
             ]
         )
         if not session.store.total:
-            return heading("LOG", "nothing was logged yet")
-        said = [f"from {self.level}", "following" if view.follow else "held, End follows"]
+            return heading("LOG", "no log lines yet")
+        notes = [f"from {self.level}", "following" if view.follow else "held, End follows"]
         if self.wanted:
             count = sum(1 for line in view.shown if self.wanted in line.text.lower())
-            said.append(f"“{self.wanted}” in {plural(count, 'line')}")
+            notes.append(f"“{self.wanted}” in {plural(count, 'line')}")
         if self.only:
-            said.append("only these")
+            notes.append("only these")
         if count := view.folds.count:
             verb = "unfolds" if view.folds.folded else "folds"
-            said.append(f"{plural(count, 'traceback')}, t {verb}")
-        said.append(f"{plural(len(view.shown), 'line')} shown")
-        below = Content.styled("     " + " · ".join(said), "$muted")
+            notes.append(f"{plural(count, 'traceback')}, t {verb}")
+        notes.append(f"{plural(len(view.shown), 'line')} shown")
+        below = Content.styled("     " + " · ".join(notes), "$muted")
         return lines(heading("LOG", chosen), below)
 
     def update_view(self, dirty: frozenset[str]) -> None:
-        """Add what is new; everything again on first show."""
+        """Add new lines; all lines on the first show."""
         if "*" in dirty:
             self._refill()
         elif "log" in dirty:
@@ -134,8 +134,8 @@ class LogScreen(ConsoleScreen):
 
     def _grow(self) -> None:
         start = self._next
-        kept = self.session.logs(self.source)
-        new = list(takewhile(lambda line: line.number >= start, reversed(kept)))
+        logs = self.session.logs(self.source)
+        new = list(takewhile(lambda line: line.number >= start, reversed(logs)))
         self._next = self.session.store.total
         view = self.query_one(LogView)
         fitting = [line for line in reversed(new) if self._fits(line)]
@@ -154,13 +154,13 @@ class LogScreen(ConsoleScreen):
         self.update_view(frozenset({"*"}))
 
     def action_source(self) -> None:
-        """The next source."""
+        """Switch to the next source."""
         names: list[str | None] = [None, *SOURCES]
         self.source = names[(names.index(self.source) + 1) % len(names)]
         self._show()
 
     def action_level(self) -> None:
-        """The next level, debug after error."""
+        """Switch to the next level, debug after error."""
         self.level = LEVELS[(LEVELS.index(self.level) + 1) % len(LEVELS)]
         self._show()
 
@@ -172,7 +172,7 @@ class LogScreen(ConsoleScreen):
         line.focus()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Enter: mark it and go to the newest place."""
+        """Mark the matches and go to the newest one."""
         event.stop()
         self.wanted = event.value.strip().lower()
         self._close_search()
@@ -181,22 +181,22 @@ class LogScreen(ConsoleScreen):
             self._refill()
         view.mark(self.wanted)
         if self.wanted and not view.jump(self.wanted, forward=False):
-            self.host.say(f"“{self.wanted}” is nowhere in these lines")
+            self.host.say(f"“{self.wanted}” is not in these lines")
         self._paint_head()
 
     def action_next(self, forward: bool) -> None:
-        """The next or previous match."""
+        """Go to the next or previous match."""
         if self.wanted and not self.query_one(LogView).jump(self.wanted, forward):
             self.host.say(f"No further “{self.wanted}”")
         self._paint_head()
 
     def action_only(self) -> None:
-        """Only lines that match, or all again."""
+        """Show only lines that match, or all again."""
         self.only = not self.only
         self._show()
 
     def action_copy(self) -> None:
-        """The lines on screen to the clipboard."""
+        """Copy the lines on screen."""
         texts = self.query_one(LogView).visible_texts()
         self.host.copy("\n".join(texts), f"Copied {len(texts)} lines")
 
@@ -214,7 +214,7 @@ class LogScreen(ConsoleScreen):
         self._show()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Going to matches needs a search; in the search line `/` is text."""
+        """Offer the keys for matches only with a search; in the search line `/` is text."""
         if action == "search":
             return not isinstance(self.focused, Input)
         if action in ("next", "only"):

@@ -1,4 +1,4 @@
-"""The mock user: asks the questions of a dataset through the fake vLLM."""
+"""The mock user: sends the questions of a dataset through the fake vLLM."""
 
 import asyncio
 from contextlib import suppress
@@ -24,18 +24,18 @@ from console.text.wrap import wrapped
 from console.views.mock import asked, problem_lines, progress_text, share, summary_lines
 from console.views.rating import bar_pieces
 from console.widgets.dataset_picker import DatasetPicker
-from console.widgets.dataset_preview import DatasetPane, preview_lines
+from console.widgets.dataset_preview import DatasetPreview, preview_lines
 from console.widgets.dataset_results import ResultList
-from console.widgets.mock_form import FieldError, MockForm
-from console.widgets.pane import Pane
+from console.widgets.mock_form import MockFieldError, MockForm
+from console.widgets.pane import TextPane
 from core.state import Mock, MockRow
 
 _LOOK = 5.0
-"""Seconds a start waits for the look at its dataset."""
+"""Seconds a start waits for the preview of its dataset."""
 
 
 class MockScreen(ConsoleScreen):
-    """Form, progress, results, and what is wrong with the dataset."""
+    """Form, progress, results, and the errors of the dataset."""
 
     area: ClassVar[str] = "Mock user"
     help_text: ClassVar[str] = (
@@ -72,20 +72,20 @@ class MockScreen(ConsoleScreen):
         self._asked_for: tuple[str, str] | None = None
         self._filled = ""
         self._at_fault = ""
-        """The field that kept the last start back."""
+        """The field that prevented the last start."""
 
     def compose_body(self) -> ComposeResult:
         """Summary and bar, form, results beside the preview."""
-        yield Pane(id="mock-summary")
-        yield Pane(id="mock-bar")
+        yield TextPane(id="mock-summary")
+        yield TextPane(id="mock-bar")
         yield MockForm()
-        yield Pane(id="mock-error")
+        yield TextPane(id="mock-error")
         with Horizontal(id="mock-body"):
             yield ResultList(id="mock-results")
             yield _Side(id="mock-side")
 
     def on_mount(self) -> None:
-        """Look at the questions that come with the program."""
+        """Preview the shipped questions."""
         self._look()
 
     # --- painting ----------------------------------------------------------------------------
@@ -99,10 +99,10 @@ class MockScreen(ConsoleScreen):
         alive = self.session.mock_lives
         width = max(20, self.size.width - 2)
         stall = stall_words(self.session.state, now)
-        self.query_one("#mock-summary", Pane).show_lines(
+        self.query_one("#mock-summary", TextPane).show_lines(
             summary_lines(mock, now, width, alive, not self.session.read_only, stall)
         )
-        bar = self.query_one("#mock-bar", Pane)
+        bar = self.query_one("#mock-bar", TextPane)
         bar.display = mock is not None
         bar.show_lines([progress_line(mock, width)])
         form = self.query_one(MockForm)
@@ -121,7 +121,7 @@ class MockScreen(ConsoleScreen):
         self.query_one(_Side).say(problems, mock.dataset if mock is not None else "")
 
     def _freshen(self, fresh: bool) -> None:
-        """Without a run there are no results: the look at the dataset has their room."""
+        """Give the preview the room of the results while there is no run."""
         results = self.query_one(ResultList)
         if fresh and results.has_focus:
             self.set_focus(None)
@@ -133,36 +133,36 @@ class MockScreen(ConsoleScreen):
     # --- the form ----------------------------------------------------------------------------
 
     def on_mock_form_edited(self, event: MockForm.Edited) -> None:
-        """Look at another file, once the typing rests."""
+        """Preview another file once typing pauses."""
         self._at_fault = ""
         self._say("")
         self._look()
 
     def _look(self) -> None:
         values = self.query_one(MockForm).values()
-        wanted = (values["dataset"].strip(), values["columns"].strip())
-        if wanted != self._asked_for:
-            self._asked_for = wanted
-            self.query_one(_Side).look(partial(previews, *wanted, self.session.home))
+        source = (values["dataset"].strip(), values["columns"].strip())
+        if source != self._asked_for:
+            self._asked_for = source
+            self.query_one(_Side).look(partial(previews, *source, self.session.home))
 
     def _say(self, text: str, tone: str = "$reward-down") -> None:
-        pane = self.query_one("#mock-error", Pane)
+        pane = self.query_one("#mock-error", TextPane)
         pane.display = bool(text)
         lines = wrapped(plain(text), max(20, self.size.width - 4)) if text else []
         pane.show_lines([((f" {line}", tone),) for line in lines])
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Enter in a field leaves the form; starting is a key of its own."""
+        """Leave the form on Enter; another key starts the run."""
         event.stop()
         self._leave()
 
     def action_edit(self) -> None:
-        """Go to the fields; to the one at fault, when there is one."""
+        """Focus the fields, or the invalid one."""
         self.remove_class("-asking")
         self.query_one(MockForm).edit(self._at_fault or "dataset")
 
     def action_leave_form(self) -> None:
-        """Escape: what was typed into the field is taken back, and letters are keys again."""
+        """Restore the text of the field and leave the form."""
         self.query_one(MockForm).put_back()
         self._leave()
 
@@ -173,7 +173,7 @@ class MockScreen(ConsoleScreen):
 
     @work(group="pick", exclusive=True, exit_on_error=False)
     async def action_pick(self) -> None:
-        """Pick a dataset from a list, with a look at each."""
+        """Pick a dataset from a list with previews."""
         form = self.query_one(MockForm)
         columns = form.values()["columns"].strip()
         picked = await self.app.push_screen_wait(DatasetPicker(self.session.home, columns))
@@ -184,29 +184,29 @@ class MockScreen(ConsoleScreen):
     # --- results -----------------------------------------------------------------------------
 
     def on_result_list_opened(self, event: ResultList.Opened) -> None:
-        """The group that a row became."""
+        """Open the group of a row."""
         group_id = self._group_of(event.row)
         if not group_id:
             self.notify(
-                "No group is known of this row: it went to another target, or never arrived",
+                "There is no group for this row: it went to another target, or never arrived",
                 severity="warning",
             )
             return
         rows = reversed(self.session.state.mock.rows) if self.session.state.mock else ()
-        near = [found for row in rows if (found := self._group_of(row))]
+        near = [group for row in rows if (group := self._group_of(row))]
         self.host.push_screen(GroupScreen(group_id, near))
 
     def _group_of(self, row: MockRow) -> str:
         groups = self.session.state.groups
         if row.group_id:
             return row.group_id
-        found = (one for one in reversed(groups.values()) if one.row_id == row.row_id)
-        return next((one.group_id for one in found), "")
+        matches = (one for one in reversed(groups.values()) if one.row_id == row.row_id)
+        return next((one.group_id for one in matches), "")
 
     # --- orders ------------------------------------------------------------------------------
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Only what makes sense now; nothing that changes something on a read-only console."""
+        """Offer keys that have an effect now; none that writes on a read-only console."""
         if action in WRITING | {"anew"} and self.session.read_only:
             return False
         mock = self.session.state.mock
@@ -226,12 +226,12 @@ class MockScreen(ConsoleScreen):
         return True
 
     def action_start(self) -> None:
-        """Check the fields, then ask the dataset."""
+        """Check the fields, then start the run."""
         self._start()
 
     @work(group="anew", exclusive=True, exit_on_error=False)
     async def action_anew(self) -> None:
-        """Ask everything again, also what was asked."""
+        """Start over, with rows that were sent before."""
         mock = self.session.state.mock
         done = asked(mock) if mock is not None else 0
         body = (
@@ -244,7 +244,7 @@ class MockScreen(ConsoleScreen):
     def _start(self, **more: bool) -> None:
         try:
             args = self.query_one(MockForm).arguments()
-        except FieldError as error:
+        except MockFieldError as error:
             self._refuse(error.field, str(error))
             return
         self._look()  # what was typed last may not have come up to the screen yet
@@ -255,14 +255,14 @@ class MockScreen(ConsoleScreen):
 
     @work(group="start", exclusive=True, exit_on_error=False)
     async def _start_once_seen(self, **more: bool) -> None:
-        """Keys may come before the look at a dataset; what cannot be read is not started."""
+        """Start once the preview is read; a dataset that cannot be read is not started."""
         form = self.query_one(MockForm)
-        wanted = form.values()
-        self._say("Looking at the dataset first …", "$muted")
+        typed = form.values()
+        self._say("Checking the dataset …", "$muted")
         with suppress(TimeoutError):  # as from a share that is gone: the mock user tells why
             async with asyncio.timeout(_LOOK):
                 await self.query_one(_Side).until_seen()
-        if form.values() == wanted:
+        if form.values() == typed:
             self._send(form.arguments(), **more)
 
     def _send(self, args: dict[str, Any], **more: bool) -> None:
@@ -274,25 +274,25 @@ class MockScreen(ConsoleScreen):
         self.host.run_command("mock.start", **args, **more)
 
     def _refuse(self, field: str, why: str) -> None:
-        """Say why it does not start. The keys stay keys: `e` is the way into the field."""
+        """Show why the run does not start; the focus stays, and `e` leads to the field."""
         self._at_fault = field
         self._say(f"{why} · e goes to the field")
 
     def action_pause(self) -> None:
-        """Send nothing more until it is resumed."""
+        """Pause the run."""
         self.host.run_command("mock.pause")
 
     def action_resume(self) -> None:
-        """Go on."""
+        """Resume the run."""
         self.host.run_command("mock.resume")
 
     def action_stop(self) -> None:
-        """End after what is in flight."""
+        """Stop after the requests in flight."""
         self.host.run_command("mock.stop")
 
 
-class _Side(DatasetPane):
-    """Broken rows of the run, then the look at the dataset in the form."""
+class _Side(DatasetPreview):
+    """Broken rows of the run, then the preview of the dataset in the form."""
 
     def __init__(self, id: str | None = None) -> None:  # noqa: A002 - Textual's own name
         super().__init__(id=id)
@@ -300,7 +300,7 @@ class _Side(DatasetPane):
         self._dataset = ""
 
     def say(self, problems: tuple[str, ...], dataset: str) -> None:
-        """Rows that the run of `dataset` could not use."""
+        """Show rows that the run of `dataset` could not use."""
         self._problems, self._dataset = problems, dataset
         self.paint_preview()
 
@@ -316,7 +316,7 @@ class _Side(DatasetPane):
         )
 
     def _asked(self, text: str) -> bool:
-        """Whether the run was of the dataset that `text` in the form names."""
+        """Return whether the run was of the dataset that `text` in the form names."""
         if text in ("", SHIPPED):
             return not field_text(self._dataset)
         named, asked = Path(text).expanduser(), Path(self._dataset)
@@ -324,7 +324,7 @@ class _Side(DatasetPane):
 
 
 def progress_line(mock: Mock | None, width: int) -> Line:
-    """Bar and figures; nothing before the first start."""
+    """Return bar and figures; nothing before the first start."""
     if mock is None:
         return EMPTY
     label = f" {progress_text(mock)}"

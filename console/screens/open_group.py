@@ -13,18 +13,18 @@ if TYPE_CHECKING:
     from console.screens.group import GroupScreen
 
 LEAST = 3
-"""Characters from which the palette takes what is typed for the beginning of an id."""
+"""Characters from which the palette treats text as the start of an id."""
 MOST = 8
-"""Groups the palette offers for one beginning."""
+"""Most groups that the palette offers for the start of an id."""
 
 
 @dataclass(frozen=True, slots=True)
 class IdMatch:
-    """A group one of whose ids begins as asked."""
+    """A group with an id that matches."""
 
     group: Group
     candidate: int | None = None
-    """Index of the candidate whose episode it is; None for an id of the group itself."""
+    """Index of the candidate with that episode; None when an id of the group itself matches."""
 
     @property
     def title(self) -> str:
@@ -35,37 +35,37 @@ class IdMatch:
 
 
 def id_matches(groups: Iterable[Group], text: str) -> list[IdMatch]:
-    """Groups whose id, request id or one of whose episodes' ids begins with `text`, in order."""
-    wanted = text.strip().lower()
-    if not wanted:
+    """Return groups with a group id, request id or episode id that starts with `text`, in order."""
+    prefix = text.strip().lower()
+    if not prefix:
         return []
-    found: list[IdMatch] = []
+    matches: list[IdMatch] = []
     for group in groups:
-        if any(one.lower().startswith(wanted) for one in (group.group_id, group.request_id)):
-            found.append(IdMatch(group))
+        if any(one.lower().startswith(prefix) for one in (group.group_id, group.request_id)):
+            matches.append(IdMatch(group))
             continue
         for place, one in enumerate(group.candidates):
-            if one.episode_uuid.lower().startswith(wanted):
-                found.append(IdMatch(group, place))
+            if one.episode_uuid.lower().startswith(prefix):
+                matches.append(IdMatch(group, place))
                 break
-    return found
+    return matches
 
 
 def known_matches(app: AppHost, text: str) -> list[IdMatch]:
-    """Matches among the groups in memory, newest first; an id in full is the only one."""
+    """Return matches among the groups in memory, newest first; a full id is the only match."""
     groups = list(app.session.state.groups.values())
-    found = id_matches(reversed(groups), text)
-    same = [one for one in found if one.group.group_id == text.strip()]
-    return same or found
+    matches = id_matches(reversed(groups), text)
+    same = [one for one in matches if one.group.group_id == text.strip()]
+    return same or matches
 
 
-def open_matches(app: AppHost, found: Sequence[IdMatch]) -> None:
-    """Open one group, with the candidate that was asked for, or list several."""
-    if len(found) == 1:
-        group = found[0].group
-        app.push_screen(_screen(app, group, [group.group_id], found[0].candidate))
-    elif found:
-        list_groups(app, [one.group.group_id for one in found])
+def open_matches(app: AppHost, matches: Sequence[IdMatch]) -> None:
+    """Open one group at the candidate of the match, or list several."""
+    if len(matches) == 1:
+        group = matches[0].group
+        app.push_screen(_screen(app, group, [group.group_id], matches[0].candidate))
+    elif matches:
+        list_groups(app, [one.group.group_id for one in matches])
 
 
 def open_groups(app: AppHost, ids: Sequence[str]) -> None:
@@ -81,7 +81,7 @@ def open_groups(app: AppHost, ids: Sequence[str]) -> None:
 
 
 async def read_and_open(app: AppHost, group_id: str) -> None:
-    """Open a group that only the journal has; say so when there is none."""
+    """Open a group that is only in the journal; show a message when there is none."""
     try:
         group = await app.session.read_group(group_id)
     except AjetError as error:
@@ -94,7 +94,7 @@ async def read_and_open(app: AppHost, group_id: str) -> None:
 
 
 def list_groups(app: AppHost, ids: Sequence[str]) -> None:
-    """Show these groups alone on Requests."""
+    """List only these groups on Requests."""
     from console.screens.requests import RequestsScreen
 
     app.action_go("requests")

@@ -9,22 +9,22 @@ from textual.content import Content
 from textual.widget import Widget
 
 from ajet_swarm.common.text import one_line
-from console.models.alerts import Way, by_need, way_of
+from console.models.alerts import AlertAction, by_need, way_of
 from console.models.screen_registry import SCREENS
 from console.screens.base import ConsoleScreen
 from console.screens.group import GroupScreen
 from console.screens.open_group import open_groups
-from console.screens.server_detail import InsideScreen
+from console.screens.server_detail import ServerDetailScreen
 from console.session.app_state import EVERYTHING, Session
 from console.text.format import UNKNOWN, elapsed
 from console.text.sections import Room, heading, lines
 from console.text.wrap import wrapped
 from console.views import overview as parts
-from console.views.first_steps import wanted
+from console.views.first_steps import is_first_start
 from console.views.rewards.curve import reward_points, rewards
 from console.widgets.alert_list import AlertList
 from console.widgets.first_steps import FirstSteps
-from console.widgets.recent_groups import NewestGroups
+from console.widgets.recent_groups import RecentGroups
 from console.widgets.section import Section
 from core.state import Alert
 
@@ -37,11 +37,11 @@ _SIGNS = {
 
 
 _OF_REQUESTS = ("requests", "rate", "mock", "rewards")
-"""Screens that stay empty where no request is answered."""
+"""Screens that stay empty when the proxy answers no requests."""
 
 
 def starting(session: Session, room: Room) -> Content:
-    """What is being started, and how far it is."""
+    """Return what is starting, and its progress."""
     shown = [heading("STARTING"), Content("")]
     for step in session.steps.values():
         sign, color = _SIGNS[step.phase]
@@ -70,7 +70,7 @@ def starting(session: Session, room: Room) -> Content:
 
 
 def way_out(session: Session) -> str:
-    """What the operator can do when a start has failed."""
+    """Return what the operator can do after a failed start."""
     keys = {"engine": "r", "proxy": "p"}
     again = [
         f"{key} starts the {role} again"
@@ -92,7 +92,7 @@ def _wrapped(text: str, room: Room) -> list[str]:
 
 
 class OverviewScreen(ConsoleScreen):
-    """The first screen; until something is known it shows what is being started."""
+    """The first screen; it shows the progress of the start until there is a state."""
 
     area: ClassVar[str] = "Overview"
     help_text: ClassVar[str] = (
@@ -152,10 +152,10 @@ class OverviewScreen(ConsoleScreen):
                     yield Section(parts.pace, frozenset({"groups", "clock"}), id="pace")
                     yield Section(parts.mock, frozenset({"mock", "clock"}), id="mock")
             yield FirstSteps(id="first")
-            yield NewestGroups(id="newest")
+            yield RecentGroups(id="newest")
 
     def update_view(self, dirty: frozenset[str]) -> None:
-        """Hand the keys on to the sections."""
+        """Paint the sections."""
         seen = self.session.seen
         overview = self.query_one("#overview")
         if overview.display != seen:
@@ -167,9 +167,9 @@ class OverviewScreen(ConsoleScreen):
             self.query_one("#curve").set_class(first is None or not reward_points(first), "-bare")
         for section in self.query(Section):
             section.paint(self.session, dirty)
-        if self._show_first(wanted(self.session)):
+        if self._show_first(is_first_start(self.session)):
             return
-        newest = self.query_one(NewestGroups)
+        newest = self.query_one(RecentGroups)
         if seen and not dirty.isdisjoint({"*", "groups", "clock", "servers", "proxy"}):
             newest.paint_groups(self.session)
             if self.focused is None:
@@ -178,31 +178,31 @@ class OverviewScreen(ConsoleScreen):
             self.refresh_bindings()
 
     def _show_first(self, first: bool) -> bool:
-        """Show the first steps in the place of what is empty before the first request."""
+        """Show the first steps in place of empty sections before the first request."""
         overview, steps = self.query_one("#overview"), self.query_one(FirstSteps)
         if overview.has_class("-first") != first:
             overview.set_class(first, "-first")
             steps.paint(self.session, EVERYTHING)
             if not first and self.focused is steps:
-                self.query_one(NewestGroups).focus(scroll_visible=False)
+                self.query_one(RecentGroups).focus(scroll_visible=False)
         if first and self.focused is None:
             steps.focus(scroll_visible=False)
         return first
 
     @property
     def target_group(self) -> str | None:
-        """The group under the cursor, once it was moved there."""
-        newest = self.query_one(NewestGroups)
+        """The group under the cursor, once the cursor was moved there."""
+        newest = self.query_one(RecentGroups)
         return newest.cursor or None if not newest.follow else None
 
-    def on_item_list_opened(self, event: NewestGroups.Opened) -> None:
-        """Enter or a second click on one of the newest groups."""
+    def on_item_list_opened(self, event: RecentGroups.Opened) -> None:
+        """Open one of the newest groups."""
         event.stop()
-        newest = self.query_one(NewestGroups)
+        newest = self.query_one(RecentGroups)
         self.host.push_screen(GroupScreen(event.key, [key for key in newest.keys if key]))
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """There is nothing to act on without an alert, nor in what is over."""
+        """Offer the keys of alerts only when there is one."""
         if action == "visit" and self.session.state.watch_only:
             return parameters[0] not in _OF_REQUESTS
         if action == "act":
@@ -217,22 +217,22 @@ class OverviewScreen(ConsoleScreen):
 
     @property
     def _alert(self) -> Alert | None:
-        """The alert under the cursor, else the first."""
+        """Return the alert under the cursor, else the first."""
         panel = self.query_one(AlertList)
         return panel.chosen if panel.has_focus else next(iter(by_need(self.session)), None)
 
-    def _way(self) -> Way | None:
+    def _way(self) -> AlertAction | None:
         alert = self._alert
         if alert is None:
             return None
-        return way_of(alert.key, self.host.shown_places, read_only=self.session.read_only)
+        return way_of(alert.key, self.host.shown_screens, read_only=self.session.read_only)
 
     def _told(self) -> Alert | None:
         alert = self._alert
         return alert if alert is not None and alert.key in self.session.state.alerts else None
 
     def on_alert_list_opened(self, event: AlertList.Opened) -> None:
-        """Enter on an alert: exactly the groups it names, else where it is acted on."""
+        """Open the groups an alert names, else the screen where it is handled."""
         event.stop()
         if event.alert.groups:
             open_groups(self.host, event.alert.groups)
@@ -240,7 +240,7 @@ class OverviewScreen(ConsoleScreen):
             self.action_act()
 
     def action_act(self) -> None:
-        """Go where an alert is acted on, and say with which key."""
+        """Open the screen where an alert is handled, and name the key."""
         alert, way = self._alert, self._way()
         if alert is not None and alert.groups and (way is None or way.place.name == "requests"):
             open_groups(self.host, alert.groups)
@@ -250,7 +250,7 @@ class OverviewScreen(ConsoleScreen):
         if way is not None:
             self.host.action_go(way.place.name)
             if way.inside:
-                self.host.push_screen(InsideScreen(way.inside))
+                self.host.push_screen(ServerDetailScreen(way.inside))
                 return
             if way.keys:  # those of its front page, where another one was left open on it
                 self.host.action_go(way.place.name)
@@ -258,7 +258,7 @@ class OverviewScreen(ConsoleScreen):
                 self.host.say(f"{way.keys}: {way.does}" if way.keys else way.does)
 
     def action_hide_alert(self) -> None:
-        """Take the worst alert off the screen."""
+        """Hide the alert."""
         alert = self._told()
         if alert is not None:
             self.host.run_command("alert.dismiss", key=alert.key)

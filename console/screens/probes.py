@@ -1,4 +1,4 @@
-"""Ask the policy one thing: the answer of now beside those of earlier steps."""
+"""Try a prompt: the present answer beside those of earlier steps."""
 
 from collections.abc import Iterable
 from typing import ClassVar
@@ -14,15 +14,15 @@ from console.screens.group import GroupScreen
 from console.text.lines import Line
 from console.views.probes import answers, columns, compared, list_head, list_row, newest_first
 from console.views.servers import server_tone
-from console.widgets.item_list import Item, ItemList
-from console.widgets.pane import Pane
+from console.widgets.item_list import ItemList, ListItem
+from console.widgets.pane import TextPane
 from core.state import TEXT_CAP, Probe, Server
 
 WRITING = frozenset({"again", "cancel", "prompt", "server"})
 
 
-class TryList(ItemList):
-    """One line a try; the keys that turn pages turn the answers."""
+class ProbeList(ItemList):
+    """One line for each prompt; the page keys scroll the answers."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("pageup", "screen.scroll_answers(-10)", "Page up", show=False),
@@ -31,7 +31,7 @@ class TryList(ItemList):
     ]
 
 
-class TriesScreen(ConsoleScreen):
+class ProbesScreen(ConsoleScreen):
     """Prompts that were tried."""
 
     area: ClassVar[str] = "Try"
@@ -63,18 +63,18 @@ class TriesScreen(ConsoleScreen):
 
     @property
     def chosen(self) -> Probe | None:
-        """The try under the cursor."""
-        name = self.query_one(TryList).cursor
+        """The prompt under the cursor."""
+        name = self.query_one(ProbeList).cursor
         return next((one for one in self.session.state.tries if one.try_id == name), None)
 
     @property
     def target_group(self) -> str | None:
-        """The group of the try under the cursor."""
+        """The group of the prompt under the cursor."""
         return self.chosen.group_id if self.is_mounted and self.chosen is not None else None
 
     @property
     def target_server(self) -> str | None:
-        """The server that is asked next."""
+        """The server for the next prompt."""
         server = self._asked_server()
         return server.name if server is not None else None
 
@@ -83,21 +83,21 @@ class TriesScreen(ConsoleScreen):
         return servers.get(self._server) or next(iter(servers.values()), None)
 
     def compose_body(self) -> Iterable[Widget]:
-        """The prompt, what was tried, the answers."""
+        """The prompt line, the prompts, the answers."""
         with Horizontal(id="try-row"):
-            yield Pane(id="try-where")
+            yield TextPane(id="try-where")
             yield Input(
                 compact=True, placeholder="Ask the policy something, Enter sends", id="try-prompt"
             )
-        yield TryList(id="try-list")
-        yield Pane(id="try-answers")
+        yield ProbeList(id="try-list")
+        yield TextPane(id="try-answers")
 
     def on_mount(self) -> None:
-        """Type at once."""
+        """Focus the prompt line."""
         line = self.query_one("#try-prompt", Input)
         line.disabled = not self.session.may("engine.try")
         line.display = not line.disabled
-        (self.query_one(TryList) if line.disabled else line).focus()
+        (self.query_one(ProbeList) if line.disabled else line).focus()
 
     # --- painting ----------------------------------------------------------------------------
 
@@ -111,12 +111,12 @@ class TriesScreen(ConsoleScreen):
 
     def _paint(self) -> None:
         state, now = self.session.state, self.session.as_of
-        self.query_one("#try-where", Pane).show_lines([self._where()])
-        table = self.query_one(TryList)
+        self.query_one("#try-where", TextPane).show_lines([self._where()])
+        table = self.query_one(ProbeList)
         tries = newest_first(state)
 
-        def rows(width: int) -> list[Item]:
-            return [Item(one.try_id, (list_row(one, state, now, width),)) for one in tries]
+        def rows(width: int) -> list[ListItem]:
+            return [ListItem(one.try_id, (list_row(one, state, now, width),)) for one in tries]
 
         table.show_head("head", list_head)
         table.show_items(tuple(list_row(one, state, now, 400) for one in tries), rows)
@@ -130,7 +130,7 @@ class TriesScreen(ConsoleScreen):
 
     def _where(self) -> Line:
         if not self.session.may("engine.try"):
-            return (("view only: nothing is asked", "$muted"),)
+            return (("view only: no prompts can be sent", "$muted"),)
         server = self._asked_server()
         name = one_line(server.name, 20) if server is not None else "no server"
         known = self.session.state.servers.values()
@@ -138,32 +138,32 @@ class TriesScreen(ConsoleScreen):
         return (("ask ", "$muted"), (f"{name} ", server_tone(place)))
 
     def _paint_answers(self) -> None:
-        state, now, name = self.session.state, self.session.as_of, self.query_one(TryList).cursor
-        pane = self.query_one("#try-answers", Pane)
+        state, now, name = self.session.state, self.session.as_of, self.query_one(ProbeList).cursor
+        pane = self.query_one("#try-answers", TextPane)
 
         def build(width: int) -> list[Line]:
-            found = compared(state, name, columns(width))
-            if not found and not self.session.may("engine.try"):
-                return [(("Nothing was tried yet.", "$muted"),)]
-            return answers(found, state, now, width)
+            probes = compared(state, name, columns(width))
+            if not probes and not self.session.may("engine.try"):
+                return [(("No prompt has been tried yet.", "$muted"),)]
+            return answers(probes, state, now, width)
 
         pane.show(tuple(build(max(20, self.size.width - 4))), build)
 
     def on_item_list_moved(self, event: ItemList.Moved) -> None:
-        """Other answers: from their top."""
-        self.query_one("#try-answers", Pane).scroll_home(animate=False)
+        """Show other answers from their top."""
+        self.query_one("#try-answers", TextPane).scroll_home(animate=False)
         self._paint_answers()
         self.refresh_bindings()
 
     def on_item_list_opened(self, event: ItemList.Opened) -> None:
-        """The group of the try."""
+        """Open the group of the prompt."""
         if (one := self.chosen) is not None:
             self.host.push_screen(GroupScreen(one.group_id))
 
     # --- keys --------------------------------------------------------------------------------
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """What can be done to the try under the cursor."""
+        """Offer keys that have an effect on the prompt under the cursor."""
         if action in WRITING and not self.session.may("engine.try"):
             return False
         if not self.is_mounted:
@@ -182,16 +182,16 @@ class TriesScreen(ConsoleScreen):
         return super().check_action(action, parameters)
 
     def on_descendant_focus(self) -> None:
-        """Other keys are valid."""
+        """Refresh the keys for another focus."""
         self.refresh_bindings()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Enter asks."""
+        """Send the prompt."""
         event.stop()
         if event.value.strip():
             self._ask(event.value, self.target_server)
             event.input.value = ""
-            self.set_focus(self.query_one(TryList))
+            self.set_focus(self.query_one(ProbeList))
 
     def _ask(self, prompt: str, server: str | None) -> None:
         self.app.run_worker(
@@ -207,11 +207,11 @@ class TriesScreen(ConsoleScreen):
                 line.value = prompt
 
     def action_prompt(self) -> None:
-        """Type another prompt."""
+        """Focus the prompt line."""
         self.set_focus(self.query_one("#try-prompt", Input))
 
     def action_again(self) -> None:
-        """The same once more, at the server it was asked of."""
+        """Send the same prompt again, to the same server."""
         one = self.chosen
         if one is None:
             return
@@ -219,15 +219,16 @@ class TriesScreen(ConsoleScreen):
             server = one.server if one.server in self.session.state.servers else self.target_server
             self._ask(one.prompt, server)
         else:
-            self.host.say("This prompt is too long to be kept whole: paste it again", "warning")
+            message = "This prompt was too long to be stored in full: paste it again"
+            self.host.say(message, "warning")
 
     def action_cancel(self) -> None:
-        """Give the episode back."""
+        """Cancel the prompt and give its episode back."""
         if (one := self.chosen) is not None:
             self.host.run_command("engine.try_stop", try_id=one.try_id)
 
     def action_server(self) -> None:
-        """The next server."""
+        """Switch to the next server."""
         names = list(self.session.state.servers)
         if names:
             present = self.target_server
@@ -236,18 +237,20 @@ class TriesScreen(ConsoleScreen):
             self._paint()
 
     def action_copy(self) -> None:
-        """The answer under the cursor."""
+        """Copy the answer under the cursor."""
         if (one := self.chosen) is not None:
             self.host.copy(one.text or one.tool_calls, "Copied the answer")
 
     def action_scroll_answers(self, rows: int) -> None:
         """Scroll the answers."""
-        self.query_one("#try-answers", Pane).scroll_relative(y=rows, animate=False, immediate=True)
+        self.query_one("#try-answers", TextPane).scroll_relative(
+            y=rows, animate=False, immediate=True
+        )
 
     def action_leave(self) -> None:
-        """Out of the prompt, then off the screen."""
+        """Leave the prompt line, then the screen."""
         line = self.query_one("#try-prompt", Input)
         if line.has_focus and self.session.state.tries:
-            self.set_focus(self.query_one(TryList))
+            self.set_focus(self.query_one(ProbeList))
         else:
             self.dismiss()

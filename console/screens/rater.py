@@ -1,4 +1,4 @@
-"""Who rates: asked for by the first vote, by key or from the palette."""
+"""The name of the rater: asked for by the first vote, by key or from the palette."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def rate_entries(app: AppHost) -> Iterator[tuple[str, str, Callable[[], Any]]]:
-    """Title, help and action of what concerns the rater."""
+    """Yield title, help and action of the palette entries about the rater."""
     session = app.session
     if not session.read_only:
         about = f"You rate as {session.rater}" if session.rater else "Recorded with your votes"
@@ -29,25 +29,25 @@ def _name(app: AppHost) -> None:
 
 
 async def _tell(app: AppHost) -> None:
-    if said := await ask_name(app):
-        app.say(f"{said[:1].upper()}{said[1:]}")
+    if message := await ask_name(app):
+        app.say(f"{message[:1].upper()}{message[1:]}")
 
 
 async def ask_name(app: AppHost) -> str:
-    """Ask for the name of the next votes; what has become of it, or nothing when left."""
+    """Ask for the name of the next votes; return a message about it, empty when canceled."""
     session = app.session
     present = session.rater or ("" if session.rater_asked else proposed())
     label = "The name recorded with your next votes; empty: none"
-    given = await app.ask("Who rates?", label, present)
-    if given is None:
+    answer = await app.ask("Who rates?", label, present)
+    if answer is None:
         return ""
-    _take(session, clean(given))
+    _take(session, clean(answer))
     await _keep(session)
     return f"you rate as {session.rater}" if session.rater else "your votes have no name"
 
 
 def under_name(screen: "ConsoleScreen", vote: Callable[[], None]) -> None:
-    """Cast a vote; the first one of a home asks for the name before that, and then goes on.
+    """Cast a vote; the first vote of a home asks for a name before it is cast.
 
     Args:
         screen: Where it was given.
@@ -67,12 +67,12 @@ def under_name(screen: "ConsoleScreen", vote: Callable[[], None]) -> None:
 
 async def _first(screen: "ConsoleScreen", vote: Callable[[], None]) -> None:
     name = proposed()
-    label = "Votes are kept with a name. This is asked once; N on Rate gives another one."
+    label = "Votes are recorded with a name. You are asked once; N on Rate changes it."
     without = f"as {one_line(name, 24)}" if name else "without a name"
-    given = await screen.host.ask(
+    answer = await screen.host.ask(
         "Who rates?", label, name, hint=f"Enter confirm, Esc vote {without}"
     )
-    _take(screen.session, clean(name if given is None else given))
+    _take(screen.session, clean(name if answer is None else answer))
     if screen.is_mounted:
         vote()
     await _keep(screen.session)
@@ -101,12 +101,12 @@ async def cast_vote(app: AppHost, question: str, /, **args: Any) -> "Outcome":
 
 
 def _take(session: "Session", name: str) -> None:
-    """From now on votes go out with it."""
+    """Use a name for the next votes."""
     session.rater_asked = True
     session.rater = name
 
 
 async def _keep(session: "Session") -> None:
-    """For the next start."""
+    """Store the name for the next start."""
     if session.keep_rater is not None:
         await asyncio.to_thread(session.keep_rater, session.rater)

@@ -27,7 +27,7 @@ from console.text.server_color import group_color, server_colors
 from console.widgets.filter_line import FilterLine
 from console.widgets.group_detail import GroupDetail
 from console.widgets.group_list import GroupList
-from console.widgets.pane import Pane
+from console.widgets.pane import TextPane
 from core.state import Group
 
 BESIDE = 140
@@ -93,7 +93,7 @@ class ListPage(ScreenPart):
         """Paint the title, and what an empty list says."""
         model, groups = self.groups.model, self.groups
         line = title_line(model, groups.follow, len(self._marked.marked))
-        self.screen.query_one("#requests-title", Pane).show(
+        self.screen.query_one("#requests-title", TextPane).show(
             line, lambda width: [whole(line, width)]
         )
         groups.show_empty(() if model.count else self._empty_lines(model.total))
@@ -237,7 +237,7 @@ class RequestsScreen(ConsoleScreen):
         groups.model.history = self.session.history
         with Horizontal(id="requests"):
             with Vertical(id="requests-list"):
-                yield Pane(id="requests-title")
+                yield TextPane(id="requests-title")
                 yield groups.titles()
                 yield groups
                 yield FilterLine()
@@ -340,7 +340,7 @@ def title_line(model: RowModel, follow: bool, marked: int) -> Line:
         pieces.append((f" {one_line(model.filter.text, 60)} ", "$accent"))
         if search is not None and not search.over:
             back = f"back to {clock(search.back_to)}" if search.back_to else "newest"
-            more = "End looks further" if search.waits else "looking …"
+            more = "End searches further" if search.waits else "looking …"
             pieces.append((f" {back}, {more} ", "$muted"))
     else:
         pieces.append((f" {model.total} ", "$muted"))

@@ -6,7 +6,7 @@ from typing import Any
 
 from ajet_swarm.common.text import known_names, one_line
 from console.models.app_host import AppHost
-from console.models.available_commands import Offer
+from console.models.available_commands import AvailableCommand
 from console.models.consequences import loss, server_of
 from console.models.job_commands import loss_of_all
 from console.screens.dialogs.abort import AbortScreen
@@ -15,22 +15,22 @@ from console.views.rating import abort_all_loss
 from core.commands import COMMANDS
 
 ABORTS = frozenset({"group.abort", "rating.abort_all"})
-"""Orders whose question asks for a reason too."""
+"""Commands whose question also asks for a reason."""
 
 
-def run_available(app: AppHost, offer: Offer) -> None:
-    """Run a command that is available now; ask for what it lacks, and before it destroys."""
+def run_available(app: AppHost, offer: AvailableCommand) -> None:
+    """Run a command that is available now; ask for missing arguments and confirm a loss."""
     app.run_worker(_run(app, offer), name=offer.command, group="command", exit_on_error=False)
 
 
-async def _run(app: AppHost, offer: Offer) -> None:
+async def _run(app: AppHost, offer: AvailableCommand) -> None:
     args = dict(offer.args)
     if offer.ask:
         known = {arg.name: arg.help for arg in COMMANDS[offer.command].args}
-        given = await app.ask(offer.title, known[offer.ask], offer.value)
-        if given is None:
+        answer = await app.ask(offer.title, known[offer.ask], offer.value)
+        if answer is None:
             return
-        args[offer.ask] = given
+        args[offer.ask] = answer
         if offer.command == "engine.restore" and (why := no_checkpoint(app, args)):
             app.say(why, "error")
             return
@@ -57,7 +57,7 @@ async def _run(app: AppHost, offer: Offer) -> None:
 
 
 def no_checkpoint(app: AppHost, args: Mapping[str, Any]) -> str:
-    """Why there is no checkpoint to go back to; empty when there is one, or may be an older one."""
+    """Return why the checkpoint does not exist; empty when it does, or may be an older one."""
     server = server_of(app.session, args.get("server"))
     name = str(args.get("name", "")).strip()
     if server is None or server.checkpoints is None or server.checkpoints_more:
@@ -68,7 +68,7 @@ def no_checkpoint(app: AppHost, args: Mapping[str, Any]) -> str:
     return f"There is no checkpoint `{one_line(name, 64)}`. {known_names(name, names)}"
 
 
-def _abort_body(app: AppHost, offer: Offer) -> str:
+def _abort_body(app: AppHost, offer: AvailableCommand) -> str:
     state = app.session.state
     if offer.command == "rating.abort_all":
         return abort_all_loss(state, app.session.now())

@@ -13,19 +13,19 @@ from ajet_swarm.common.text import one_line
 from console.screens.base import ConsoleScreen
 from console.screens.dialogs.abort import AbortScreen
 from console.screens.group import GroupScreen
-from console.text.contact import as_ended
+from console.session.server_facts import as_ended
 from console.text.format import UNKNOWN, duration, elapsed, plural, state_word
 from console.text.lines import Line, fit
 from console.text.server_color import server_color
 from console.views.servers import detail
-from console.widgets.item_list import Item, ItemList
-from console.widgets.pane import Pane
+from console.widgets.item_list import ItemList, ListItem
+from console.widgets.pane import TextPane
 from core.control_payloads import EpisodeDetails, ServerDetails
 from core.state import Group, State
 
 LOOK_SECONDS = 1.0
 LATE = 0.8
-"""Share of its limit an episode may be idle before it is marked."""
+"""Share of the idle limit from which an episode is marked."""
 _ID, _IDLE, _CALLS, _WHOSE = 10, 16, 6, 18
 
 
@@ -40,13 +40,13 @@ class EpisodeList(ItemList):
 
 
 class EpisodeAbort(AbortScreen):
-    """The question before an episode is taken from whoever holds it."""
+    """The question before an episode is taken from its client."""
 
     KEPT: ClassVar[str] = "in the proxy's log"
 
 
-class InsideScreen(ConsoleScreen):
-    """Reads for as long as it is looked at; the one thing it changes asks first."""
+class ServerDetailScreen(ConsoleScreen):
+    """Reads the server while it is in front; an abort asks first."""
 
     area: ClassVar[str] = "Inside"
     help_text: ClassVar[str] = (
@@ -76,9 +76,9 @@ class InsideScreen(ConsoleScreen):
 
     def compose_body(self) -> Iterable[Widget]:
         """Head, episodes, everything else."""
-        yield Pane(id="inside-head")
+        yield TextPane(id="inside-head")
         yield EpisodeList(id="inside-episodes")
-        yield Pane(id="inside-detail")
+        yield TextPane(id="inside-detail")
 
     def on_mount(self) -> None:
         """Read at once, then every second."""
@@ -87,15 +87,15 @@ class InsideScreen(ConsoleScreen):
 
     @property
     def target_server(self) -> str | None:
-        """The server that is looked into."""
+        """Name of the server."""
         return self._server
 
     @property
     def chosen(self) -> EpisodeDetails | None:
         """The episode under the cursor."""
         key = self.query_one(EpisodeList).cursor
-        told = self._look
-        return next((one for one in told.episodes if one.uuid == key), None) if told else None
+        details = self._look
+        return next((one for one in details.episodes if one.uuid == key), None) if details else None
 
     # --- reading -----------------------------------------------------------------------------
 
@@ -115,27 +115,27 @@ class InsideScreen(ConsoleScreen):
     # --- painting ----------------------------------------------------------------------------
 
     def update_view(self, dirty: frozenset[str]) -> None:
-        """The state of the server, and the age of what is shown."""
+        """Paint the state of the server, and the age of the reading."""
         if any(one in ("*", "servers", "clock", "link") for one in dirty):
             self._paint()
 
     def _paint(self) -> None:
-        state, told, now = self.session.state, self._look, self.session.as_of
+        state, details, now = self.session.state, self._look, self.session.as_of
         server = state.servers.get(self._server)
         if server is None:
-            self.query_one("#inside-head", Pane).show_lines(
-                [((f" {one_line(self._server, 40)} is no server of this proxy", "$warning"),)]
+            self.query_one("#inside-head", TextPane).show_lines(
+                [((f" {one_line(self._server, 40)} is not a server of this proxy", "$warning"),)]
             )
             return
         shown = as_ended(server, self.session)
         word, tone = state_word(shown, now)
-        episodes = told.episodes if told is not None else ()
+        episodes = details.episodes if details is not None else ()
         head: Line = (
             (f" {one_line(server.name, 30)}", f"bold {server_color(state, server.name)}"),
             (f"  {word}  ", f"bold {tone}"),
-            (_held(told), "$muted"),
+            (_held(details), "$muted"),
         )
-        self.query_one("#inside-head", Pane).show_lines([head])
+        self.query_one("#inside-head", TextPane).show_lines([head])
         table = self.query_one(EpisodeList)
         table.show_head("head", _head)
         owners = holders(state, self._server)
@@ -143,14 +143,15 @@ class InsideScreen(ConsoleScreen):
         table.show_items(
             (episodes, tuple(owners)),
             lambda width: [
-                Item(one.uuid, (_row(one, owners.get(one.uuid), ours, width),)) for one in episodes
+                ListItem(one.uuid, (_row(one, owners.get(one.uuid), ours, width),))
+                for one in episodes
             ],
         )
         if episodes and not table.cursor:
             table.action_edge(0)
-        rest = msgspec.structs.replace(told, episodes=()) if told is not None else None
+        rest = msgspec.structs.replace(details, episodes=()) if details is not None else None
         trouble = self._trouble
-        self.query_one("#inside-detail", Pane).show(
+        self.query_one("#inside-detail", TextPane).show(
             tuple(detail(shown, rest, trouble, now, 100, ours)),
             lambda width: detail(shown, rest, trouble, now, width, ours),
         )
@@ -159,20 +160,20 @@ class InsideScreen(ConsoleScreen):
     # --- doing -------------------------------------------------------------------------------
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Nothing is aborted that is not there, or from a console that looks on."""
+        """Offer an abort only for an episode, and not on a read-only console."""
         if action == "abort":
             return not self.session.read_only and self._look is not None and self.chosen is not None
         return True
 
     def on_item_list_opened(self, event: ItemList.Opened) -> None:
-        """The group of an episode of ours."""
+        """Open the group of one of our episodes."""
         group = holders(self.session.state, self._server).get(event.key)
         if group is not None:
             self.app.push_screen(GroupScreen(group.group_id))
 
     @work(group="command", exit_on_error=False)
     async def action_abort(self) -> None:
-        """Take the episode from whoever holds it."""
+        """Take the episode from its client."""
         one = self.chosen
         if one is None:
             return
@@ -192,16 +193,16 @@ class InsideScreen(ConsoleScreen):
         self._read()
 
     def action_scroll_detail(self, rows: int) -> None:
-        """Scroll what is below."""
-        self.query_one("#inside-detail", Pane).scroll_relative(y=rows, animate=False)
+        """Scroll the text below."""
+        self.query_one("#inside-detail", TextPane).scroll_relative(y=rows, animate=False)
 
     def action_leave(self) -> None:
-        """Back to the engines."""
+        """Go back to the engines."""
         self.dismiss()
 
 
 def holders(state: State, server: str) -> dict[str, Group]:
-    """Episode -> the open group of ours that holds it."""
+    """Return the open group of each of our episodes."""
     return {
         one.episode_uuid: group
         for group in state.open_groups()
@@ -212,13 +213,13 @@ def holders(state: State, server: str) -> dict[str, Group]:
 
 
 def episode_loss(one: EpisodeDetails, group: Group | None, ours: str, state: str) -> str:
-    """What aborting an episode costs, and whom."""
+    """Return what aborting an episode costs, and whom."""
     if group is not None:
         whose = f"It is a candidate of your group {group.group_id}: “{one_line(group.query, 50)}”"
     elif one.client == ours:
         whose = "It is yours; no open group holds it any more."
     else:
-        whose = f"Client {one_line(one.client or UNKNOWN, 40)} holds it and is not asked."
+        whose = f"Client {one_line(one.client or UNKNOWN, 40)} holds it and is not consulted."
     calls = "" if one.calls is None else f", {plural(one.calls, 'call')}"
     idle = f"Idle {elapsed(one.idle)} of {elapsed(one.limit)}{calls}."
     fate = {
@@ -228,14 +229,14 @@ def episode_loss(one: EpisodeDetails, group: Group | None, ours: str, state: str
     return "\n".join([whose, idle, fate])
 
 
-def _held(told: ServerDetails | None) -> str:
-    if told is None:
+def _held(details: ServerDetails | None) -> str:
+    if details is None:
         return "reading…"
-    if told.claimed is None:
+    if details.claimed is None:
         return "it does not report its episodes"
-    free = ", free ones unknown" if told.free is None else f", {told.free} free"
-    slots = told.claimed + (told.free or 0)
-    return f"{plural(told.claimed, 'episode')} claimed of {slots} slots{free}"
+    free = ", free ones unknown" if details.free is None else f", {details.free} free"
+    slots = details.claimed + (details.free or 0)
+    return f"{plural(details.claimed, 'episode')} claimed of {slots} slots{free}"
 
 
 def _head(width: int) -> Line:

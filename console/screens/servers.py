@@ -1,4 +1,4 @@
-"""All swarm servers at a glance, one line each; everything the chosen one tells below."""
+"""All swarm servers at a glance, one line each, with the details of one below."""
 
 from collections.abc import Iterable
 from typing import ClassVar
@@ -10,23 +10,23 @@ from textual.widget import Widget
 from ajet_swarm.common.errors import AjetError
 from console.screens.base import ConsoleScreen
 from console.screens.overview import starting
-from console.text.contact import as_ended
+from console.session.server_facts import as_ended
 from console.text.format import elapsed
 from console.text.lines import Line
 from console.views.servers import detail, table_head, table_row
-from console.widgets.item_list import Item, ItemList
-from console.widgets.pane import Pane
+from console.widgets.item_list import ItemList, ListItem
+from console.widgets.pane import TextPane
 from console.widgets.section import Section
 from core.control_payloads import ServerDetails
 
 LOOK_SECONDS = 1.0
-"""Between two readings of the server under the cursor, while the screen is in front."""
+"""Seconds between two readings of the server under the cursor, while the screen is in front."""
 OLD = 3.0
-"""Seconds after which a reading says how old it is."""
+"""Seconds after which a reading shows its age."""
 
 
 class ServerTable(ItemList):
-    """One line a server; the keys that turn pages turn those below."""
+    """One line for each server; the page keys scroll the details below."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("pageup", "screen.scroll_detail(-12)", "Page up", show=False),
@@ -73,13 +73,13 @@ class ServersScreen(ConsoleScreen):
         return chosen if chosen in self.session.state.servers else None
 
     def compose_body(self) -> Iterable[Widget]:
-        """Table and detail; until something is known, what is being started."""
+        """Table and details; the progress of the start until there is a server."""
         yield Section(starting, frozenset({"starting", "clock", "link", "children"}), id="starting")
         yield ServerTable(id="servers-table")
-        yield Pane(id="servers-detail")
+        yield TextPane(id="servers-detail")
 
     def on_mount(self) -> None:
-        """Read for as long as it is looked at."""
+        """Read while the screen is in front."""
         self.set_interval(LOOK_SECONDS, self._read)
 
     # --- reading -----------------------------------------------------------------------------
@@ -102,7 +102,7 @@ class ServersScreen(ConsoleScreen):
     # --- painting ----------------------------------------------------------------------------
 
     def update_view(self, dirty: frozenset[str]) -> None:
-        """Repaint what shows servers; time passes in every line."""
+        """Repaint; the clock changes every line."""
         seen = self.session.seen
         before = self.query_one("#starting")
         if before.display == seen:
@@ -122,9 +122,9 @@ class ServersScreen(ConsoleScreen):
         servers = tuple(as_ended(one, session) for one in session.state.servers.values())
         table.show_head("head", table_head)
 
-        def rows(width: int) -> list[Item]:
-            found = enumerate(servers)
-            return [Item(one.name, (table_row(one, at, now, width),)) for at, one in found]
+        def rows(width: int) -> list[ListItem]:
+            numbered = enumerate(servers)
+            return [ListItem(one.name, (table_row(one, at, now, width),)) for at, one in numbered]
 
         made_from = tuple(table_row(one, at, now, 120) for at, one in enumerate(servers))
         table.show_items(made_from, rows)
@@ -134,43 +134,43 @@ class ServersScreen(ConsoleScreen):
 
     def _paint_detail(self) -> None:
         session, name = self.session, self.target_server
-        pane = self.query_one("#servers-detail", Pane)
+        pane = self.query_one("#servers-detail", TextPane)
         server = session.state.servers.get(name or "")
         if server is None:
-            pane.show_lines([(("There is no swarm server to look at.", "$muted"),)])
+            pane.show_lines([(("There is no swarm server yet.", "$muted"),)])
             return
-        told, now = self._looks.get(server.name), session.as_of
+        details, now = self._looks.get(server.name), session.as_of
         shown = as_ended(server, session)
-        trouble, ours = self._why_old(server.name, told), session.state.client_uuid
+        trouble, ours = self._why_old(server.name, details), session.state.client_uuid
 
         def build(width: int) -> list[Line]:
-            return detail(shown, told, trouble, now, width, ours)
+            return detail(shown, details, trouble, now, width, ours)
 
         pane.show(tuple(build(100)), build)
 
-    def _why_old(self, name: str, told: ServerDetails | None) -> str:
-        """What is to be said of a reading that is not of now."""
+    def _why_old(self, name: str, details: ServerDetails | None) -> str:
+        """Return why a reading is old; empty for a present one."""
         why = self._trouble.get(name, "")
-        age = self.session.now() - told.at if told is not None else 0.0
-        if told is not None and age > OLD:
-            what = f"what follows the states is {elapsed(age)} old"
+        age = self.session.now() - details.at if details is not None else 0.0
+        if details is not None and age > OLD:
+            what = f"the columns after the state are {elapsed(age)} old"
             return f"{why}; {what}" if why else what
         return why
 
     # --- keys --------------------------------------------------------------------------------
 
     def on_item_list_moved(self, event: ItemList.Moved) -> None:
-        """Another server: from its top."""
-        self.query_one("#servers-detail", Pane).scroll_home(animate=False)
+        """Show another server from its top."""
+        self.query_one("#servers-detail", TextPane).scroll_home(animate=False)
         self._paint_detail()
         self._read()
 
     def on_item_list_opened(self, event: ItemList.Opened) -> None:
-        """The same server on the Engine screen."""
+        """Open the server on the Engine screen."""
         self.host.action_go("engine")
 
     def action_scroll_detail(self, rows: int) -> None:
-        """Scroll what is told of the server."""
-        self.query_one("#servers-detail", Pane).scroll_relative(
+        """Scroll the details."""
+        self.query_one("#servers-detail", TextPane).scroll_relative(
             y=rows, animate=False, immediate=True
         )

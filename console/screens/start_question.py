@@ -1,4 +1,4 @@
-"""The question before the first start of an AgentJet server: what it will be sent."""
+"""The question before the first start of an AgentJet server: the job it will be sent."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,7 +10,7 @@ from core.control_payloads import JobInfo
 
 
 async def may_start(app: AppHost, args: Mapping[str, Any]) -> bool:
-    """Whether `engine.start` may be ordered: asks where a server gets its first job from here.
+    """Return whether to start; confirm the job when the server would get its first one from here.
 
     A job that no AgentJet server can start with leads to the screen where it is changed. Await it
     inside a worker.
@@ -43,12 +43,12 @@ async def may_start(app: AppHost, args: Mapping[str, Any]) -> bool:
 
 
 def first_words(model: str) -> str:
-    """What the question says above the first job of an AgentJet server."""
+    """Return the text above the first job of an AgentJet server."""
     return f"Its first job from here trains {one_line(model, 60)}. All that is sent (↑ ↓ scrolls):"
 
 
 def start_text(sheet: JobInfo, args: Mapping[str, Any]) -> str:
-    """The job that a start would send to an AgentJet server; empty when there is nothing to ask."""
+    """Return the job a start would send to an AgentJet server; empty when no question is needed."""
     if sheet.embedded:
         return ""
     if job := args.get("job"):

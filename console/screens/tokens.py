@@ -9,13 +9,13 @@ from textual.binding import Binding, BindingType
 from ajet_swarm.common.errors import AjetError
 from console.screens.base import ConsoleScreen
 from console.views.tokens import Subject, head_line, refusal_lines, title_line, token_lines
-from console.widgets.pane import Pane
+from console.widgets.pane import TextPane
 from core.control_payloads import EpisodeTokens
 from core.state import Candidate, Group
 
 
 class TokensScreen(ConsoleScreen):
-    """What an episode was made of; read once, again on demand."""
+    """The calls of an episode; read once, again on request."""
 
     area: ClassVar[str] = "Tokens"
     help_text: ClassVar[str] = (
@@ -56,11 +56,11 @@ class TokensScreen(ConsoleScreen):
 
     def compose_body(self) -> ComposeResult:
         """Title and rows."""
-        yield Pane(id="tokens-title")
-        yield Pane(id="tokens-rows")
+        yield TextPane(id="tokens-title")
+        yield TextPane(id="tokens-rows")
 
     def on_mount(self) -> None:
-        """Ask as soon as it is there."""
+        """Read the log."""
         self.action_read()
 
     @property
@@ -70,30 +70,30 @@ class TokensScreen(ConsoleScreen):
 
     @property
     def group(self) -> Group | None:
-        """The group; None when it is not kept any more."""
+        """The group; None when it is no longer in memory."""
         return self.session.state.groups.get(self._group_id)
 
     @property
     def candidate(self) -> Candidate | None:
-        """The candidate whose tokens are shown."""
+        """Index of the candidate."""
         group = self.group
         if group is None or not 0 <= self._place < len(group.candidates):
             return None
         return group.candidates[self._place]
 
     @property
-    def rows(self) -> Pane:
+    def rows(self) -> TextPane:
         """The pane that scrolls."""
-        return self.query_one("#tokens-rows", Pane)
+        return self.query_one("#tokens-rows", TextPane)
 
     # --- reading -----------------------------------------------------------------------------
 
     def action_read(self) -> None:
-        """Ask the server; log-probs of now are those of this moment."""
+        """Read the log; the present log-probs are those of this moment."""
         one, group = self.candidate, self.group
         self._found = None
         if one is None or group is None:
-            self._refused = ("This group is no longer kept in memory", "")
+            self._refused = ("This group is no longer in memory", "")
         elif not one.episode_uuid:
             self._refused = ("This candidate has no episode: there is nothing to show", "")
         else:
@@ -113,7 +113,7 @@ class TokensScreen(ConsoleScreen):
     # --- painting ----------------------------------------------------------------------------
 
     def update_view(self, dirty: frozenset[str]) -> None:
-        """What was read stays; only a first show or another size paints it again."""
+        """Paint on the first show and for another size only."""
         if "*" in dirty:
             self._paint()
 
@@ -126,21 +126,21 @@ class TokensScreen(ConsoleScreen):
             one.episode_uuid if one is not None else "",
             group.query if group is not None else "",
         )
-        found, unfolded, refused = self._found, self._unfolded, self._refused
-        self.query_one("#tokens-title", Pane).show(
-            (subject, id(found)), lambda width: [title_line(subject, found, width)]
+        tokens, unfolded, refused = self._found, self._unfolded, self._refused
+        self.query_one("#tokens-title", TextPane).show(
+            (subject, id(tokens)), lambda width: [title_line(subject, tokens, width)]
         )
         rows = self.rows
-        rows.show_head(found is None, lambda width: head_line(width) if found is not None else ())
-        if found is None:
+        rows.show_head(tokens is None, lambda width: head_line(width) if tokens is not None else ())
+        if tokens is None:
             rows.show(refused, lambda width: refusal_lines(*refused, width))
         else:
-            rows.show((found, unfolded), lambda width: token_lines(found, width, unfolded))
+            rows.show((tokens, unfolded), lambda width: token_lines(tokens, width, unfolded))
 
     # --- looking -----------------------------------------------------------------------------
 
     def action_step(self, by: int) -> None:
-        """The tokens of another candidate."""
+        """Show the tokens of another candidate."""
         group = self.group
         if group is not None and group.candidates:
             self._place = (self._place + by) % len(group.candidates)
@@ -157,5 +157,5 @@ class TokensScreen(ConsoleScreen):
         self.rows.scroll_relative(y=rows, animate=False, immediate=True)
 
     def action_leave(self) -> None:
-        """Back to the group."""
+        """Go back to the group."""
         self.dismiss()

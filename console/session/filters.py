@@ -130,7 +130,7 @@ def _number_term(match: re.Match[str], field: str, sign: str, value: str) -> Tes
         wanted = float(value)
     except ValueError:
         raise FilterError(
-            f"`{value}` is no number", match.start("value"), f"For example {field}<0.2"
+            f"`{value}` is not a number", match.start("value"), f"For example {field}<0.2"
         ) from None
     compare, read = _OPERATORS[sign], NUMBERS[field]
 

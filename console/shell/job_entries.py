@@ -30,6 +30,6 @@ def job_entries(app: AppHost) -> Iterator[tuple[str, str, Callable[[], Any]]]:
 
 def _open(app: AppHost, what: str, name: str) -> None:
     from console.screens.job import JobScreen
-    from console.screens.server_detail import InsideScreen
+    from console.screens.server_detail import ServerDetailScreen
 
-    app.push_screen(JobScreen(name) if what == "job" else InsideScreen(name))
+    app.push_screen(JobScreen(name) if what == "job" else ServerDetailScreen(name))

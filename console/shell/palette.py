@@ -10,7 +10,7 @@ from textual.css.query import NoMatches
 
 from ajet_swarm.common.text import one_line
 from console.models.app_host import AppHost, HostedScreen
-from console.models.available_commands import absent, offers
+from console.models.available_commands import available_commands, unavailable_commands
 from console.models.reward_edit import change_entries
 from console.screens.first_steps import FirstStepsScreen
 from console.screens.open_group import LEAST, MOST, known_matches, open_matches
@@ -35,7 +35,7 @@ def entries(app: AppHost) -> Iterator[Entry]:
     """
     front = app.front
     group, server = _targets(front)
-    for place in app.shown_places:
+    for place in app.shown_screens:
         if place.name != app.current_mode:
             title = f"Screen: {place.title}  (F{place.digit})"
             yield title, place.help, partial(app.action_go, place.name)
@@ -44,7 +44,7 @@ def entries(app: AppHost) -> Iterator[Entry]:
     if app.session.seen and app.session.replay is None:
         first = "What this is, its loop, and the ways on by one key"
         yield "Console: First steps", first, lambda: app.push_screen(FirstStepsScreen())
-    for offer in sorted(offers(app.session, group, server), key=lambda one: one.danger):
+    for offer in sorted(available_commands(app.session, group, server), key=lambda one: one.danger):
         yield offer.title, offer.help, partial(run_available, app, offer)
     if front is not None and app.session.seen:
         may = app.session.may("engine.try")
@@ -104,7 +104,7 @@ class ConsoleCommands(Provider):
                 about = as_text(one_line(one.group.query, 80))
                 run = partial(open_matches, app, [one])
                 yield Hit(1.0, Content(one.title), run, text=one.title, help=about)
-        for title, why in absent(app.session, _targets(app.front)[0]):
+        for title, why in unavailable_commands(app.session, _targets(app.front)[0]):
             if matcher.match(title) > 0:
                 nothing = False
                 yield Hit(

@@ -1,13 +1,6 @@
 """Whether a server answers, in words: what it is while it does not."""
 
-from typing import TYPE_CHECKING
-
-from msgspec.structs import replace
-
 from core.state import Server
-
-if TYPE_CHECKING:
-    from console.session.app_state import Session
 
 LOST = frozenset({"gone", "frozen", "mute", "strange"})
 """What the cause of a lost server begins with, before its colon."""
@@ -16,16 +9,6 @@ LOST = frozenset({"gone", "frozen", "mute", "strange"})
 def is_starting(server: Server, now: float) -> bool:
     """Whether a server that has not answered yet may still be about to."""
     return bool(server.lost) and not server.seen_at and now < server.expected_until
-
-
-def ended(server: Server, session: "Session") -> bool:
-    """Whether the process of a server that does not answer is known to have ended unasked."""
-    return server.own and bool(server.lost) and any(one.role == "engine" for one in session.fallen)
-
-
-def as_ended(server: Server, session: "Session") -> Server:
-    """The server; not about to answer for the first time once its process has ended."""
-    return replace(server, expected_until=0.0) if ended(server, session) else server
 
 
 def lost_word(server: Server) -> str:

@@ -1,4 +1,4 @@
-"""You and the automatic rewards: how often both put the same answer first, and where not.
+"""Agreement of a rater with the automatic rewards: how often both put the same answer first.
 
 The automatic rewards of a rated group are a judge in the shadow: they are computed as always and
 kept beside the rating, but not sent.
@@ -16,29 +16,29 @@ from core.state import Group, PartAgreement, RaterStats, State
 
 _LABEL = 17
 _PARTS = 6
-"""Parts of the rewards that are listed."""
+"""Most parts of the rewards in the list."""
 
 
 def chosen(group: Group) -> int | None:
-    """The answer the operator's rewards put first, once they are sealed; None for none."""
+    """Return the answer the rater's rewards put first, once they are sealed; None for none."""
     return only_top({one.index: one.reward for one in group.candidates if one.reward is not None})
 
 
 def disagreements(state: State, rater: str) -> list[Group]:
-    """Groups of this rater, newest first, where the automatic rewards put another answer first."""
-    found = []
+    """Return this rater's groups, newest first, where the automatic rewards differ in the best."""
+    groups = []
     for group in reversed(state.groups.values()):
         rating = group.rating
         if rating is None or rating.rater != rater or group.source != "human":
             continue
         mine, judge = chosen(group), judged_best(group)
         if mine is not None and judge is not None and mine != judge:
-            found.append(group)
-    return found
+            groups.append(group)
+    return groups
 
 
 def summary_lines(stats: RaterStats | None) -> list[Line]:
-    """What the votes say, each share with its number and its 95 % interval."""
+    """Return what the votes show, each share with its number and its 95 % interval."""
     if stats is None or not stats.votes:
         return [(("You have not sent a vote yet.", "$muted"),)]
     lines = [_line("votes sent", str(stats.votes), f"{stats.placed} blind with one answer on top")]
@@ -49,8 +49,8 @@ def summary_lines(stats: RaterStats | None) -> list[Line]:
         lines.append(_line("same as rewards", "–", "no blind vote with an automatic best yet"))
     lines += part_lines(stats.parts)
     if stats.repeats:
-        told = share_words(stats.repeated, stats.repeats)
-        lines.append(_line("same as yourself", told, "groups that came back"))
+        shares = share_words(stats.repeated, stats.repeats)
+        lines.append(_line("same as yourself", shares, "groups that came back"))
     else:
         lines.append(_line("same as yourself", "–", "no group has come back yet"))
     if stats.placed:
@@ -60,7 +60,7 @@ def summary_lines(stats: RaterStats | None) -> list[Line]:
 
 
 def part_lines(parts: Mapping[str, PartAgreement]) -> list[Line]:
-    """How often each part agreed, the ones with most votes first; at most `_PARTS`."""
+    """Return how often each part agreed, most votes first; at most `_PARTS`."""
     most = sorted(parts.items(), key=lambda one: -one[1].judged)[:_PARTS]
     return [
         _line(
@@ -78,14 +78,14 @@ def _line(label: str, value: str, note: str) -> Line:
 
 
 def list_title(count: int) -> str:
-    """What stands above the list."""
+    """Return the title of the list."""
     if not count:
         return "No group on which you and the automatic rewards disagree"
     return f"{plural(count, 'group')} on which you disagree, newest first"
 
 
 def row_text(group: Group, width: int) -> str:
-    """`12:31:04  you #2  rewards #4 (0.91)  “…”` in one row."""
+    """Return `12:31:04  you #2  rewards #4 (0.91)  “…”` in one row."""
     mine, judge = chosen(group), judged_best(group)
     value = group.candidates[judge].auto_reward if judge is not None else None
     head = clock(group.rating.at if group.rating is not None else group.opened_at)

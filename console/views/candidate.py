@@ -1,11 +1,11 @@
-"""A candidate as a card: what it said, what it earned and why, wrapped for a width."""
+"""A candidate as a card: its text, its reward and the reasons, wrapped for a width."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from ajet_swarm.common.text import one_line
-from console.models.group_text import Whole
+from console.models.group_text import WholeAnswer
 from console.session.group_facts import advantages, best_of, known_rewards, rated_best
 from console.text.causes import UNCONFIRMED, candidate_words, cause_words, held_down
 from console.text.diff import word_diff
@@ -27,7 +27,7 @@ class Card:
 
     index: int
     label: str
-    """What stands in its title: the digit that votes for it."""
+    """Text of its title: the digit that votes for it."""
     text: str = ""
     reasoning: str = ""
     tool_calls: str = ""
@@ -38,7 +38,7 @@ class Card:
     error: str = ""
     reward: float | None = None
     cause: str = ""
-    """What holds the reward down; empty when nothing does."""
+    """What holds the reward down; empty for nothing."""
     sealed: bool = False
     advantage: float | None = None
     parts: tuple[Part, ...] = ()
@@ -53,26 +53,26 @@ class Card:
     unfolded: bool = False
     raw: bool = False
     compact: bool = False
-    """Figures and parts take one line, and the answer the rest."""
+    """Figures and parts take one line, the answer takes the rest."""
     gone: str = ""
-    """What stands in place of an answer that will never come."""
+    """Text in place of an answer that will never come."""
     uuid: str = ""
     base: bool = False
-    """The others are compared with it."""
+    """Whether the others are compared with it."""
     against: str | None = None
-    """What its text is compared with; None without a comparison."""
+    """Text that its own text is compared with; None without a comparison."""
     against_calls: str = ""
-    """What its tool calls are compared with, as JSON over several lines."""
+    """Tool calls that its own are compared with, as JSON over several lines."""
     same: str = ""
-    """Label of the first answer that says exactly the same; empty for none before it."""
+    """Label of the first answer with exactly the same text; empty for none before it."""
 
 
-def cards(group: Group, whole: dict[int, Whole] | None = None) -> list[Card]:
-    """The cards of a group, in the order of its candidates."""
+def cards(group: Group, whole: dict[int, WholeAnswer] | None = None) -> list[Card]:
+    """Return the cards of a group, in the order of its candidates."""
     rewards, gains = known_rewards(group), advantages(group)
     best, rated = best_of(group), rated_best(group)
     gone = _gone(group)
-    made = []
+    result = []
     for one in group.candidates:
         card = Card(
             index=one.index,
@@ -104,26 +104,26 @@ def cards(group: Group, whole: dict[int, Whole] | None = None) -> list[Card]:
                 tool_calls=full.tool_calls,
                 cut=False,
             )
-        made.append(card)
-    return mark_same(made)
+        result.append(card)
+    return mark_same(result)
 
 
 def mark_same(cards: Iterable[Card]) -> list[Card]:
-    """The cards, each answer that repeats one before it marked with that one's label."""
+    """Return the cards, each repeated answer marked with the label of the first."""
     first: dict[tuple[str, str], str] = {}
-    made = []
+    marked = []
     for card in cards:
-        said = (card.text.strip(), card.tool_calls)
-        known = any(said) and not card.cut
-        same = first.get(said, "") if known else ""
+        content = (card.text.strip(), card.tool_calls)
+        known = any(content) and not card.cut
+        same = first.get(content, "") if known else ""
         if known:
-            first.setdefault(said, card.label)
-        made.append(card if card.same == same else replace(card, same=same))
-    return made
+            first.setdefault(content, card.label)
+        marked.append(card if card.same == same else replace(card, same=same))
+    return marked
 
 
 def compared(cards: Sequence[Card], base: int) -> list[Card]:
-    """The cards with what the one of index `base` says to compare them with."""
+    """Return the cards with the text of the one at `base` to compare them with."""
     one = next((card for card in cards if card.index == base), None)
     if one is None:
         return list(cards)
@@ -137,7 +137,7 @@ def compared(cards: Sequence[Card], base: int) -> list[Card]:
 
 
 def _cause(group: Group, one: Candidate) -> str:
-    """Why its reward is what it is, where something holds it down or a vote replaces it."""
+    """Return the reason of its reward, where something holds it down or a vote replaces it."""
     voted = group.rating is not None and bool(group.rating.rewards) and not group.source
     if group.source == "human" or voted:
         return "human rating"
@@ -152,7 +152,7 @@ def _gone(group: Group) -> str:
 
 
 def figures(one: Candidate) -> str:
-    """`stop · 42 tok · 1.3s · 3f9a12cd`."""
+    """Return `stop · 42 tok · 1.3s · 3f9a12cd`."""
     pieces = []
     if one.finish_reason:
         pieces.append(one_line(one.finish_reason, 12))
@@ -171,7 +171,7 @@ def figures(one: Candidate) -> str:
 
 
 def head(card: Card, width: int, selected: bool) -> Line:
-    """The title of a card in exactly `width` cells: number, what was typed, the three marks."""
+    """Return the title of a card in exactly `width` cells: number, typed rank, the three marks."""
     number_tone = "bold reverse" if selected else "bold"
     pieces: list[tuple[str, str]] = [(f" {card.label} ", number_tone), (" ", "")]
     if not card.blind and card.label != str(card.index + 1):
@@ -191,22 +191,22 @@ def head(card: Card, width: int, selected: bool) -> Line:
 
 
 def _marks(card: Card, words: bool) -> list[tuple[str, str]]:
-    found = []
+    marks = []
     if card.truncated:
-        found.append((f"{CUT} prompt cut  " if words else f"{CUT} ", "$warning"))
+        marks.append((f"{CUT} prompt cut  " if words else f"{CUT} ", "$warning"))
     if card.same:
-        found.append((f"= same as {card.same}  " if words else f"={card.same} ", "$accent"))
+        marks.append((f"= same as {card.same}  " if words else f"={card.same} ", "$accent"))
     if card.base:
-        found.append(("≡ compared with  " if words else "≡ ", "$accent"))
+        marks.append(("≡ compared with  " if words else "≡ ", "$accent"))
     if card.blind:
-        return found
+        return marks
     if card.winner:
-        found.append(("▲ winner  " if words else "▲ ", "$winner"))
+        marks.append(("▲ winner  " if words else "▲ ", "$winner"))
     if card.returned:
-        found.append(("→ returned  " if words else "→ ", "$returned"))
+        marks.append(("→ returned  " if words else "→ ", "$returned"))
     if card.rated:
-        found.append(("✓ rated best  " if words else "✓ ", "$reward-up"))
-    return found
+        marks.append(("✓ rated best  " if words else "✓ ", "$reward-up"))
+    return marks
 
 
 def _reward_right(card: Card, rest: int) -> tuple[tuple[str, str], ...]:
@@ -220,7 +220,7 @@ def _reward_right(card: Card, rest: int) -> tuple[tuple[str, str], ...]:
 
 @lru_cache(maxsize=64)
 def body(card: Card, width: int) -> tuple[Line, ...]:
-    """The rest of a card, wrapped for `width` cells; kept, as each flush asks for it again."""
+    """Return the rest of a card, wrapped for `width` cells; cached, as each flush requests it."""
     inner = max(8, width - 2)
     lines: list[Line] = []
     if not card.blind:
@@ -260,21 +260,21 @@ def _facts(card: Card, width: int) -> list[Line]:
 
 
 def _compact(card: Card, width: int) -> list[Line]:
-    """`reward 0.90  ≈+1.62 · correct 1.00 × 0.7 · format 1.00 gate`, cut to one line.
+    """Return `reward 0.90  ≈+1.62 · correct 1.00 × 0.7 · format 1.00 gate`, cut to one line.
 
     Gates that are open tell the least: they stand last.
     """
     if card.reward is None and not card.parts:
         return []
-    said = [f"reward {number(card.reward)}"]
+    pieces = [f"reward {number(card.reward)}"]
     if card.cause:
-        said[0] += f" ({card.cause})"
+        pieces[0] += f" ({card.cause})"
     if card.advantage is not None:
-        said[0] += f"  advantage {'' if card.sealed else '≈'}{card.advantage:+.2f}"
+        pieces[0] += f"  advantage {'' if card.sealed else '≈'}{card.advantage:+.2f}"
     for part in sorted(card.parts, key=lambda one: one.gate and one.value >= 1):
         how = "gate" if part.gate else f"× {part.weight:g}"
-        said.append(f"{one_line(part.name, 30)} {number(part.value)} {how}")
-    return [((fit(" · ".join(said), width), "$muted"),)]
+        pieces.append(f"{one_line(part.name, 30)} {number(part.value)} {how}")
+    return [((fit(" · ".join(pieces), width), "$muted"),)]
 
 
 def _said(card: Card, width: int) -> list[Line]:
@@ -359,40 +359,42 @@ def _reasons(card: Card, width: int) -> list[Line]:
 
 
 def part_line(part: Part, name_width: int) -> Line:
-    """`correct  1.00 × 0.70`; a gate multiplies the whole."""
+    """Return `correct  1.00 × 0.70`; a gate multiplies the whole."""
     name = fit(one_line(part.name, 60), name_width)
     how = "gate" if part.gate else f"× {part.weight:g}"
     tone = "$reward-down" if part.gate and not part.value else "bold"
     return ((f"{name}  ", ""), (number(part.value), tone), (f" {how}", "$muted"))
 
 
-def share_heights(wanted: Sequence[int], room: int, focus: int | None, least: int = 2) -> list[int]:
-    """Rows for each of several stacked cards that share `room` rows.
+def share_heights(
+    requested: Sequence[int], room: int, focus: int | None, least: int = 2
+) -> list[int]:
+    """Return the rows for each of several stacked cards that share `room` rows.
 
     The focused card gets what it wants as long as the others keep `least` rows; without one
     everybody gets an equal share, and what a short card leaves goes to the long ones.
     """
-    count = len(wanted)
+    count = len(requested)
     if not count:
         return []
-    given = [min(want, least) for want in wanted]
-    left = room - sum(given)
+    heights = [min(want, least) for want in requested]
+    left = room - sum(heights)
     if left < 0:
         return _too_tight(count, room, focus)
-    order = sorted(range(count), key=lambda place: wanted[place])
+    order = sorted(range(count), key=lambda place: requested[place])
     if focus is not None and 0 <= focus < count:
         order.remove(focus)
-        more = min(wanted[focus] - given[focus], left)
-        given[focus] += more
+        more = min(requested[focus] - heights[focus], left)
+        heights[focus] += more
         left -= more
     for rank, place in enumerate(order):
-        more = min(wanted[place] - given[place], left // (len(order) - rank))
-        given[place] += more
+        more = min(requested[place] - heights[place], left // (len(order) - rank))
+        heights[place] += more
         left -= more
-    return given
+    return heights
 
 
 def _too_tight(count: int, room: int, focus: int | None) -> list[int]:
-    given = [1] * count
-    given[focus if focus is not None and focus < count else 0] += max(0, room - count)
-    return given
+    heights = [1] * count
+    heights[focus if focus is not None and focus < count else 0] += max(0, room - count)
+    return heights

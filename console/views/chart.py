@@ -15,27 +15,27 @@ RUN_END = "┊"
 _LEGENDS = (f"{HAND} human-rated: reward of the winner", f"{HAND} human-rated")
 """The first one that fits."""
 CHANGE = "┆"
-"""Where another version of the rewards begins."""
+"""The start of another version of the rewards."""
 
 
 def latest(points: Sequence[Point]) -> tuple[Point, str]:
-    """The newest finished point, else the newest one, and its step in words."""
+    """Return the newest finished point, else the newest one, and its step in words."""
     done = next((one for one in reversed(points) if one.finished), None)
     shown = done or points[-1]
     return shown, f"step {shown.step}" + ("" if shown.finished else " so far")
 
 
 def thin(points: Sequence[Point], most: int) -> list[Point]:
-    """At most `most` points; neighbours are averaged, the last one stands for itself."""
+    """Return at most `most` points; neighbours are averaged, except the last one."""
     if len(points) <= most:
         return list(points)
     *older, last = points
     size = math.ceil(len(older) / (most - 1))
-    found = []
+    thinned = []
     for at in range(0, len(older), size):
         part = older[at : at + size]
         hands = [one.hand for one in part if one.hand is not None]
-        found.append(
+        thinned.append(
             Point(
                 part[-1].step,
                 sum(one.mean for one in part) / len(part),
@@ -45,11 +45,11 @@ def thin(points: Sequence[Point], most: int) -> list[Point]:
                 part[-1].version,
             )
         )
-    return [*found, last]
+    return [*thinned, last]
 
 
 def bounds(points: Sequence[Point]) -> tuple[float, float]:
-    """Lower and upper end of the axis: round figures that hold curve and band."""
+    """Return the ends of the axis: round figures that contain curve and band."""
     hands = [one.hand for one in points if one.hand is not None]
     low = min(*hands, *(one.mean - one.std for one in points), math.inf)
     high = max(*hands, *(one.mean + one.std for one in points), -math.inf)
@@ -57,7 +57,7 @@ def bounds(points: Sequence[Point]) -> tuple[float, float]:
 
 
 def bounds_of(low: float, high: float) -> tuple[float, float]:
-    """Round figures at or beyond `low` and `high`, which differ."""
+    """Return round figures at or beyond `low` and `high`, which differ."""
     span = max(high - low, 1e-6)
     unit = 10 ** math.floor(math.log10(span))
     for factor in (0.1, 0.2, 0.5, 1.0):
@@ -69,7 +69,7 @@ def bounds_of(low: float, high: float) -> tuple[float, float]:
 
 
 def curve(points: Sequence[Point], width: int, height: int) -> list[Content]:
-    """The curve in `height` lines of `width` cells: axis labels, plot, and the steps below.
+    """Return the curve in `height` lines of `width` cells: axis labels, plot, steps below.
 
     Human ratings are a `◆` of their own, named below. A line `┊` stands where an engine run
     ended and the next one went on, a line `┆` where another version of the rewards begins.
@@ -122,34 +122,34 @@ def curve(points: Sequence[Point], width: int, height: int) -> list[Content]:
 
 
 def _changes(points: Sequence[Point], width: int) -> set[int]:
-    """Columns at which another known version of the rewards begins."""
+    """Return the columns at which another known version of the rewards begins."""
     first, last = points[0].step, points[-1].step
-    found: set[int] = set()
+    places: set[int] = set()
     before = points[0].version
     for one in points:
         if one.version and before and one.version != before:
-            found.add(round((one.step - first) / max(last - first, 1) * (width - 1)))
+            places.add(round((one.step - first) / max(last - first, 1) * (width - 1)))
         before = one.version or before
-    return found
+    return places
 
 
 def _hands(
     points: Sequence[Point], ends: tuple[float, float], width: int, height: int
 ) -> set[tuple[int, int]]:
-    """Row and column of each human rating."""
+    """Return row and column of each human rating."""
     first, last = points[0].step, points[-1].step
     low, high = ends
-    found = set()
+    places = set()
     for one in points:
         if one.hand is not None:
             share = (one.step - first) / (last - first) if last > first else 1.0
             row = _dot(one.hand, low, high, height) // 4
-            found.add((row, round(share * (width - 1))))
-    return found
+            places.add((row, round(share * (width - 1))))
+    return places
 
 
 def _run_ends(points: Sequence[Point], width: int) -> set[int]:
-    """Columns between the last step of an engine run and the first of the next one."""
+    """Return the columns between the last step of an engine run and the first of the next one."""
     first, last = points[0].step, points[-1].step
     return {
         int(((left.step + right.step) / 2 - first) / (last - first) * (width - 1))
@@ -159,11 +159,11 @@ def _run_ends(points: Sequence[Point], width: int) -> set[int]:
 
 
 def _columns(points: Sequence[Point], count: int) -> list[tuple[float, float]]:
-    """Mean and spread at each of `count` dot columns, straight lines between points."""
+    """Return mean and spread at each of `count` dot columns, interpolated between points."""
     if len(points) == 1:
         return [(points[0].mean, points[0].std)] * count
     first, last = points[0].step, points[-1].step
-    found, at = [], 0
+    means, at = [], 0
     for column in range(count):
         step = first + (last - first) * column / (count - 1)
         while at < len(points) - 2 and points[at + 1].step < step:
@@ -171,23 +171,23 @@ def _columns(points: Sequence[Point], count: int) -> list[tuple[float, float]]:
         left, right = points[at], points[at + 1]
         share = (step - left.step) / (right.step - left.step)
         share = min(1.0, max(0.0, share))
-        found.append(
+        means.append(
             (
                 left.mean + (right.mean - left.mean) * share,
                 left.std + (right.std - left.std) * share,
             )
         )
-    return found
+    return means
 
 
 def _dot(value: float, low: float, high: float, rows: int) -> int:
-    """The dot row of a value, 0 at the top."""
+    """Return the dot row of a value, 0 at the top."""
     dots = rows * 4 - 1
     return min(dots, max(0, round((high - value) / (high - low) * dots)))
 
 
 def _rows(dots: Sequence[int], rows: int) -> list[list[str]]:
-    """Braille characters of a line through one dot a column."""
+    """Return the braille characters of a line through one dot a column."""
     cells = [[0] * (len(dots) // 2) for _ in range(rows)]
     before = dots[0]
     for column, dot in enumerate(dots):
@@ -200,12 +200,12 @@ def _rows(dots: Sequence[int], rows: int) -> list[list[str]]:
 
 
 def braille(row: int, column: int) -> int:
-    """The bit of one dot of a braille character: `row` 0 to 3 from the top, `column` 0 or 1."""
+    """Return the bit of one dot of a braille character: `row` 0-3 from the top, `column` 0 or 1."""
     return _DOTS[row][column]
 
 
 def axis_label(row: int, rows: int, low: float, high: float) -> str:
-    """The figure beside a row of a plot; empty but at both ends and, where it is tall, between."""
+    """Return the figure beside a row of a plot; empty except at both ends and, if tall, between."""
     span = high - low
     places = 2 if span < 10 else 0
     if span < 0.05 and low >= 0 and high < 10:
@@ -220,18 +220,18 @@ def axis_label(row: int, rows: int, low: float, high: float) -> str:
 
 
 def merged(pieces: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
-    """The pieces, those beside each other in the same style joined."""
-    found: list[tuple[str, str]] = []
+    """Return the pieces, neighbours of the same style joined."""
+    joined: list[tuple[str, str]] = []
     for text, style in pieces:
-        if found and found[-1][1] == style:
-            found[-1] = (found[-1][0] + text, style)
+        if joined and joined[-1][1] == style:
+            joined[-1] = (joined[-1][0] + text, style)
         else:
-            found.append((text, style))
-    return found
+            joined.append((text, style))
+    return joined
 
 
 def sparkline(values: Sequence[float], color: str = "$curve", full: float | None = None) -> Content:
-    """One line of bars; nothing is a low dot. `full` is what fills a cell; the highest if None."""
+    """Return one line of bars; nothing is a low dot. `full` fills a cell; the highest if None."""
     top = max(values, default=0.0) if full is None else full
     if top <= 0:
         return Content.styled("·" * len(values), "$faint")

@@ -12,7 +12,7 @@ from console.text.wrap import wrapped
 from core.events import Event, GroupOpened
 
 SHORT = 6
-"""Rows of text that a system prompt, a tool result or a thought may have to start unfolded."""
+"""Most rows of a system prompt, a tool result or a thought that starts unfolded."""
 MANY = 40
 """Entries from which only the last user message and what follows start unfolded."""
 _TONES = {
@@ -39,19 +39,19 @@ class Entry:
 
 
 def conversation(events: Iterable[Event]) -> list[Entry]:
-    """What a group was asked, from its events; empty when its request is not kept."""
+    """Return the request of a group, from its events; empty when it is no longer stored."""
     opened = next((event for event in events if isinstance(event, GroupOpened)), None)
     return entries(opened.body) if opened is not None else []
 
 
 def entries(body: dict[str, Any]) -> list[Entry]:
-    """The entries of a chat completion request, tools first; what is no message is left out."""
+    """Return the entries of a chat completion request, tools first; skip what is not a message."""
     messages = [one for one in _list(body.get("messages")) if isinstance(one, dict)]
     named = _call_names(messages)
-    found = [*_tools(body)]
+    result = [*_tools(body)]
     for message in messages:
-        found += _message(message, named)
-    return found
+        result += _message(message, named)
+    return result
 
 
 def _list(value: Any) -> list[Any]:
@@ -78,7 +78,7 @@ def _name(function: dict[str, Any]) -> str:
 
 
 def _call_names(messages: Iterable[dict[str, Any]]) -> dict[str, str]:
-    """Id of each tool call -> the name of its function."""
+    """Return the function name of each tool call by its id."""
     return {
         str(call.get("id")): _name(_function(call))
         for message in messages
@@ -109,34 +109,34 @@ def _message(message: dict[str, Any], named: dict[str, str]) -> Iterator[Entry]:
         yield Entry("call", f"assistant calls {_name(function)}", pretty(function.get("arguments")))
 
 
-def context_words(found: Sequence[Entry], turns: int) -> str:
-    """`turn 3, system prompt of 34 words, 5 tools, 2 tool calls`: what a question comes with.
+def context_words(parts: Sequence[Entry], turns: int) -> str:
+    """Return what a question comes with: `turn 3, system prompt of 34 words, 5 tools`.
 
     Args:
-        found: The entries of the request.
+        parts: The entries of the request.
         turns: Which answer of the conversation it asks for, from 1; 0 when that is not known.
     """
-    said = [f"turn {turns}"] if turns else []
-    prompts = [one for one in found if one.kind == "system"]
+    words = [f"turn {turns}"] if turns else []
+    prompts = [one for one in parts if one.kind == "system"]
     if prompts:
         count = sum(len(one.text.split()) for one in prompts)
-        said.append(f"system prompt of {plural(count, 'word')}")
-    elif found:
-        said.append("no system prompt")
-    said += [one.title for one in found if one.kind == "tools"]
-    if calls := sum(one.kind == "call" for one in found):
-        said.append(plural(calls, "tool call"))
-    return ", ".join(said)
+        words.append(f"system prompt of {plural(count, 'word')}")
+    elif parts:
+        words.append("no system prompt")
+    words += [one.title for one in parts if one.kind == "tools"]
+    if calls := sum(one.kind == "call" for one in parts):
+        words.append(plural(calls, "tool call"))
+    return ", ".join(words)
 
 
-def folded_first(found: Sequence[Entry]) -> set[int]:
-    """Places of the entries that start folded."""
-    if len(found) > MANY:
-        users = [place for place, one in enumerate(found) if one.kind == "user"]
-        return set(range(users[-1] if users else len(found) - 1))
+def folded_first(parts: Sequence[Entry]) -> set[int]:
+    """Return the places of the entries that start folded."""
+    if len(parts) > MANY:
+        users = [place for place, one in enumerate(parts) if one.kind == "user"]
+        return set(range(users[-1] if users else len(parts) - 1))
     return {
         place
-        for place, one in enumerate(found)
+        for place, one in enumerate(parts)
         if one.kind in _ASIDE and (one.text.count("\n") >= SHORT or len(one.text) > SHORT * 80)
     }
 
@@ -149,24 +149,24 @@ class Page:
     heads: list[int]
     """Row of each entry's head."""
     matches: list[int]
-    """Rows that hold the text that is searched for; a head stands for a match that is broken."""
+    """Rows that contain the search text; a head stands for a match that is broken by a wrap."""
 
 
 def lay_out(
-    found: Sequence[Entry], folded: set[int], width: int, at: int = -1, wanted: str = ""
+    parts: Sequence[Entry], folded: set[int], width: int, at: int = -1, search: str = ""
 ) -> Page:
     """Lay out the entries, each with a head line above its indented text.
 
     Args:
-        found: The entries.
+        parts: The entries.
         folded: Places of those of which only the head is shown.
         width: Cells.
         at: Place of the entry under the cursor.
-        wanted: Text that is marked, in any case; empty for none.
+        search: Text that is marked, in any case; empty for none.
     """
     page = Page([], [], [])
-    needle = wanted.lower()
-    for place, one in enumerate(found):
+    needle = search.lower()
+    for place, one in enumerate(parts):
         start = len(page.lines)
         page.heads.append(start)
         page.lines.append(_head(one, place in folded, place == at, width))
@@ -193,7 +193,7 @@ def _head(one: Entry, folded: bool, here: bool, width: int) -> Line:
 
 
 def _marked(text: str, needle: str) -> Line:
-    """`text` with what is searched for reversed."""
+    """Return `text` with the matches of the search reversed."""
     start = text.lower().find(needle) if needle else -1
     if start < 0 or len(text.lower()) != len(text):
         return ((text, ""),)

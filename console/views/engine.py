@@ -1,4 +1,4 @@
-"""A swarm server and the child processes in words and figures: plain functions of the session."""
+"""A swarm server and the child processes as content for the Engine screen."""
 
 from collections.abc import Sequence
 
@@ -7,8 +7,9 @@ from textual.content import Content
 from ajet_swarm.common.text import one_line, plain
 from console.models.consequences import boot_trouble
 from console.session.app_state import Child, Session
+from console.session.server_facts import as_ended
 from console.text.causes import exit_text
-from console.text.contact import as_ended, is_starting
+from console.text.contact import is_starting
 from console.text.format import UNKNOWN, bar, elapsed, pill, plural, progress, rule, state_text
 from console.text.sections import Room, heading, lines
 from console.text.server_color import server_color
@@ -19,7 +20,7 @@ from console.views.timeline import newest, timeline
 from core.state import Server
 
 CURVES = 100
-"""Cells from which the steps are drawn as curves, too, where the terminal is tall."""
+"""Cells from which the steps are also drawn as curves, where the terminal is tall."""
 _LABEL = 10
 _PHASES = {
     "running": ("●", "$engine-rolling"),
@@ -36,7 +37,7 @@ def _fact(label: str, *said: Content | tuple[str, str] | str) -> Content:
 
 
 def server_panel(server: Server, session: Session, room: Room) -> Content:
-    """Everything known of one server."""
+    """Return everything known of one server."""
     now, server = session.as_of, as_ended(server, session)
     state = state_text(server, now)
     head = Content.assemble(
@@ -46,9 +47,9 @@ def server_panel(server: Server, session: Session, room: Room) -> Content:
         (UNKNOWN if server.step is None else str(server.step), "bold"),
     )
     shown = [head]
-    found = newest(server, now, room.width)
-    if found:
-        shown.append(timeline(found, room.width))
+    spans = newest(server, now, room.width)
+    if spans:
+        shown.append(timeline(spans, room.width))
     shown += work_lines(server.work, now, room.width)
     facts = [*_facts(server, session, room.width), *_advice(server, session, now)]
     table = step_table(server, now, room.width, _steps(session, room))
@@ -61,7 +62,7 @@ def server_panel(server: Server, session: Session, room: Room) -> Content:
 
 
 def _steps(session: Session, room: Room) -> int:
-    """How many steps are listed: a server on its own gets the rows that nothing else needs."""
+    """Return how many steps to list: a server on its own gets the spare rows."""
     if not room.tall:
         return 5
     return max(12, min(40, room.rows - 30)) if len(session.state.servers) == 1 else 12
@@ -106,14 +107,14 @@ def _clients(others: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def _advice(server: Server, session: Session, now: float) -> list[Content]:
-    """What is wrong and the way out, or what can be done next."""
+    """Return what is wrong and what to do, or what can be done next."""
     if is_starting(server, now):
         return [Content.styled("waiting for its first answer", "$engine-booting")]
     if server.lost:
         seen = "it has not answered yet"
         if server.seen_at:
             ago = elapsed(now - server.seen_at)
-            seen = f"last answered {ago} ago; the figures above are as old as that"
+            seen = f"last answered {ago} ago; the figures above are from then"
         return [
             Content.styled(f"× {one_line(server.lost, 200)}", "$engine-lost"),
             Content.styled(f"  {seen}", "$muted"),
@@ -140,15 +141,15 @@ def _advice(server: Server, session: Session, now: float) -> list[Content]:
 
 
 def no_server(session: Session, room: Room) -> Content:
-    """What stands in place of a server's panel while none is known."""
-    said = "A server's state, pool, steps and curves appear here when the proxy runs."
+    """Return the text in place of a panel while no server is known."""
+    text = "A server's state, pool, steps and curves appear here when the proxy runs."
     if "proxy" in session.children and not session.read_only:
-        said += " p restarts it, F7 shows its log."
-    return lines(heading("SERVERS", "none is known yet"), Content.styled(said, "$muted"))
+        text += " p restarts it, F7 shows its log."
+    return lines(heading("SERVERS", "none is known yet"), Content.styled(text, "$muted"))
 
 
 def processes(session: Session, room: Room) -> Content:
-    """The processes of this home, with the last words of one that ended."""
+    """Return the processes of this home, with the last output of one that ended."""
     children = session.children
     if not children:
         return heading("PROCESSES", "none was started from this console")
@@ -169,15 +170,15 @@ def processes(session: Session, room: Room) -> Content:
 
 def _process(role: str, child: Child) -> Content:
     sign, color = _PHASES.get(child.phase, ("?", "$muted"))
-    said = child.phase
+    text = child.phase
     if child.phase == "exited" and child.exit_code == 0:
-        sign, color, said = "·", "$muted", "finished"
+        sign, color, text = "·", "$muted", "finished"
     elif child.phase == "exited":
-        said = exit_text(child.exit_code)
+        text = exit_text(child.exit_code)
     pid = f"pid {child.pid}" if child.pid is not None else ""
     return Content.assemble(
         (f"{role:<{_LABEL}}", "bold"),
-        (f"{sign} {said:<12} ", color),
+        (f"{sign} {text:<12} ", color),
         (f"{pid:<12} ", "$muted"),
         (one_line(child.url, 80), "$muted"),
     )

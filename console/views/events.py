@@ -1,4 +1,4 @@
-"""Each event as one calm line for people: when, what it is about, what happened.
+"""Each event as one line for people: when, what it is about, what happened.
 
 What a screen or a script does not miss when it is left out (claims one by one, leases, the pool's
 every count) has no line.
@@ -14,31 +14,31 @@ from core import events as ev
 from core.events import Event, GroupEvent
 
 QUERY = 60
-"""Characters of a user's text on one line."""
+"""Most characters of a user's text on one line."""
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """One line."""
+class EventLine:
+    """The line of an event."""
 
     about: str
     """Group, server or process."""
     text: str
     level: str = "info"
     source: str = "proxy"
-    """Which process's log it belongs to: proxy, engine or mock."""
+    """The log it belongs to: proxy, engine or mock."""
 
 
-def told(event: Event) -> Told | None:
-    """The line of an event; None when it has none."""
+def event_line(event: Event) -> EventLine | None:
+    """Return the line of an event; None when it has none."""
     tell = _LINES.get(type(event))
     if tell is None:
         return None
-    found = tell(event)
-    if isinstance(found, Told):
-        return found
+    line = tell(event)
+    if isinstance(line, EventLine):
+        return line
     about = event.group_id if isinstance(event, GroupEvent) else event.server or "proxy"
-    return Told(one_line(about, 40), one_line(found, 160))
+    return EventLine(one_line(about, 40), one_line(line, 160))
 
 
 def _opened(event: ev.GroupOpened) -> str:
@@ -61,12 +61,12 @@ def _all_answered(event: ev.CandidatesAnswered) -> str:
     return f"{numbers} in {max(one.seconds for one in event.candidates):.1f} s: {text}"
 
 
-def _failed(event: ev.CandidateFailed) -> Told:
+def _failed(event: ev.CandidateFailed) -> EventLine:
     again = "; asked again" if event.retried else ""
     if event.unretried:
         again = f"; not retried: {event.unretried}"
     text = f"candidate {event.index + 1} failed: {event.cause}{again}"
-    return Told(event.group_id, one_line(text), "warning")
+    return EventLine(event.group_id, one_line(text), "warning")
 
 
 def _scored(event: ev.GroupScored) -> str:
@@ -80,9 +80,9 @@ def _scored(event: ev.GroupScored) -> str:
     return f"scored {rewards}, best {event.best + 1}{why}"
 
 
-def _abstained(event: ev.ScoringAbstained) -> Told:
+def _abstained(event: ev.ScoringAbstained) -> EventLine:
     text = one_line(f"no automatic reward: {event.part}: {event.cause}")
-    return Told(event.group_id, text, "warning")
+    return EventLine(event.group_id, text, "warning")
 
 
 def _awaited(event: ev.RatingAwaited) -> str:
@@ -109,82 +109,84 @@ def _sealed(event: ev.GroupSealed) -> str:
     return f"finished {rewards} ({event.source}), {fate}"
 
 
-def _closed(event: ev.GroupClosed) -> Told:
+def _closed(event: ev.GroupClosed) -> EventLine:
     cause = f": {event.cause}" if event.cause else ""
     level = "info" if event.phase == "DONE" else "warning"
-    return Told(event.group_id, one_line(f"{event.phase.lower()}{cause}"), level)
+    return EventLine(event.group_id, one_line(f"{event.phase.lower()}{cause}"), level)
 
 
-def _lost(event: ev.GroupLost) -> Told:
+def _lost(event: ev.GroupLost) -> EventLine:
     text = f"finished, lost by {event.cause}: will not train"
-    return Told(event.group_id, one_line(text), "warning")
+    return EventLine(event.group_id, one_line(text), "warning")
 
 
-def _alert(event: ev.AlertRaised) -> Told:
+def _alert(event: ev.AlertRaised) -> EventLine:
     level = event.level if event.level in ("info", "warning", "error") else "warning"
-    return Told("alert", one_line(". ".join(filter(None, (event.cause, event.todo)))), level)
+    return EventLine("alert", one_line(". ".join(filter(None, (event.cause, event.todo)))), level)
 
 
-def _rewards(event: ev.RewardsChanged) -> Told:
+def _rewards(event: ev.RewardsChanged) -> EventLine:
     if event.ok:
-        return Told("rewards", one_line(f"loaded {event.source} {event.version}".rstrip()))
+        return EventLine("rewards", one_line(f"loaded {event.source} {event.version}".rstrip()))
     if event.waits and not event.cause:
-        return Told("rewards", one_line(f"the newest rewards wait for {event.waits}"))
+        return EventLine("rewards", one_line(f"the newest rewards wait for {event.waits}"))
     where = f" ({event.file}:{event.line})" if event.file and event.line else ""
     judge = event.judge_in_trouble
     what = f"judge {judge} in trouble" if judge else "broken"
     level = "warning" if event.level == "warning" else "error"
-    return Told("rewards", one_line(f"{what}: {event.cause}{where}"), level)
+    return EventLine("rewards", one_line(f"{what}: {event.cause}{where}"), level)
 
 
-def _what_if(event: ev.WhatIfChanged) -> Told:
-    what, found = event.what or "the rewards as saved", event.summary
+def _what_if(event: ev.WhatIfChanged) -> EventLine:
+    what, summary = event.what or "the rewards as saved", event.summary
     if event.phase == "doing":
         text = f"what if {what}: {event.done} of {event.total} groups"
-    elif event.phase == "done" and found is not None:
+    elif event.phase == "done" and summary is not None:
         text = (
-            f"what if {what}: {found.flips} winners flip, {found.died} groups die, "
-            f"{found.revived} revive, of {found.compared}"
+            f"what if {what}: {summary.flips} winners flip, {summary.died} groups die, "
+            f"{summary.revived} revive, of {summary.compared}"
         )
     else:
         text = f"what if {what}: {event.phase}" + (f": {event.cause}" if event.cause else "")
-    return Told("rewards", one_line(text), "warning" if event.phase == "failed" else "info")
+    return EventLine("rewards", one_line(text), "warning" if event.phase == "failed" else "info")
 
 
-def _engine(event: ev.EngineChanged) -> Told:
+def _engine(event: ev.EngineChanged) -> EventLine:
     step = "" if event.step is None else f", step {event.step}"
     detail = f": {event.detail}" if event.detail else ""
     state = event.state if event.state != "UNKNOWN" else f"unknown ({event.raw})"
-    return Told(one_line(event.server, 40), one_line(f"{state}{step}{detail}"), source="engine")
+    return EventLine(
+        one_line(event.server, 40), one_line(f"{state}{step}{detail}"), source="engine"
+    )
 
 
-def _engine_lost(event: ev.EngineLost) -> Told:
+def _engine_lost(event: ev.EngineLost) -> EventLine:
     text = one_line(f"does not answer: {event.error}")
-    return Told(one_line(event.server, 40), text, "warning", "engine")
+    return EventLine(one_line(event.server, 40), text, "warning", "engine")
 
 
-def _pool(event: ev.PoolChanged) -> Told:
+def _pool(event: ev.PoolChanged) -> EventLine:
     text = (
         f"pool {event.completed_tasks}/{event.task_target} tasks, "
         f"{event.completed_episodes}/{event.episode_target} episodes, {event.running} running"
     )
-    return Told(one_line(event.server, 40), text, "debug", "engine")
+    return EventLine(one_line(event.server, 40), text, "debug", "engine")
 
 
-def _update(event: ev.UpdateDone) -> Told:
+def _update(event: ev.UpdateDone) -> EventLine:
     names = {"reward_mean": "mean reward sent", "loss": "loss", "kl": "kl"}
     stats = ", ".join(
         f"{word} {event.stats[name]:.3g}" for name, word in names.items() if name in event.stats
     )
     text = f"update of step {event.step}" + (f": {stats}" if stats else "")
-    return Told(one_line(event.server, 40), text, source="engine")
+    return EventLine(one_line(event.server, 40), text, source="engine")
 
 
-def _work(event: ev.WorkChanged) -> Told:
+def _work(event: ev.WorkChanged) -> EventLine:
     now = next((one.title for one in event.steps if one.phase == "doing"), "")
     text = f"{event.work} {event.phase}: {event.said or now}".rstrip(": ")
     level = "warning" if event.phase == "failed" else "info"
-    return Told(one_line(event.server, 40), one_line(text), level, "engine")
+    return EventLine(one_line(event.server, 40), one_line(text), level, "engine")
 
 
 def _try(event: ev.TryAnswered) -> str:
@@ -192,9 +194,9 @@ def _try(event: ev.TryAnswered) -> str:
     return f"try {event.try_id} {end}"
 
 
-def _mock(text: Callable[[Any], str]) -> Callable[[Any], Told]:
-    def tell(event: Any) -> Told:
-        return Told("mock user", one_line(text(event)), source="mock")
+def _mock(text: Callable[[Any], str]) -> Callable[[Any], EventLine]:
+    def tell(event: Any) -> EventLine:
+        return EventLine("mock user", one_line(text(event)), source="mock")
 
     return tell
 
@@ -204,7 +206,7 @@ def _row(event: ev.MockRowDone) -> str:
     return f"row {event.row_id} {end}: {one_line(event.query, QUERY)}"
 
 
-_LINES: Mapping[type[Event], Callable[[Any], str | Told]] = {
+_LINES: Mapping[type[Event], Callable[[Any], str | EventLine]] = {
     ev.ProxyStarted: lambda e: f"started, pid {e.pid}, {e.url}, rating {e.rating_mode}",
     ev.ProxyStopped: lambda e: "stopped" + (f": {e.reason}" if e.reason else ""),
     ev.ConsoleAttached: lambda e: f"a console attached ({e.consoles} now)",
@@ -212,16 +214,16 @@ _LINES: Mapping[type[Event], Callable[[Any], str | Told]] = {
     ev.RatingModeChanged: lambda e: f"rating mode {e.mode}",
     ev.RewardsChanged: _rewards,
     ev.WhatIfChanged: _what_if,
-    ev.RequestRefused: lambda e: Told("proxy", one_line(f"{e.status}: {e.cause}"), "warning"),
+    ev.RequestRefused: lambda e: EventLine("proxy", one_line(f"{e.status}: {e.cause}"), "warning"),
     ev.AlertRaised: _alert,
-    ev.AlertCleared: lambda e: Told(
+    ev.AlertCleared: lambda e: EventLine(
         "alert", one_line(": ".join(filter(None, ("over", e.key, e.note))))
     ),
     ev.EngineChanged: _engine,
     ev.EngineLost: _engine_lost,
     ev.PoolChanged: _pool,
     ev.UpdateDone: _update,
-    ev.JobSent: lambda e: Told(
+    ev.JobSent: lambda e: EventLine(
         one_line(e.server, 40), one_line(f"took a job ({e.how})"), source="engine"
     ),
     ev.WorkChanged: _work,

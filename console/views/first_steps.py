@@ -1,4 +1,4 @@
-"""What a new operator needs first: what this is, its loop, and the ways on, each one key."""
+"""The first steps: what the program is, its loop, and one key for each way to start."""
 
 import shutil
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from console.text.wrap import wrapped
 from core.state import Server
 
 KEY = "${OPENAI_API_KEY:-" + ANY_KEY + "}"
-"""Stands for the key in lines for a shell: this console does not know it."""
+"""Stands for the key in shell lines: this console does not have it."""
 _COMMANDS = {"claude-code": "claude", "qwen-code": "qwen", "aider": "aider", "cline": "cline"}
 """Client programs whose settings are lines for a shell, and their commands."""
 LOOP = (
@@ -35,21 +35,21 @@ OBSERVED = (
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One way on."""
+    """One step."""
 
     key: str
-    """Empty for a line that is no key."""
+    """Empty for a line without a key."""
     text: str
 
 
-def wanted(session: Session) -> bool:
-    """Whether nothing was asked yet: no request has come since the journal began."""
+def is_first_start(session: Session) -> bool:
+    """Return whether no request has come since the journal began."""
     state = session.state
     return session.seen and session.replay is None and not (state.groups or state.totals.groups)
 
 
 def steps(session: Session, client: Client | None = None) -> list[Step]:
-    """The ways on that work from here.
+    """Return the steps that work from here.
 
     Args:
         client: A client program found on this machine.
@@ -60,27 +60,27 @@ def steps(session: Session, client: Client | None = None) -> list[Step]:
             Step("5", "Engine: states, curves and checkpoints of the servers"),
             Step("9", "Servers: clients, episodes, tasks and log, side by side"),
         ]
-    found = []
+    result = []
     if server := to_start(session):
-        found.append(Step("s", f"Start the engine: {one_line(server.name, 30)} is OFFLINE"))
+        result.append(Step("s", f"Start the engine: {one_line(server.name, 30)} is OFFLINE"))
         if session.boss is not None and not ready(session):
-            found.append(Step("", "Then m starts the mock user, r one question to rate by hand"))
+            result.append(Step("", "Then m starts the mock user, r one question to rate by hand"))
     held = state.rating_mode == "hold"
     if may_mock(session):
         after = "; each answer waits for your rating (3)" if held else ""
-        found.append(Step("m", f"Start the mock user{after or f' and watch it {_goal(session)}'}"))
+        result.append(Step("m", f"Start the mock user{after or f' and watch it {_goal(session)}'}"))
     elif session.mock_lives:
-        coming = ": wait for its first group" if wanted(session) else ""
-        found.append(Step("", f"The mock user is running{coming}"))
+        coming = ": wait for its first group" if is_first_start(session) else ""
+        result.append(Step("", f"The mock user is running{coming}"))
     if state.proxy_url:
         url = one_line(state.proxy_url, 200)
-        found.append(Step("c", f"Copy a curl line; applications use {url}/v1"))
+        result.append(Step("c", f"Copy a curl line; applications use {url}/v1"))
     if state.proxy_url and client is not None:
-        found.append(Step("v", f"Copy the settings of {client.title}, found on this machine"))
+        result.append(Step("v", f"Copy the settings of {client.title}, found on this machine"))
     if may_mock(session):
         mode = "hold" if held else "answer first"
-        found.append(Step("r", f"Rate by hand: asks one question, mode {mode}"))
-    return found
+        result.append(Step("r", f"Rate by hand: asks one question, mode {mode}"))
+    return result
 
 
 def _goal(session: Session) -> str:
@@ -89,19 +89,19 @@ def _goal(session: Session) -> str:
 
 
 def may_mock(session: Session) -> bool:
-    """Whether the mock user can be started from here, and its requests get answers."""
+    """Return whether the mock user can be started from here and its requests get answers."""
     able = session.boss is not None and session.may("mock.start") and not session.mock_lives
     return able and ready(session)
 
 
 def ready(session: Session) -> bool:
-    """Whether a server answers requests, or soon does."""
+    """Return whether a server answers requests, or soon does."""
     servers = session.state.servers.values()
     return any(not one.lost and one.state != "OFFLINE" for one in servers)
 
 
 def to_start(session: Session) -> Server | None:
-    """A server whose engine is OFFLINE and can be started from here."""
+    """Return a server whose engine is OFFLINE and can be started from here."""
     if not session.may("engine.start"):
         return None
     return next(
@@ -115,17 +115,17 @@ def to_start(session: Session) -> Server | None:
 
 
 def content(session: Session, room: Room, client: Client | None = None) -> Content:
-    """The text, the drawing and the ways on."""
-    found: list[Content] = [heading("FIRST STEPS")]
+    """Return the text, the drawing and the steps."""
+    sections: list[Content] = [heading("FIRST STEPS")]
     for text in _about(session):
-        found += [Content(one) for one in wrapped(text, max(20, room.width))]
+        sections += [Content(one) for one in wrapped(text, max(20, room.width))]
     blank = [Content("")] if room.tall else []
     if not session.state.watch_only:
-        found += [*blank, *(Content.styled(one, "$muted") for one in loop(session)), *blank]
+        sections += [*blank, *(Content.styled(one, "$muted") for one in loop(session)), *blank]
     for step in steps(session, client):
         key = (f" {step.key or '·'}  ", "bold $accent")
-        found.append(Content.assemble(key, step.text))
-    return lines(*found)
+        sections.append(Content.assemble(key, step.text))
+    return lines(*sections)
 
 
 def _about(session: Session) -> Sequence[str]:
@@ -146,7 +146,7 @@ def _about(session: Session) -> Sequence[str]:
 
 
 def loop(session: Session) -> list[str]:
-    """The drawing of the loop."""
+    """Return the drawing of the loop."""
     pools = [one.pool for one in session.state.servers.values() if one.pool is not None]
     repeats = str(pools[0].repeats) if pools and pools[0].repeats else "N"
     learns = _goal(session) == "learn"
@@ -155,13 +155,13 @@ def loop(session: Session) -> list[str]:
 
 
 def curl_line(session: Session) -> str:
-    """A command line that asks the proxy one question."""
+    """Return a command line that sends one question to the proxy."""
     one = next(one for one in PROGRAMS if one.name == "curl")
     return settings_of(one, session).replace("'", '"', 2)
 
 
 def settings_of(client: Client, session: Session, context: int = DEFAULT_CONTEXT) -> str:
-    """The settings of a client with the address of this proxy, for a shell.
+    """Return the settings of a client with the address of this proxy, for a shell.
 
     Args:
         context: Tokens of the policy's window.
@@ -171,14 +171,7 @@ def settings_of(client: Client, session: Session, context: int = DEFAULT_CONTEXT
     return "\n".join(texts)
 
 
-def one_question() -> str:
-    """Path of the dataset with one question, for rating by hand."""
-    from mock.dataset import shipped
-
-    return str(shipped().with_name("one_question.jsonl"))
-
-
 def installed() -> Client | None:
-    """The first client program that is on the path; None for none. Reads the disk."""
+    """Return the first client program on the path; None for none. Reads the disk."""
     by_name = {one.name: one for one in PROGRAMS}
     return next((by_name[name] for name, run in _COMMANDS.items() if shutil.which(run)), None)

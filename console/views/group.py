@@ -1,4 +1,4 @@
-"""What a group looks like in words, figures and tones: plain functions of the state.
+"""A group in the list: phase, verdict, columns, one row.
 
 A `Line` is text in pieces, each with a tone: a style such as `bold $winner` over the theme's
 variables, or nothing. Widgets paint lines; they never see markup, and all text from users and
@@ -24,11 +24,11 @@ from console.text.lines import Line, fit
 from core.state import Group
 
 CUT = "✂"
-"""Stands by a prompt whose middle the engine dropped."""
+"""Marks a prompt whose middle the engine dropped."""
 
 
 @dataclass(frozen=True, slots=True)
-class PhaseLook:
+class PhaseStyle:
     """How a phase is shown: sign, word, tone."""
 
     sign: str
@@ -36,31 +36,31 @@ class PhaseLook:
     tone: str
 
 
-PHASES: dict[str, PhaseLook] = {
-    "QUEUED": PhaseLook("·", "queued", "$muted"),
-    "CLAIMING": PhaseLook("◌", "claiming", "$claiming"),
-    "GENERATING": PhaseLook("◔", "generating", "$engine-syncing"),
-    "SCORING": PhaseLook("◑", "scoring", "$engine-post"),
-    "AWAITING_RATING": PhaseLook("◈", "awaiting", "bold $winner"),
-    "SUBMITTING": PhaseLook("↑", "submitting", "$engine-exporting"),
-    "DONE": PhaseLook("●", "finished", "$reward-up"),
-    "ABORTED": PhaseLook("×", "aborted", "$muted"),
-    "FAILED": PhaseLook("!", "failed", "$reward-down"),
+PHASES: dict[str, PhaseStyle] = {
+    "QUEUED": PhaseStyle("·", "queued", "$muted"),
+    "CLAIMING": PhaseStyle("◌", "claiming", "$claiming"),
+    "GENERATING": PhaseStyle("◔", "generating", "$engine-syncing"),
+    "SCORING": PhaseStyle("◑", "scoring", "$engine-post"),
+    "AWAITING_RATING": PhaseStyle("◈", "awaiting", "bold $winner"),
+    "SUBMITTING": PhaseStyle("↑", "submitting", "$engine-exporting"),
+    "DONE": PhaseStyle("●", "finished", "$reward-up"),
+    "ABORTED": PhaseStyle("×", "aborted", "$muted"),
+    "FAILED": PhaseStyle("!", "failed", "$reward-down"),
 }
-_DEAD = PhaseLook("○", "dead", "$dead")
-_LOST = PhaseLook("×", "lost", "$reward-down")
-_UNSURE = PhaseLook("≈", "unconfirmed", "bold $warning")
+_DEAD = PhaseStyle("○", "dead", "$dead")
+_LOST = PhaseStyle("×", "lost", "$reward-down")
+_UNSURE = PhaseStyle("≈", "unconfirmed", "bold $warning")
 
 
-def phase_look(group: Group) -> PhaseLook:
-    """The look of a group's phase; one nobody knows keeps its own word."""
+def phase_style(group: Group) -> PhaseStyle:
+    """Return the style of a group's phase; an unknown phase keeps its name."""
     if group.discarded:
         return _LOST
     if group.phase == "DONE" and unconfirmed(group):
         return _UNSURE
     if group.phase == "DONE" and group.dead:
         return _DEAD
-    return PHASES.get(group.phase) or PhaseLook("?", one_line(group.phase, 12), "$engine-unknown")
+    return PHASES.get(group.phase) or PhaseStyle("?", one_line(group.phase, 12), "$engine-unknown")
 
 
 # --- the list --------------------------------------------------------------------------------
@@ -99,7 +99,7 @@ COLUMNS = (
 
 @lru_cache(maxsize=32)
 def columns_for(width: int, several_servers: bool) -> tuple[Column, ...]:
-    """The columns that fit a list `width` cells wide, with the free one's width filled in."""
+    """Return the columns that fit a list `width` cells wide; the free one takes the rest."""
     shown = [
         column
         for column in COLUMNS
@@ -113,7 +113,7 @@ def columns_for(width: int, several_servers: bool) -> tuple[Column, ...]:
 
 
 def header_line(columns: Sequence[Column], sorted_by: str = "", sign: str = "▾") -> Line:
-    """The titles of the columns; the one that is sorted by carries the sign."""
+    """Return the titles of the columns; the one that is sorted by carries the sign."""
     pieces: list[tuple[str, str]] = [(" ", "$muted")]
     for column in columns:
         here = column.key == sorted_by
@@ -130,7 +130,7 @@ def header_line(columns: Sequence[Column], sorted_by: str = "", sign: str = "▾
 def row_line(
     group: Group, columns: Sequence[Column], now: float, server_tone: str = "$muted"
 ) -> Line:
-    """One row of the list."""
+    """Return one row of the list."""
     pieces: list[tuple[str, str]] = [(" ", "")]
     for column in columns:
         text, tone = _cell(group, column.key, now)
@@ -181,20 +181,20 @@ def _figure(group: Group, key: str, now: float) -> tuple[str, str]:
             best = best_of(group)
             return (UNKNOWN, "$muted") if best is None else (f"#{best + 1}", "$winner")
         case "returned":
-            given = group.returned
-            return (UNKNOWN, "$muted") if given is None else (f"#{given + 1}", "$returned")
+            returned = group.returned
+            return (UNKNOWN, "$muted") if returned is None else (f"#{returned + 1}", "$returned")
         case _:
             return waited_text(group, now), "" if group.waited is None and group.open else "$muted"
 
 
 def _phase_cell(group: Group, now: float) -> tuple[str, str]:
-    look = phase_look(group)
+    style = phase_style(group)
     if group.phase == "AWAITING_RATING" and group.until is not None:
         word = "rated" if group.rating is not None else "rate"
         if group.user_waits and group.rating is None:
-            return f"{look.sign} waits {user_wait(group, now)}", look.tone
-        return f"{look.sign} {word} {countdown(group.until - now)}", look.tone
-    return f"{look.sign} {look.word}", look.tone
+            return f"{style.sign} waits {user_wait(group, now)}", style.tone
+        return f"{style.sign} {word} {countdown(group.until - now)}", style.tone
+    return f"{style.sign} {style.word}", style.tone
 
 
 def _flag(group: Group) -> tuple[str, str]:
@@ -209,26 +209,26 @@ def _flag(group: Group) -> tuple[str, str]:
 
 
 def user_wait(group: Group, now: float) -> str:
-    """How long the user of a held group has been waiting: 0:14."""
+    """Return how long the user of a held group has been waiting: 0:14."""
     return countdown(math.floor(max(0.0, now - group.opened_at)))
 
 
 def waited_text(group: Group, now: float) -> str:
-    """How long the user waited, or has been waiting; a dash when nobody waits any more."""
+    """Return how long the user waited, or has been waiting; a dash when no one waits any more."""
     if group.waited is not None:
         return duration(group.waited)
     return elapsed(now - group.opened_at) if group.open else UNKNOWN
 
 
 def took_text(group: Group, now: float) -> str:
-    """From the request to the last reward; to now while it is open."""
+    """Return the time from the request to the last reward; to now while it is open."""
     if group.closed_at is not None:
         return duration(max(0.0, group.closed_at - group.opened_at))
     return elapsed(now - group.opened_at) if group.open else UNKNOWN
 
 
 def user_fate(group: Group) -> str:
-    """What the user of a group has got by now."""
+    """Return what the user of a group has got so far."""
     if group.returned is not None:
         return f"The user has been answered, with candidate {group.returned + 1}."
     if group.waited is not None:

@@ -1,4 +1,4 @@
-"""The head of a group's detail: what was asked, where it stands, what it will teach."""
+"""The head of a group's detail: the question, the state, the verdict."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from console.text.format import UNKNOWN, clock, countdown, duration, number, plu
 from console.text.lines import Line, fit, flow
 from console.text.wrap import wrapped
 from console.views.candidate import Card
-from console.views.group import CUT, phase_look, user_fate, user_wait, waited_text
+from console.views.group import CUT, phase_style, user_fate, user_wait, waited_text
 from core.state import Group
 
 QUERY_ROWS = 3
@@ -20,8 +20,8 @@ _LATENCY = ("queue", "claim", "generate", "score", "rate", "submit")
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
-    """How the operator looks at a group."""
+class DetailOptions:
+    """How the detail is shown."""
 
     unfolded: bool = False
     query: str = ""
@@ -29,13 +29,13 @@ class Sight:
     server_color: str = ""
     """Colour of its server when there are several; empty when there is one."""
     read_only: bool = False
-    """Nothing can be done about it from here: no key is named."""
+    """Whether nothing can be changed from here: no key is named."""
     context: str = ""
-    """What the question came with, as `turn 3, 5 tools`; empty while it is not read."""
+    """What the question came with, as `turn 3, 5 tools`; empty until it is read."""
 
 
-def header_lines(group: Group, now: float, width: int, sight: Sight) -> list[Line]:
-    """Everything above the candidates."""
+def header_lines(group: Group, now: float, width: int, sight: DetailOptions) -> list[Line]:
+    """Return everything above the candidates."""
     return [
         *_context(width, sight),
         *_query(group, width, sight),
@@ -49,7 +49,7 @@ def header_lines(group: Group, now: float, width: int, sight: Sight) -> list[Lin
     ]
 
 
-def _context(width: int, sight: Sight) -> list[Line]:
+def _context(width: int, sight: DetailOptions) -> list[Line]:
     if not sight.context:
         return []
     key = "  i shows all of it"
@@ -57,7 +57,7 @@ def _context(width: int, sight: Sight) -> list[Line]:
     return [((about, "$muted"), (key, "$accent"))]
 
 
-def _query(group: Group, width: int, sight: Sight) -> list[Line]:
+def _query(group: Group, width: int, sight: DetailOptions) -> list[Line]:
     text = sight.query or group.query or "(no text)"
     mark = "★ " if group.marked else ""
     lines = wrapped(mark + text, width)
@@ -70,9 +70,9 @@ def _query(group: Group, width: int, sight: Sight) -> list[Line]:
 
 
 def _standing(group: Group, now: float) -> list[Line]:
-    look = phase_look(group)
-    found = verdict(group)
-    pieces: list[Line] = [((f"{look.sign} {look.word}", look.tone),)]
+    style = phase_style(group)
+    outcome = verdict(group)
+    pieces: list[Line] = [((f"{style.sign} {style.word}", style.tone),)]
     if group.phase == "AWAITING_RATING" and group.until is not None:
         left = countdown(group.until - now)
         fate = {"accept": "automatic reward", "abort": "abort"}.get(group.fallback, "")
@@ -81,7 +81,7 @@ def _standing(group: Group, now: float) -> list[Line]:
         elif group.user_waits:
             pieces.append(((f"user waits {user_wait(group, now)}", "bold $winner"),))
         pieces.append(((left, "bold $winner"), (f" then {fate}" if fate else "", "$muted")))
-    pieces.append(((f"{found.sign} {found.text}", found.tone),))
+    pieces.append(((f"{outcome.sign} {outcome.text}", outcome.tone),))
     spread = spread_of(group)
     if spread is not None:
         pieces.append((("spread ", "$muted"), (number(spread), "")))
@@ -91,7 +91,7 @@ def _standing(group: Group, now: float) -> list[Line]:
     return pieces
 
 
-def _facts(group: Group, now: float, sight: Sight) -> list[Line]:
+def _facts(group: Group, now: float, sight: DetailOptions) -> list[Line]:
     pieces: list[Line] = [((clock(group.opened_at), "$muted"),)]
     if sight.server_color:
         name = one_line(group.server, 20)
@@ -124,20 +124,20 @@ def _pair(label: str, value: str) -> Line:
 
 
 def _latency(group: Group) -> list[Line]:
-    found: list[Line] = [
+    pieces: list[Line] = [
         _pair(name, duration(group.latency[name])) for name in _LATENCY if name in group.latency
     ]
     if "first_piece" in group.latency:
-        found.append(_pair("first piece", duration(group.latency["first_piece"])))
-    if kept := int(group.latency.get("keepalives", 0)):
-        found.append(((plural(kept, "keep-alive"), "$muted"),))
+        pieces.append(_pair("first piece", duration(group.latency["first_piece"])))
+    if keepalives := int(group.latency.get("keepalives", 0)):
+        pieces.append(((plural(keepalives, "keep-alive"), "$muted"),))
     slow = max(group.candidates, key=lambda one: one.seconds, default=None)
     if slow is not None and slow.seconds and len(group.candidates) > 1:
-        found.append(_pair("slowest", f"#{slow.index + 1} {duration(slow.seconds)}"))
-    return found
+        pieces.append(_pair("slowest", f"#{slow.index + 1} {duration(slow.seconds)}"))
+    return pieces
 
 
-def _trouble(group: Group, now: float, width: int, sight: Sight) -> list[Line]:
+def _trouble(group: Group, now: float, width: int, sight: DetailOptions) -> list[Line]:
     lines: list[Line] = []
     if missing := unconfirmed(group):
         which = ", ".join(f"#{index + 1}" for index in missing)
@@ -183,7 +183,7 @@ def _way_out(group: Group, now: float, *, read_only: bool) -> str:
     return f"{todo}Left alone it is {fate} in {countdown(group.until - now)}."
 
 
-def _rating(group: Group, now: float, width: int, sight: Sight) -> list[Line]:
+def _rating(group: Group, now: float, width: int, sight: DetailOptions) -> list[Line]:
     rating = group.rating
     if rating is None:
         return []
@@ -200,7 +200,7 @@ def _rating(group: Group, now: float, width: int, sight: Sight) -> list[Line]:
 
 
 def held_words(group: Group, now: float, *, read_only: bool = False) -> str:
-    """What becomes of a rating that was not sent yet."""
+    """Return what happens to a rating that was not sent yet."""
     if not undo_left(group, now):
         return "being sent"
     verb = "aborts" if group.rating is not None and group.rating.rating == "skip" else "sends"
@@ -209,7 +209,7 @@ def held_words(group: Group, now: float, *, read_only: bool = False) -> str:
 
 
 def rating_words(group: Group) -> str:
-    """`best #2`, `ranking 2 1 4 3`, `tie`."""
+    """Return `best #2`, `ranking 2 1 4 3`, `tie`."""
     rating = group.rating
     if rating is None:
         return ""
@@ -221,7 +221,7 @@ def rating_words(group: Group) -> str:
 
 
 def _repair(group: Group, width: int) -> list[Line]:
-    """The keys that mend a group that will teach nothing."""
+    """Return the keys that repair a group that would not be trained on."""
     kind = verdict(group).kind
     short = _refill_obstacle(group) is None
     if kind not in ("dead", "lost", "open") or group.episode_type != "train":
@@ -242,8 +242,8 @@ def _repair(group: Group, width: int) -> list[Line]:
     return [((text, "$accent"),) for text in wrapped(said, width)]
 
 
-def _names(group: Group, width: int, sight: Sight) -> list[Line]:
-    """What it is called elsewhere, while it is unfolded."""
+def _names(group: Group, width: int, sight: DetailOptions) -> list[Line]:
+    """Return its names elsewhere, while it is unfolded."""
     if not sight.unfolded:
         return []
     told = f"group {group.group_id}   task {group.task_id}   request {group.request_id}"
@@ -255,13 +255,13 @@ def _names(group: Group, width: int, sight: Sight) -> list[Line]:
 def _note(group: Group, width: int) -> list[Line]:
     lines: list[Line] = []
     if group.note:
-        said = wrapped(f"note: {group.note}", width, 1_000)
-        lines += [((text, "$accent"),) for text in said]
+        rows = wrapped(f"note: {group.note}", width, 1_000)
+        lines += [((text, "$accent"),) for text in rows]
     return lines
 
 
 def tabs_line(cards: Sequence[Card], selected: int | None, window: range) -> Line:
-    """All candidates by number, mark and reward, when not all of them are on screen."""
+    """Return all candidates by number, mark and reward, when not all of them are on screen."""
     pieces: list[tuple[str, str]] = [(" ‹ ", "$muted")]
     for place, card in enumerate(cards):
         marks = "▲" * card.winner + "→" * card.returned + "✓" * card.rated
@@ -273,7 +273,7 @@ def tabs_line(cards: Sequence[Card], selected: int | None, window: range) -> Lin
 
 
 def abort_extra(group: Group) -> str:
-    """What the question before an abort says about the user and the rating."""
+    """Return what the question before an abort says about the user and the rating."""
     lines = [user_fate(group)] if group.waited is not None or group.returned is not None else []
     if group.rating is not None:
         lines.append("Your rating is dropped.")

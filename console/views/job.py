@@ -1,4 +1,4 @@
-"""A job and what is done with it, in words: plain functions of what is known."""
+"""A job and the operations on it as lines."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -25,11 +25,11 @@ _SIGNS = {
     "cancelled": ("■", "$warning"),
 }
 KEPT_FOR = 120.0
-"""Seconds a work that came to its end stays on screen; one that did not stays for ever."""
+"""Seconds a finished operation stays on screen; a failed one stays."""
 
 
 def work_lines(work: Operation | None, now: float, width: int) -> list[Content]:
-    """What is being done to an engine, step by step; nothing long after it went well."""
+    """Return the operation on an engine, step by step; nothing long after a success."""
     if work is None or (work.phase == "done" and now - work.ended > KEPT_FOR):
         return []
     sign, color = _SIGNS.get(work.phase, _SIGNS["doing"])
@@ -60,7 +60,7 @@ def _step(step: OperationStep, now: float) -> Content:
 
 
 def _rows(pieces: Sequence[Content], width: int) -> list[Content]:
-    """As many beside each other as fit."""
+    """Return the pieces in rows, as many in each as fit."""
     rows: list[list[Content]] = [[]]
     for piece in pieces:
         if rows[-1] and sum(one.cell_length + 3 for one in rows[-1]) + piece.cell_length > width:
@@ -70,7 +70,7 @@ def _rows(pieces: Sequence[Content], width: int) -> list[Content]:
 
 
 def source_lines(sheet: JobInfo, width: int) -> list[Line]:
-    """Where the job on screen and the one that runs are known from."""
+    """Return where the job on screen and the running one come from."""
     if sheet.saved:
         saved = f"saved {clock(sheet.saved_at)} in {one_line(sheet.path, 300)}"
     elif sheet.last:
@@ -81,17 +81,17 @@ def source_lines(sheet: JobInfo, width: int) -> list[Line]:
 
 
 def diff_lines(changes: "Sequence[Change]", sheet: JobInfo, width: int) -> list[Line]:
-    """What the job changes against the one the server has."""
+    """Return the changes of the job against the one of the server."""
     from console.models.job_form import change_words
 
-    lines: list[Line] = [(("CHANGES", "bold $heading"), ("  against the job it has", "$muted"))]
+    lines: list[Line] = [(("CHANGES", "bold $heading"), ("  against its present job", "$muted"))]
     if not sheet.running:
-        lines += [EMPTY, ((fit("What the server runs is not known yet.", width), "$muted"),)]
+        lines += [EMPTY, ((fit("The job of the server is not known yet.", width), "$muted"),)]
         return lines
     lines += [((text, "$muted"),) for text in wrapped(sheet.source, width)]
     if sheet.differs:
-        told = f"not what was sent from here last in {plural(len(sheet.differs), 'value')}"
-        lines += [((text, "$warning"),) for text in wrapped(f"{told}: another was sent", width)]
+        note = f"differs from the job last sent from here in {plural(len(sheet.differs), 'value')}"
+        lines += [((text, "$warning"),) for text in wrapped(f"{note}: another was sent", width)]
     lines.append(EMPTY)
     if not changes:
         lines.append((("✓ ", "$engine-rolling"), ("no difference", "")))
@@ -112,7 +112,7 @@ def diff_lines(changes: "Sequence[Change]", sheet: JobInfo, width: int) -> list[
 
 
 def notice_lines(notices: "Sequence[Notice]", width: int) -> list[Line]:
-    """What is odd about a job that can be sent all the same."""
+    """Return warnings about a job that can be sent."""
     if not notices:
         return []
     lines: list[Line] = []
@@ -126,14 +126,14 @@ def notice_lines(notices: "Sequence[Notice]", width: int) -> list[Line]:
 
 
 def changes_said(changes: "Sequence[Change]") -> str:
-    """The same in one paragraph, for a question."""
+    """Return the changes in one paragraph, for a question."""
     from console.models.job_form import change_words
 
     if not changes:
-        return "The job is the one the server has."
-    told = [
+        return "The job equals the one on the server."
+    changes_text = [
         f"{name} {before} → {after}"
         for name, before, after in (change_words(one) for one in changes[:5])
     ]
     more = f" and {len(changes) - 5} more" if len(changes) > 5 else ""
-    return f"Changes: {', '.join(one_line(one, 80) for one in told)}{more}."
+    return f"Changes: {', '.join(one_line(one, 80) for one in changes_text)}{more}."

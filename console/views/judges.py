@@ -1,4 +1,4 @@
-"""What each judge (a language model that scores answers) was asked, cost and said, in words."""
+"""What each judge (a language model that scores answers) was asked and cost, as lines."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ _TROUBLE_LINES = 2
 
 @dataclass(frozen=True, slots=True)
 class JudgeFigures:
-    """What the counts of one judge come to."""
+    """Figures computed from the counts of one judge."""
 
     calls_a_group: float | None
     """None before the first group."""
@@ -44,7 +44,7 @@ class JudgeFigures:
 
 
 def figures_of(judge: JudgeSpend) -> JudgeFigures:
-    """Its shares and means; retries and repairs are no questions of their own."""
+    """Return its shares and means; retries and repairs do not count as questions."""
     asked = max(0, judge.calls - judge.retries - judge.repairs)
     return JudgeFigures(
         calls_a_group=_share(judge.calls, judge.groups),
@@ -60,45 +60,45 @@ def _share(part: float, whole: float) -> float | None:
 
 
 def judges_data(state: State) -> list[dict[str, Any]]:
-    """All of it, for programs; `cost` is null where no price is set."""
-    found = []
+    """Return all figures, for programs; `cost` is null where no price is set."""
+    rows = []
     for judge in judges_of(state):
-        told = msgspec.structs.asdict(judge)
-        told |= {"tokens": judge.tokens, "cost": judge.cost if judge.priced else None}
-        told |= {"limit": judge.limit or None, "in_use": in_use(state, judge)}
-        found.append(told | {"figures": figures_of(judge)})
-    return found
+        row = msgspec.structs.asdict(judge)
+        row |= {"tokens": judge.tokens, "cost": judge.cost if judge.priced else None}
+        row |= {"limit": judge.limit or None, "in_use": in_use(state, judge)}
+        rows.append(row | {"figures": figures_of(judge)})
+    return rows
 
 
 def judges_of(state: State) -> list[JudgeSpend]:
-    """In the order of the model, those that are no more in it last."""
+    """Return the judges in the order of the model, those removed from it last."""
     order = [one.name for one in state.rewards.parts]
     known = {name: place for place, name in enumerate(order)}
     return sorted(state.judges.values(), key=lambda one: known.get(one.judge, len(order)))
 
 
 def in_use(state: State, judge: JudgeSpend) -> bool:
-    """Whether the model that serves asks it."""
+    """Return whether the active model uses the judge."""
     return any(one.name == judge.judge and one.enabled for one in state.rewards.parts)
 
 
 def judge_lines(state: State, width: int) -> list[Line]:
-    """A line a judge, and below it what is wrong with it or how it is asked."""
+    """Return a line for each judge, and below it its trouble or its settings."""
     judges = judges_of(state)
     name = _name_room(width)
     fault = state.rewards.fault
-    told = fault.judge if fault is not None and fault.mended_at is None else ""
+    trouble = fault.judge if fault is not None and fault.mended_at is None else ""
     lines: list[Line] = []
     for judge in judges:
         known = any(one.name == judge.judge for one in state.rewards.parts)
         if known or judge.calls:  # one that was taken out stays for what it cost
             used = in_use(state, judge)
-            lines += _judge(judge, used, known, name, width, judge.judge == told)
+            lines += _judge(judge, used, known, name, width, judge.judge == trouble)
     return lines
 
 
 def judge_head(width: int) -> Line:
-    """The titles of the table."""
+    """Return the titles of the table."""
     titles = "".join(f" {fit(title, room, right=True)}" for title, room in _COLUMNS)
     return ((f" {fit('judge', _name_room(width))}{titles}", "$muted"),)
 
@@ -110,7 +110,7 @@ def _name_room(width: int) -> int:
 def _judge(
     judge: JudgeSpend, used: bool, known: bool, name: int, width: int, told: bool
 ) -> list[Line]:
-    """Its line, and further ones.
+    """Return the lines of one judge.
 
     Args:
         judge: Its counts.
@@ -133,19 +133,19 @@ def _judge(
 
 
 def _row(judge: JudgeSpend, used: bool, name: int) -> Line:
-    found = figures_of(judge)
+    totals = figures_of(judge)
     cost = figure(judge.cost) if judge.priced else "no price"
-    near = found.spent is not None and found.spent >= 0.9
-    failing = found.failed is not None and found.failed > 0.1
+    near = totals.spent is not None and totals.spent >= 0.9
+    failing = totals.failed is not None and totals.failed > 0.1
     cells = (
         (str(judge.calls), "bold"),
-        (UNKNOWN if found.calls_a_group is None else f"{found.calls_a_group:.1f}", ""),
+        (UNKNOWN if totals.calls_a_group is None else f"{totals.calls_a_group:.1f}", ""),
         (_count(judge.tokens), ""),
         (cost, "bold $warning" if near else "" if judge.priced else "$faint"),
-        (_percent(found.cached), ""),
-        (_percent(found.failed), "bold $warning" if failing else ""),
+        (_percent(totals.cached), ""),
+        (_percent(totals.failed), "bold $warning" if failing else ""),
         (str(judge.repairs), "" if judge.repairs else "$faint"),
-        (duration(found.latency), ""),
+        (duration(totals.latency), ""),
     )
     told = [(f" {fit(one_line(judge.judge, 60), name)}", "bold" if used else "$muted")]
     for (text, tone), (_, room) in zip(cells, _COLUMNS, strict=True):
@@ -154,35 +154,35 @@ def _row(judge: JudgeSpend, used: bool, name: int) -> Line:
 
 
 def _trouble(judge: JudgeSpend, width: int) -> list[Line]:
-    """Why it is not asked just now."""
+    """Return why it is not used just now."""
     if not judge.trouble:
         return []
-    told = wrapped(one_line(judge.trouble, 1_000), width - 5)
-    if len(told) > _TROUBLE_LINES:
-        rest = " ".join(told[_TROUBLE_LINES - 1 :])
-        told = [*told[: _TROUBLE_LINES - 1], fit(rest, width - 5)]
-    first: Line = (("   ✖ ", "bold $engine-lost"), (told[0], "bold"))
-    return [first, *(((f"     {text}", "bold"),) for text in told[1:])]
+    rows = wrapped(one_line(judge.trouble, 1_000), width - 5)
+    if len(rows) > _TROUBLE_LINES:
+        rest = " ".join(rows[_TROUBLE_LINES - 1 :])
+        rows = [*rows[: _TROUBLE_LINES - 1], fit(rest, width - 5)]
+    first: Line = (("   ✖ ", "bold $engine-lost"), (rows[0], "bold"))
+    return [first, *(((f"     {text}", "bold"),) for text in rows[1:])]
 
 
 def _more(judge: JudgeSpend, used: bool, known: bool) -> list[Line]:
-    """Model, mode, and what else there is to know."""
-    said = [one_line(judge.model, 40) or "model not known yet", judge.mode or UNKNOWN]
-    told: list[Line] = [((" · ".join(said), "$muted"),)]
+    """Return model, mode, and further facts."""
+    facts = [one_line(judge.model, 40) or "model not known yet", judge.mode or UNKNOWN]
+    result: list[Line] = [((" · ".join(facts), "$muted"),)]
     if not used:
-        told.append((("off", "$muted") if known else ("gone from the model", "$muted"),))
+        result.append((("off", "$muted") if known else ("removed from the model", "$muted"),))
     if judge.limit:
         share = percent(round(1_000 * judge.cost), round(1_000 * judge.limit))
-        told.append((("limit ", "$muted"), (f"{judge.limit:g}", ""), (f" ({share})", "$muted")))
+        result.append((("limit ", "$muted"), (f"{judge.limit:g}", ""), (f" ({share})", "$muted")))
     if judge.pairs:
         share = percent(judge.split, judge.pairs)
         tone = "bold $warning" if judge.split * 3 > judge.pairs else ""
-        told.append((("order decided ", "$muted"), (share, tone), (" of pairs", "$muted")))
+        result.append((("order decided ", "$muted"), (share, tone), (" of pairs", "$muted")))
     if judge.retries:
-        told.append((("retries ", "$muted"), (str(judge.retries), "")))
+        result.append((("retries ", "$muted"), (str(judge.retries), "")))
     if judge.untold:
-        told.append(((f"{plural(judge.untold, 'call')} reported no tokens", "$muted"),))
-    return told
+        result.append(((f"{plural(judge.untold, 'call')} reported no tokens", "$muted"),))
+    return result
 
 
 def _joined(pieces: Sequence[Line]) -> Line:
@@ -193,14 +193,14 @@ def _joined(pieces: Sequence[Line]) -> Line:
 
 
 def _percent(share: float | None) -> str:
-    """At most `100%`; not 0% for what has happened."""
+    """Return at most `100%`; not 0% for what has happened."""
     if share is None:
         return UNKNOWN
     return "<1%" if 0 < share < 0.005 else f"{100 * share:.0f}%"
 
 
 def _count(tokens: int) -> str:
-    """In at most six characters: 812, 31.2k, 4.5M."""
+    """Return a number in at most six characters: 812, 31.2k, 4.5M."""
     if tokens < 10_000:
         return str(tokens)
     for size, unit in ((1e3, "k"), (1e6, "M"), (1e9, "G")):

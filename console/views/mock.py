@@ -1,4 +1,4 @@
-"""The mock user in words and figures: plain functions of the state."""
+"""The mock user as lines: progress, results, unusable rows."""
 
 import math
 from collections.abc import Sequence
@@ -12,12 +12,12 @@ from console.text.wrap import safe
 from core.state import Candidate, Group, Mock, MockRow
 
 RATE_ROWS = 40
-"""The newest rows that the rate and the time left are taken from."""
+"""The newest rows that the rate and the time left are computed from."""
 ANSWER_FROM = 60
-"""Cells of room from which an answer is shown beside its query."""
+"""Cells from which an answer is shown beside its query."""
 RATE_LEAST_ROWS = 10
 RATE_LEAST_SECONDS = 10.0
-"""A rate from fewer rows and a shorter time says nothing."""
+"""Fewest rows and shortest time for a meaningful rate."""
 
 _LOOKS = {
     "running": ("▶", "running", "bold $reward-up"),
@@ -30,17 +30,17 @@ _LOOKS = {
 
 
 def cut_off(mock: Mock, lives: bool) -> bool:
-    """Whether the run has not told its end, and no process is left that could."""
+    """Return whether the run has not reported its end although no process is left."""
     return mock.ended_at is None and not lives
 
 
 def asked(mock: Mock) -> int:
-    """Rows that are behind it, those of earlier starts included."""
+    """Return the rows that are done, those of earlier starts included."""
     return mock.already + mock.done
 
 
 def rate(mock: Mock, now: float) -> float | None:
-    """Rows a second over the newest ones; None while that is not known."""
+    """Return rows a second over the newest ones; None while unknown."""
     rows = mock.rows[-RATE_ROWS:]
     if not rows:
         return None
@@ -58,7 +58,7 @@ def rate(mock: Mock, now: float) -> float | None:
 
 
 def seconds_left(mock: Mock, now: float) -> float | None:
-    """Until the dataset is through at the present rate; None when it is not known."""
+    """Return the seconds until the end of the dataset at the present rate; None when unknown."""
     speed = rate(mock, now)
     if mock.phase != "running" or not mock.total or not speed:
         return None
@@ -66,7 +66,7 @@ def seconds_left(mock: Mock, now: float) -> float | None:
 
 
 def share(mock: Mock) -> float | None:
-    """How much of the dataset is through, 0 to 1."""
+    """Return the finished share of the dataset, 0 to 1."""
     return min(1.0, asked(mock) / mock.total) if mock.total else None
 
 
@@ -78,7 +78,7 @@ def summary_lines(
     may: bool = True,
     stall: str = "",
 ) -> list[Line]:
-    """Phase, figures in as many lines as they need, what it waits for, the cause of its end.
+    """Return phase, figures, what it waits for, the cause of its end.
 
     Args:
         lives: Whether a process of the mock user runs.
@@ -106,7 +106,7 @@ def summary_lines(
 
 
 def _stall(why: str, width: int) -> list[Line]:
-    """`! 2 open ratings hold up 3 waiting users  3 opens Rate`."""
+    """Return `! 2 open ratings hold up 3 waiting users  3 opens Rate`."""
     if not why:
         return []
     key = (("  3", "bold $accent"), (" opens Rate", ""))
@@ -134,7 +134,7 @@ def _figures(mock: Mock, now: float, over: bool) -> list[Line]:
 
 
 def _manner(mock: Mock) -> list[Line]:
-    """How it asks: side by side or by the clock, how often, in what order."""
+    """Return its settings: workers or rate, passes, order."""
     if mock.rate:
         pieces: list[Line] = [(("arrivals ", "$muted"), (f"{mock.rate:g}/s", ""))]
     else:
@@ -158,7 +158,7 @@ def _cause(mock: Mock, width: int) -> list[Line]:
 
 
 def progress_text(mock: Mock) -> str:
-    """`34/120 · 28%`."""
+    """Return `34/120 · 28%`."""
     done = asked(mock)
     part = share(mock)
     if part is None:
@@ -167,7 +167,7 @@ def progress_text(mock: Mock) -> str:
 
 
 def result_line(row: MockRow, width: int, group: Group | None = None) -> Line:
-    """`✓ 12:03:14   1.3s  0.83  What is the capital of France?  → Paris`.
+    """Return `✓ 12:03:14   1.3s  0.83  What is the capital of France?  → Paris`.
 
     Args:
         width: Cells; the answer only has room on wide screens.
@@ -181,12 +181,12 @@ def result_line(row: MockRow, width: int, group: Group | None = None) -> Line:
     answer = _returned(group)
     if error:
         half = max(8, room // 2)
-        said: Line = ((fit(query, room - half), ""), (fit(f" {error}", half), "$reward-down"))
+        result: Line = ((fit(query, room - half), ""), (fit(f" {error}", half), "$reward-down"))
     elif answer and room >= ANSWER_FROM:
         half = room // 2
-        said = ((fit(query, room - half), ""), (fit(f"  → {answer}", half), "$muted"))
+        result = ((fit(query, room - half), ""), (fit(f"  → {answer}", half), "$muted"))
     else:
-        said = ((fit(query, room), ""),)
+        result = ((fit(query, room), ""),)
     return (
         mark,
         (f" {clock(row.at)} ", "$muted"),
@@ -194,34 +194,37 @@ def result_line(row: MockRow, width: int, group: Group | None = None) -> Line:
         (" ", ""),
         _reward(group),
         ("  ", ""),
-        *said,
+        *result,
     )
 
 
 def _answered(group: Group | None) -> Candidate | None:
-    """The candidate the user got."""
+    """Return the candidate the user got."""
     if group is None or group.returned is None:
         return None
     return next((one for one in group.candidates if one.index == group.returned), None)
 
 
 def _returned(group: Group | None) -> str:
-    found = _answered(group)
-    return safe(one_line(found.text, 300)) if found is not None else ""
+    candidate = _answered(group)
+    return safe(one_line(candidate.text, 300)) if candidate is not None else ""
 
 
 def _reward(group: Group | None) -> tuple[str, str]:
-    """The reward of the answer the user got, five cells; dots while it is not fixed."""
-    found = _answered(group)
-    if group is None or found is None:
+    """Return the reward of the answer the user got, five cells; dots until it is fixed."""
+    candidate = _answered(group)
+    if group is None or candidate is None:
         return ("     ", "")
-    if found.reward is not None:
-        return (fit(f"{found.reward:.2f}", 5, right=True), "$muted" if group.dead else "$reward-up")
+    if candidate.reward is not None:
+        return (
+            fit(f"{candidate.reward:.2f}", 5, right=True),
+            "$muted" if group.dead else "$reward-up",
+        )
     return ("    …", "$muted") if group.open else ("    ·", "$muted")
 
 
 def problem_lines(problems: Sequence[str], width: int) -> list[Line]:
-    """Rows of the dataset that cannot be used, newest last."""
+    """Return the unusable rows of the dataset, newest last."""
     if not problems:
         return []
     title = (f"{plural(len(problems), 'row')} cannot be used", "bold $warning")

@@ -1,4 +1,4 @@
-"""The sections of the overview, as plain functions of the session."""
+"""The sections of the overview, as content built from the session."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -8,10 +8,11 @@ from rich.cells import cell_len
 from textual.content import Content
 
 from ajet_swarm.common.text import one_line
-from console.models.alerts import Way, by_need, way_of
+from console.models.alerts import AlertAction, by_need, way_of
 from console.models.consequences import boot_trouble
 from console.session.app_state import Session
-from console.text.contact import as_ended, is_starting
+from console.session.server_facts import as_ended
+from console.text.contact import is_starting
 from console.text.format import (
     UNKNOWN,
     bar,
@@ -32,12 +33,12 @@ from console.views.timeline import newest, shares, step_seconds, timeline
 from core.state import Alert, Group, Server
 
 WIDE = 85
-"""Cells from which a section says more."""
+"""Cells from which a section shows more."""
 PACE_MINUTES = 10
 NEWEST = 20
-"""Closed groups the latency split is taken from."""
+"""Closed groups that the latency split is computed from."""
 SEALED = 50
-"""Sealed groups the share of dead ones is taken from."""
+"""Sealed groups that the share of dead ones is computed from."""
 
 PARTS = (
     ("queue", "queue", "$muted"),
@@ -57,7 +58,7 @@ def _note(text: str) -> Content:
 
 
 def engines(session: Session, room: Room) -> Content:
-    """State timeline, pool and pace of each server."""
+    """Return state timeline, pool and pace of each server."""
     servers = list(session.state.servers.values())
     if not servers:
         return lines(heading("ENGINE"), _note("No swarm server is known yet"))
@@ -67,12 +68,12 @@ def engines(session: Session, room: Room) -> Content:
 
 
 def _engine(server: Server, session: Session, width: int, alone: bool) -> list[Content]:
-    """Lines of one server; `alone` leaves out what the status bar already says."""
+    """Return the lines of one server; `alone` leaves out what the status bar shows."""
     now, server = session.as_of, as_ended(server, session)
-    found = newest(server, now, width)
+    spans = newest(server, now, width)
     state = state_text(server, now)
     below = _below(server, session, width)
-    blocks = [timeline(found, width)] if found else []
+    blocks = [timeline(spans, width)] if spans else []
     if alone:
         return [heading("ENGINE", below), *blocks]
     head = heading(
@@ -80,7 +81,7 @@ def _engine(server: Server, session: Session, width: int, alone: bool) -> list[C
         Content.styled(one_line(server.name, 30), "bold"),
         Content.styled(state.forms[0], state.color),
         f"step {UNKNOWN if server.step is None else server.step}",
-        " · ".join(f"{look(kind).word} {100 * part:.0f}%" for kind, part in shares(found)[:4]),
+        " · ".join(f"{look(kind).word} {100 * part:.0f}%" for kind, part in shares(spans)[:4]),
     )
     return [head, *blocks, below]
 
@@ -132,7 +133,7 @@ def _pool(server: Server, width: int, start: str) -> Content:
 
 
 def pace(session: Session, room: Room) -> Content:
-    """Throughput, share of dead groups and where the time goes."""
+    """Return throughput, share of dead groups and the latency split."""
     groups = list(session.state.groups.values())
     closed = [group for group in groups if group.closed_at is not None]
     if not closed:
@@ -188,10 +189,10 @@ def _latency(closed: Sequence[Group], width: int, tall: bool) -> list[Content]:
     pieces: list[tuple[str, str]] = [("answer ", "$muted"), (answer, "bold"), (" ", "")]
     used = len(answer) + 8
     for key, word, color in PARTS:
-        said = f"{word} {duration(middle[key])}"
-        if middle[key] < max(0.05, 0.02 * total) or used + len(said) + 3 > width:
+        label = f"{word} {duration(middle[key])}"
+        if middle[key] < max(0.05, 0.02 * total) or used + len(label) + 3 > width:
             continue
-        used += len(said) + 3
+        used += len(label) + 3
         pieces += [(" ■ ", color), (f"{word} ", "$muted"), (duration(middle[key]), "")]
     found = [Content.assemble(*pieces)]
     if tall and total:
@@ -219,46 +220,52 @@ _LEVELS = {
 
 
 def alerts(session: Session, room: Room, chosen: str = "") -> Content:
-    """Processes that fell, then each alert with its cause and what to do; the worst ones lead.
+    """Return crashed processes, then each alert with its cause and advice, the worst first.
 
     Args:
         session: What there is.
         room: The space.
         chosen: Key of the alert under the cursor, which stays in sight; empty for none.
     """
-    found = by_need(session)
-    if not found:
+    raised = by_need(session)
+    if not raised:
         return heading("ALERTS", "none")
-    shown = [heading("ALERTS", str(len(found)))]
+    shown = [heading("ALERTS", str(len(raised)))]
     most = 6 if room.tall else 2
-    at = next((place for place, one in enumerate(found) if one.key == chosen), 0)
-    first = max(0, min(at, len(found) - most))
-    for place, alert in enumerate(found[first : first + most]):
+    at = next((place for place, one in enumerate(raised) if one.key == chosen), 0)
+    first = max(0, min(at, len(raised) - most))
+    for place, alert in enumerate(raised[first : first + most]):
         rows = 3 if room.tall or not place else 2
         way = way_of(alert.key, read_only=session.read_only)
-        said = _alert(alert, way, session.now(), room.width, rows)
-        shown += [one.stylize("on $band") for one in said] if alert.key == chosen else said
+        rows_of_alert = _alert(alert, way, session.now(), room.width, rows)
+        shown += (
+            [one.stylize("on $band") for one in rows_of_alert]
+            if alert.key == chosen
+            else rows_of_alert
+        )
         if alert.todo and (room.tall or not place):
             advice = _within(f"→ {alert.todo}", room.width - 4, 2)
             shown += [_note(f"  {'' if row == 0 else '  '}{one}") for row, one in enumerate(advice)]
-    if len(found) > most:
+    if len(raised) > most:
         more = [f"{first} above"] if first else []
-        more += [f"{rest} more"] if (rest := len(found) - first - most) else []
+        more += [f"{rest} more"] if (rest := len(raised) - first - most) else []
         keys = "" if chosen else ": Tab, then Down"
         shown.append(_note(f"  and {' and '.join(more)}{keys}"))
     return lines(*shown)
 
 
 def _within(text: str, width: int, rows: int) -> list[str]:
-    """`text` in at most so many lines; what is left out shows as an ellipsis."""
+    """Return `text` in at most so many lines; an ellipsis marks the rest."""
     said = wrapped(one_line(text, 600), width)
     return (
         said if len(said) <= rows else [*said[: rows - 1], fit(" ".join(said[rows - 1 :]), width)]
     )
 
 
-def _alert(alert: Alert, way: Way | None, now: float, width: int, rows: int) -> list[Content]:
-    """Sign and cause; in a column at the right its age and the keys that act on it."""
+def _alert(
+    alert: Alert, way: AlertAction | None, now: float, width: int, rows: int
+) -> list[Content]:
+    """Return sign and cause; in a column at the right its age and the keys that handle it."""
     sign, color = _LEVELS.get(alert.level, _LEVELS["warning"])
     age = f"  {elapsed(now - alert.at)}" if alert.at else ""
     keys = f" {way.pressed} " if way is not None else ""
@@ -282,14 +289,14 @@ def _alert(alert: Alert, way: Way | None, now: float, width: int, rows: int) -> 
 
 
 def mock(session: Session, room: Room) -> Content:
-    """Progress of the mock user, one line."""
+    """Return the progress of the mock user, one line."""
     run = session.state.mock
     if run is None:
         start = "" if session.read_only else ": press 4 then s"
         return heading("MOCK USER", f"not started{start}")
     now = session.now()
     cells = 12 if room.width < WIDE else 20
-    said = f"{asked(run)}/{run.total or UNKNOWN}"
+    counts = f"{asked(run)}/{run.total or UNKNOWN}"
     more = []
     speed = rate(run, now)
     left = seconds_left(run, now)
@@ -302,7 +309,7 @@ def mock(session: Session, room: Room) -> Content:
         failed = Content.styled(f"{run.failed} failed", "$reward-down")
     return heading(
         "MOCK USER",
-        Content.assemble(bar(share(run), cells), " ", (said, "bold")),
+        Content.assemble(bar(share(run), cells), " ", (counts, "bold")),
         one_line(run.phase, 12),
         failed,
         " · ".join(more),

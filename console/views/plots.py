@@ -11,12 +11,12 @@ from console.views.chart import axis_label, bounds_of, braille, merged
 
 _LABEL = 6
 MOST_RANGES = 12
-"""Ranges of a histogram at most."""
+"""Most ranges of a histogram."""
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class PlotColumn:
     """The values of one group."""
 
     values: tuple[float, ...]
@@ -27,8 +27,8 @@ class Column:
         return sum(self.values) / len(self.values)
 
 
-def scatter(columns: Sequence[Column], width: int, height: int) -> list[Content]:
-    """Each value as a dot over its group, oldest at the left; the mean of a column stands out.
+def scatter(columns: Sequence[PlotColumn], width: int, height: int) -> list[Content]:
+    """Plot each value as a dot over its group, oldest at the left; column means are highlighted.
 
     Groups that share a column of cells share its dots. The last line counts the groups.
 
@@ -61,18 +61,18 @@ def scatter(columns: Sequence[Column], width: int, height: int) -> list[Content]
             else:
                 pieces.append((chr(0x2800 + bits) if bits else " ", "$curve"))
         lines.append(Content.assemble(*merged(pieces)))
-    said = plural(len(columns), "group")
-    if len(columns) > 1 and len(said) + 21 <= room:
-        said += ", newest at the right"
+    label = plural(len(columns), "group")
+    if len(columns) > 1 and len(label) + 21 <= room:
+        label += ", newest at the right"
     legend = "  ⠂ answer  "
-    pieces = [(f"{'':{_LABEL}}{said}", "$muted")]
-    if len(said) + len(legend) + 6 <= room:
+    pieces = [(f"{'':{_LABEL}}{label}", "$muted")]
+    if len(label) + len(legend) + 6 <= room:
         pieces += [(legend, "$curve"), ("━", "bold $winner"), (" mean", "$winner")]
     return [*lines, Content.assemble(*pieces)]
 
 
 def histogram(values: Sequence[float], width: int, rows: int) -> list[Content]:
-    """How many values lie in each of at most `rows` equal ranges, the highest range first."""
+    """Count the values in each of at most `rows` equal ranges, the highest range first."""
     if not values or rows < 1 or width < 20:
         return []
     low, high = bounds_of(min(values), max(values))
@@ -94,7 +94,7 @@ def histogram(values: Sequence[float], width: int, rows: int) -> list[Content]:
 
 
 def _ranges(span: float, most: int) -> int:
-    """How many equal ranges of a round size make up `span`; `most` where none of these fits."""
+    """Return how many equal round ranges make up `span`; `most` where none fits."""
     for count in range(most, max(2, most // 2), -1):
         step = span / count
         first = step / 10 ** math.floor(math.log10(step) + 1e-9)
@@ -104,7 +104,7 @@ def _ranges(span: float, most: int) -> int:
 
 
 def bars(rows: Sequence[tuple[str, float, str]], width: int) -> list[Content]:
-    """A bar for each (label, value, words behind); the longest is the highest value above 0."""
+    """Return a bar for each (label, value, words); the longest is the highest value above 0."""
     if not rows or width < 20:
         return []
     label = max(len(one) for one, _, _ in rows)
@@ -122,7 +122,7 @@ def bars(rows: Sequence[tuple[str, float, str]], width: int) -> list[Content]:
 
 
 def _bar(share: float, width: int) -> str:
-    """A bar in eighths of a cell; a share above 0 is at least one eighth."""
+    """Return a bar in eighths of a cell; a share above 0 is at least one eighth."""
     share = min(1.0, max(0.0, share))
     eighths = max(round(share * width * 8), 1 if share > 0 else 0)
     full, rest = divmod(eighths, 8)

@@ -1,4 +1,4 @@
-"""Prompts that were tried: the list of them, and answers side by side. Functions of the state."""
+"""Prompts that were tried, as lines: the list, and answers side by side."""
 
 from collections.abc import Sequence
 
@@ -13,18 +13,18 @@ from console.text.wrap import wrapped
 from core.state import Probe, State
 
 NARROWEST = 36
-"""Cells of a column of answers; a second and third come only where each has that."""
+"""Fewest cells of a column of answers."""
 MOST = 3
 _GAP = " │ "
 
 
 def newest_first(state: State) -> list[Probe]:
-    """All that are kept."""
+    """Return all stored prompts, newest first."""
     return list(reversed(state.tries))
 
 
 def compared(state: State, try_id: str, room: int) -> list[Probe]:
-    """The chosen try and those it is best laid beside, newest first, at most `room`.
+    """Return the chosen prompt and those to compare it with, newest first, at most `room`.
 
     Earlier answers to the same prompt come first: they tell what training has changed.
     """
@@ -38,17 +38,17 @@ def compared(state: State, try_id: str, room: int) -> list[Probe]:
 
 
 def columns(width: int) -> int:
-    """How many answers fit beside each other."""
+    """Return how many answers fit side by side."""
     return max(1, min(MOST, (width + len(_GAP)) // (NARROWEST + len(_GAP))))
 
 
 def list_head(width: int) -> Line:
-    """Titles of the list."""
+    """Return the titles of the list."""
     return ((f"{'time':<9}{'server':<11}{'step':>5}{'took':>7}  prompt", "$muted"),)
 
 
 def list_row(one: Probe, state: State, now: float, width: int) -> Line:
-    """One try."""
+    """Return the line of one prompt."""
     step = UNKNOWN if one.step is None else str(one.step)
     how, tone = _how(one, state, now)
     return (
@@ -69,7 +69,7 @@ def _how(one: Probe, state: State, now: float) -> tuple[str, str]:
 
 
 def progress(one: Probe, state: State, now: float) -> str:
-    """What a try that runs waits for, in words."""
+    """Return what a running prompt waits for."""
     group = state.groups.get(one.group_id)
     server = state.servers.get(one.server)
     waited = elapsed(now - one.at)
@@ -84,12 +84,12 @@ def progress(one: Probe, state: State, now: float) -> str:
     return f"waits for an episode, {waited}{where}"
 
 
-def answers(found: Sequence[Probe], state: State, now: float, width: int) -> list[Line]:
-    """Answers side by side, each under its step and time."""
-    if not found:
-        return [(("Type a prompt above; its answer comes here.", "$muted"),)]
-    room = (width - len(_GAP) * (len(found) - 1)) // len(found)
-    shown = [_column(one, state, now, room, found[0]) for one in found]
+def answers(probes: Sequence[Probe], state: State, now: float, width: int) -> list[Line]:
+    """Return the answers side by side, each under its step and time."""
+    if not probes:
+        return [(("Type a prompt above; its answer appears here.", "$muted"),)]
+    room = (width - len(_GAP) * (len(probes) - 1)) // len(probes)
+    shown = [_column(one, state, now, room, probes[0]) for one in probes]
     height = max(map(len, shown))
     lines: list[Line] = []
     for row in range(height):
@@ -114,11 +114,11 @@ def _column(
     if one.prompt != chosen.prompt:
         shown.append((fit(f"asked: {one_line(one.prompt, 200)}", width).rstrip(), "$muted"))
     if not one.over:
-        said = f"◔ {progress(one, state, now)}"
-        return [*shown, *((line, "$engine-syncing") for line in wrapped(said, width))]
+        text = f"◔ {progress(one, state, now)}"
+        return [*shown, *((line, "$engine-syncing") for line in wrapped(text, width))]
     if one.error:
-        said = f"× no answer: {one.error}"
-        return [*shown, *((line, "$reward-down") for line in wrapped(said, width))]
+        text = f"× no answer: {one.error}"
+        return [*shown, *((line, "$reward-down") for line in wrapped(text, width))]
     shown.append((fit(_figures(one, state), width).rstrip(), "$muted"))
     shown.append(("", ""))
     if one.reasoning:
@@ -135,10 +135,10 @@ def _column(
 
 def _figures(one: Probe, state: State) -> str:
     how = "" if one.finish_reason == "stop" else one_line(one.finish_reason, 12)
-    said = [duration(one.seconds), plural(one.tokens, "token"), how]
+    facts = [duration(one.seconds), plural(one.tokens, "token"), how]
     group = state.groups.get(one.group_id)
     if group is not None and group.candidates:
         reward = group.candidates[0].auto_reward
         if reward is not None:
-            said.append(f"reward {reward:.2f}")
-    return " · ".join(word for word in said if word)
+            facts.append(f"reward {reward:.2f}")
+    return " · ".join(word for word in facts if word)

@@ -1,10 +1,10 @@
-"""What stands beside the answers on a wide rating screen: guidelines, reference, session."""
+"""The panels of a wide rating screen as lines: guidelines, reference, session."""
 
 from collections.abc import Sequence
 
 from ajet_swarm.common.text import one_line
 from console.models.ballot import Ballot
-from console.models.rate_progress import Progress
+from console.models.rate_progress import RatingFigures
 from console.text.lines import EMPTY, Line, fit
 from console.text.markdown import markdown_lines
 from console.text.wrap import wrapped
@@ -16,7 +16,7 @@ _CAP = 4_000
 
 
 def guideline_lines(text: str, named: bool, width: int) -> list[Line]:
-    """The guidelines, or how to get some."""
+    """Return the guidelines, or how to get some."""
     if text.strip():
         return markdown_lines(text, width, _CAP * 5)
     if named:
@@ -31,7 +31,7 @@ def guideline_lines(text: str, named: bool, width: int) -> list[Line]:
 def reference_lines(
     group: Group | None, ballot: Ballot | None, last: Group | None, vote: str, width: int
 ) -> list[Line]:
-    """The reference of the question on screen, or of the one that was rated last.
+    """Return the reference of the question on screen, or of the one that was rated last.
 
     A blind vote is not led: the reference of the question on screen stays hidden until `v` shows
     it, and that of the last vote is left out while it is the same.
@@ -47,10 +47,10 @@ def reference_lines(
         return _reference(group.reference, width)
     lines: list[Line] = []
     if group is not None:
-        said = "This question has no reference."
+        text = "This question has no reference."
         if group.reference is not None:
-            said = "This question has a reference: it appears after your vote, v shows it now."
-        lines += _muted(said, width)
+            text = "This question has a reference: it appears after your vote, v shows it now."
+        lines += _muted(text, width)
     if last is not None and _shows(last, group):
         lines += [EMPTY] if lines else []
         lines.append((("last vote ", "$heading"), (fit(vote, width - 10).rstrip(), "$muted")))
@@ -62,7 +62,7 @@ def reference_lines(
 
 
 def _shows(last: Group, group: Group | None) -> bool:
-    """Whether the reference of the last vote may be seen beside the question on screen."""
+    """Return whether the reference of the last vote may be shown beside the question on screen."""
     if last.reference is None or last.rating is None:
         return False
     return group is None or (
@@ -78,9 +78,9 @@ def _reference(text: str, width: int) -> list[Line]:
 
 
 def session_lines(
-    now: Progress, minutes: Sequence[int], sent: int, waiting: int, rater: str, width: int
+    now: RatingFigures, minutes: Sequence[int], sent: int, waiting: int, rater: str, width: int
 ) -> list[Line]:
-    """How many votes there were, how fast they came, how many groups wait.
+    """Return the number of votes, their pace, and how many groups wait.
 
     Args:
         now: The figures of the session.
@@ -103,8 +103,8 @@ def session_lines(
     if sent:
         lines.append((("sent      ", "$muted"), (str(sent), "bold"), (" in all", "$muted")))
     if not now.rated:
-        said = "A digit and Enter rate the answer with that number; the pace is drawn here."
-        return [*lines, EMPTY, *_muted(said, width)]
+        text = "A digit and Enter rate the answer with that number; the pace is drawn here."
+        return [*lines, EMPTY, *_muted(text, width)]
     pace = "–" if now.per_minute is None else f"{now.per_minute:.1f}"
     lines += [
         (("pace      ", "$muted"), (pace, "bold"), (" a minute", "$muted")),
@@ -116,7 +116,7 @@ def session_lines(
 
 
 def _bars(counts: Sequence[int], width: int) -> str:
-    """A bar for each count, as wide as there is room for all."""
+    """Return a bar for each count, as wide as the width allows."""
     top = max(1, *counts)
     size = max(1, min(3, width // len(counts)))
     return "".join(("·" if not one else "▁▂▃▄▅▆▇█"[one * 7 // top]) * size for one in counts)

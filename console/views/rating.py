@@ -1,11 +1,11 @@
-"""What the rating screen says around the answers: clock, mode, what became of the last vote."""
+"""The lines of the rating screen around the answers: clock, mode, the last vote."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 
 from ajet_swarm.common.text import one_line
 from console.models.ballot import Ballot
-from console.models.rate_queue import RateQueue, Sent, digit, lease_name, words
+from console.models.rate_queue import RateQueue, SentVote, digit, lease_name, words
 from console.models.stalls import held_up
 from console.session.group_facts import best_of, has_answer
 from console.text.format import countdown, plural
@@ -17,21 +17,21 @@ from core.scoring.agreement import wilson
 from core.state import Group, RaterStats, State
 
 MODES = {
-    "off": "off: nobody waits; a scored group can be overridden for a few seconds, then it is sent",
+    "off": "off: no one waits; a scored group can be overridden for a few seconds, then it is sent",
     "answer_first": "answer first: the user is answered at once, you rate until the clock runs out",
     "hold": "hold: the user waits for your rating, within the answer budget",
 }
 HURRY = 10.0
-"""Seconds left from which the clock is shown in another tone."""
+"""Seconds left from which the clock changes its tone."""
 
 
 def mode_words(mode: str) -> str:
-    """The name of a rating mode as people say it."""
+    """Return the name of a rating mode for people."""
     return mode.replace("_", " ")
 
 
 def bar_pieces(share: float | None, width: int, tone: str) -> Line:
-    """A thin bar of `width` cells, in halves of a cell; None is not known."""
+    """Return a thin bar of `width` cells, in halves of a cell; None is unknown."""
     if width <= 0:
         return ()
     if share is None:
@@ -51,7 +51,7 @@ def title_line(
     *,
     read_only: bool = False,
 ) -> Line:
-    """`Rate  3 to rate  1 rated, held   mode off: …`; a group is counted once.
+    """Return `Rate  3 to rate  1 rated, held   mode off: …`; a group is counted once.
 
     Args:
         more: What else is to be known of the queue.
@@ -76,7 +76,7 @@ def title_line(
 
 
 def clock_line(group: Group, now: float, width: int) -> Line:
-    """How long the user waits, how long the group stays open, and what happens then."""
+    """Return how long the user waits, how long the group stays open, and what happens then."""
     if group.until is None:
         return ((" no clock", "$muted"),)
     left = max(0.0, group.until - now)
@@ -104,10 +104,10 @@ def clock_line(group: Group, now: float, width: int) -> Line:
 
 
 def rate_cards(group: Group, ballot: Ballot, compact: bool = False) -> list[Card]:
-    """The answers in the order shown; blind until they are revealed or rated."""
+    """Return the answers in the order shown; blind until they are revealed or rated."""
     by_index = {card.index: card for card in cards(group)}
     blind = ballot.blind and not ballot.revealed
-    made = [
+    result = [
         replace(
             by_index[index],
             label=str(place),
@@ -119,37 +119,37 @@ def rate_cards(group: Group, ballot: Ballot, compact: bool = False) -> list[Card
         for place, index in enumerate(ballot.shown, 1)
         if index in by_index
     ]
-    made = mark_same(made)
-    return made if ballot.base is None else compared(made, ballot.base)
+    result = mark_same(result)
+    return result if ballot.base is None else compared(result, ballot.base)
 
 
 def _rank(group: Group, ballot: Ballot, index: int) -> str:
-    """What was typed for a candidate, and whether there is a correction."""
+    """Return what was typed for a candidate, and whether there is a correction."""
     edited = "✎ edited" if group.edited_index == index and not ballot.second else ""
     return "  ".join(text for text in (ballot.typed(index), edited) if text)
 
 
 def queue_notes(queue: RateQueue, state: State, now: float, waiting: int) -> list[str]:
-    """What the title says about groups that are not in the queue: `1 with bob`, `unsure only`."""
-    found, others = [], queue.with_others(state, now)
+    """Return notes about groups outside the queue: `1 with bob`, `unsure only`."""
+    notes, others = [], queue.with_others(state, now)
     if others:
-        found.append(f"{len(others)} with {lease_name(others[0])}")
+        notes.append(f"{len(others)} with {lease_name(others[0])}")
     if queue.only_unsure:
         left = len(queue.open(state, now)) - len(others) - waiting
-        found.append(f"unsure only, {left} left out" if left else "unsure only")
-    return found
+        notes.append(f"unsure only, {left} left out" if left else "unsure only")
+    return notes
 
 
 def second_words(message: str, stats: RaterStats | None) -> str:
-    """What is told after a second vote: whether it was the same, and how often it is."""
-    told = f"you rated that one before: {message}; nothing is sent"
+    """Return the message after a second vote: whether it was the same, and how often it is."""
+    text = f"you have rated this group before: {message}; nothing is sent"
     if stats is None or not stats.repeats:
-        return told
-    return f"{told} · {share_words(stats.repeated, stats.repeats)} the same"
+        return text
+    return f"{text} · {share_words(stats.repeated, stats.repeats)} the same"
 
 
 def share_words(hits: int, n: int) -> str:
-    """`31 of 42, 74 % (59-85 %)`: a share with its 95 % interval."""
+    """Return `31 of 42, 74 % (59-85 %)`: a share with its 95 % interval."""
     low, high = wilson(hits, n)
     return f"{hits} of {n}, {100 * hits / n:.0f} % ({100 * low:.0f}-{100 * high:.0f} %)"
 
@@ -162,7 +162,7 @@ def banner_line(
     *,
     read_only: bool = False,
 ) -> Line:
-    """One row: what is held up, else what other consoles have, with the keys for it; may be empty.
+    """Return what is held up, else the groups of other consoles, with the keys; may be empty.
 
     Args:
         state: Everything known.
@@ -192,33 +192,33 @@ def banner_line(
 
 
 def _ways_out(unscored: bool) -> list[Line]:
-    """The keys that end it, from long to short."""
+    """Return the keys that end the stall, from long to short."""
     key, forms = "A", ["accepts all automatic rewards", "accepts all"]
     if unscored:
         key, forms = "S", ["re-scores a group"]
-    found: list[Line] = []
+    ways: list[Line] = []
     for does in forms:
         keys = (f"  {key}", "bold $accent"), (f" {does}  ", ""), ("X", "bold $accent")
-        found += [(*keys, (" aborts them  or go on rating", "")), (*keys, (" aborts them", ""))]
-    return found
+        ways += [(*keys, (" aborts them  or go on rating", "")), (*keys, (" aborts them", ""))]
+    return ways
 
 
 def others_words(others: Sequence[Group], now: float, *, read_only: bool = False) -> str:
-    """`root has 1 open group on another console since 0:40; T takes it`."""
+    """Return `root has 1 open group on another console since 0:40; T takes it`."""
     lease = others[0].lease
     assert lease is not None
     mine = [one for one in others if one.lease is not None and one.lease.holder == lease.holder]
     who = lease_name(others[0])
     where = "" if not lease.rater else " on another console"
     since = f" since {countdown(now - lease.since)}" if lease.since else ""
-    said = f"{who} has {plural(len(mine), 'open group')}{where}{since}"
+    text = f"{who} has {plural(len(mine), 'open group')}{where}{since}"
     if more := len(others) - len(mine):
-        said += f", other consoles {more} more"
-    return said if read_only else f"{said}; T takes {'it' if len(others) == 1 else 'the first'}"
+        text += f", other consoles {more} more"
+    return text if read_only else f"{text}; T takes {'it' if len(others) == 1 else 'the first'}"
 
 
 def abort_all_loss(state: State, now: float) -> str:
-    """What aborting all groups that hold something up costs."""
+    """Return the cost of aborting all groups that hold something up."""
     names = held_up(state, now)
     groups = [one for one in state.waiting() if one.server in names and one.rating is None]
     episodes = sum(
@@ -234,7 +234,7 @@ def abort_all_loss(state: State, now: float) -> str:
     lines = [
         f"{plural(len(groups), 'group')} without a rating, {plural(episodes, 'episode')}: "
         f"they {fate}.",
-        "Nothing of them is trained on. What you have rated is sent.",
+        "None of them is trained on. Groups you have rated are sent.",
     ]
     if users:
         lines.append(f"{plural(users, 'user')} without an answer yet.")
@@ -242,28 +242,28 @@ def abort_all_loss(state: State, now: float) -> str:
 
 
 def missing_text(group: Group) -> str:
-    """Candidates that cannot be rated, in words; empty when there are none."""
+    """Return the candidates that cannot be rated, in words; empty when there are none."""
     missing = sum(not has_answer(one) for one in group.candidates)
     return f"{plural(missing, 'candidate')} failed and cannot be rated" if missing else ""
 
 
 def last_vote_line(
-    group: Group | None, said: str, now: float, width: int, *, sends: bool = False
+    group: Group | None, vote: str, now: float, width: int, *, sends: bool = False
 ) -> Line:
-    """What became of the last vote: held with its clock, sent, or gone.
+    """Return the state of the last vote: held with its clock, sent, or gone.
 
     Args:
         group: The group it is about; None when it is not kept.
-        said: The vote in words; empty for no vote.
+        vote: The vote in words; empty for no vote.
         now: Unix seconds.
         width: Cells there are.
         sends: Enter would send it now, while it is held.
     """
-    if not said:
+    if not vote:
         return ()
     fate, tone = vote_fate(group, now)
     query = one_line(group.query, 200) if group is not None else ""
-    head = f" last: {said} · {fate} "
+    head = f" last: {vote} · {fate} "
     if sends and fate.startswith("held") and len(head) + 17 <= width:
         head = head.rstrip() + ", Enter sends now "
     room = max(0, width - len(head))
@@ -271,18 +271,18 @@ def last_vote_line(
     return ((head, tone), (fit(more, room) if room > 8 else "", "$muted"))
 
 
-def held_row(group: Group, sent: Sent | None, now: float) -> str:
-    """One held vote in a list: `sends in 0:03  best 2  “question”`."""
+def held_row(group: Group, sent: SentVote | None, now: float) -> str:
+    """Return one held vote in a list: `sends in 0:03  best 2  “question”`."""
     left = f"in {countdown(group.until - now)}" if group.until is not None else "soon"
     skips = group.rating is not None and group.rating.rating == "skip"
-    said = vote_words(group, sent) if sent is not None else rating_words(group)
-    return f"{'aborts' if skips else 'sends'} {left}  {said}  “{one_line(group.query, 200)}”"
+    vote = vote_words(group, sent) if sent is not None else rating_words(group)
+    return f"{'aborts' if skips else 'sends'} {left}  {vote}  “{one_line(group.query, 200)}”"
 
 
 def vote_fate(group: Group | None, now: float) -> tuple[str, str]:
-    """Where a vote is: words and tone."""
+    """Return words and tone of the state of a vote."""
     if group is None:
-        return "its group is no longer kept", "$muted"
+        return "its group is no longer in memory", "$muted"
     if group.phase == "AWAITING_RATING":
         if group.rating is None:
             return "on its way", "$muted"
@@ -294,18 +294,18 @@ def vote_fate(group: Group | None, now: float) -> tuple[str, str]:
     return "came too late: the automatic reward was sent", "$reward-down"
 
 
-def vote_words(group: Group, sent: Sent) -> str:
-    """The vote with what the automatic reward would have chosen, both by the digits shown.
+def vote_words(group: Group, sent: SentVote) -> str:
+    """Return the vote beside the choice of the automatic reward, both by the digits shown.
 
     The numbers these answers have in the group's detail stand behind: `best 2 = #4`.
     """
     rating, shown = group.rating, sent.shown
-    said = sent.words if rating is None else words(rating.rating, rating.order, shown)
+    vote = sent.words if rating is None else words(rating.rating, rating.order, shown)
     if rating is not None and rating.rating in ("best", "ranking"):
-        said += _by_number(rating.order, shown)
+        vote += _by_number(rating.order, shown)
     scored = [one.auto_reward for one in group.candidates]
     if all(value is None for value in scored):
-        return f"{said} (no automatic reward)"
+        return f"{vote} (no automatic reward)"
     if rating is not None:
         best = max(
             (one for one in group.candidates if one.auto_reward is not None),
@@ -313,11 +313,11 @@ def vote_words(group: Group, sent: Sent) -> str:
         ).index
     else:
         best = best_of(group) or 0
-    return f"{said} (automatic: {digit(best, shown)}{_by_number([best], shown)})"
+    return f"{vote} (automatic: {digit(best, shown)}{_by_number([best], shown)})"
 
 
 def _by_number(order: Sequence[int], shown: Sequence[int]) -> str:
-    """` = #4`: answers by the numbers of the detail; empty where the digits were the same."""
+    """Return ` = #4`: answers by the numbers of the detail; empty where the digits are the same."""
     if list(shown) == sorted(shown):
         return ""
     return f" = {' '.join(f'#{index + 1}' for index in order)}"

@@ -1,4 +1,4 @@
-"""Swarm servers side by side, and everything one of them tells: plain functions of the state."""
+"""Swarm servers as lines: the table, and the details of one."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ from core.control_payloads import EpisodeDetails, ServerDetails, TaskDetails
 from core.state import Pool, Server
 
 STAYS = 12
-"""Stays of the history that are listed."""
+"""Most state spans of the history in the list."""
 _STATE, _SHORT, _FOR, _STEP, _SLOTS, _CLIENTS, _AGE = 19, 11, 6, 4, 9, 7, 5
 _TIGHT = 72
 """Cells below which the state has its short word and clients are not counted: the list of them
@@ -44,7 +44,7 @@ class _Columns:
 
 
 def _columns(width: int) -> _Columns:
-    """What fits into a table `width` cells wide."""
+    """Return the columns that fit into a table `width` cells wide."""
     tight = width < _TIGHT
     state, clients = (_SHORT, 0) if tight else (_STATE, _CLIENTS)
     fixed = state + _FOR + _STEP + _SLOTS + clients + _AGE
@@ -54,7 +54,7 @@ def _columns(width: int) -> _Columns:
 
 
 def table_head(width: int) -> Line:
-    """The titles of the table."""
+    """Return the titles of the table."""
     room = _columns(width)
     titles = (
         ("server", room.name, False),
@@ -71,12 +71,12 @@ def table_head(width: int) -> Line:
 
 
 def server_tone(place: int) -> str:
-    """The colour of a server by its place among all."""
+    """Return the colour of a server by its place among all."""
     return f"bold $server-{place % 4 + 1}"
 
 
 def table_row(server: Server, place: int, now: float, width: int) -> Line:
-    """One server: what is not known is a dash, what is old says how old."""
+    """Return the line of one server: a dash for unknown figures, an age for old ones."""
     room = _columns(width)
     shape = look(server.state, server.raw)
     color = "$engine-lost" if server.lost else shape.color
@@ -115,7 +115,7 @@ def table_row(server: Server, place: int, now: float, width: int) -> Line:
 
 
 def _known_at(server: Server, now: float) -> float:
-    """Until when its state is known: it may have left it since it was lost."""
+    """Return until when its state is known: it may have changed since it was lost."""
     return (server.seen_at or server.since) if server.lost else now
 
 
@@ -135,7 +135,7 @@ def _count(server: Server) -> str:
 
 
 def _age(server: Server, now: float) -> str:
-    """How old what is shown is."""
+    """Return the age of the figures."""
     if not server.lost:
         return "live"
     return elapsed(now - server.seen_at) if server.seen_at else "never"
@@ -145,33 +145,33 @@ def _age(server: Server, now: float) -> str:
 
 
 def detail(
-    server: Server, told: ServerDetails | None, trouble: str, now: float, width: int, ours: str
+    server: Server, details: ServerDetails | None, trouble: str, now: float, width: int, ours: str
 ) -> list[Line]:
-    """Everything known of one server.
+    """Return everything known of one server.
 
     Args:
         server: From the state.
-        told: Its newest reading; None before the first.
+        details: Its newest reading; None before the first.
         trouble: Why there is no newer one; may be empty.
         now: The time up to which things are known.
         width: Cells.
         ours: Our own name among the clients.
     """
-    lines: list[Line] = list(_facts(server, told, now, width))
+    lines: list[Line] = list(_facts(server, details, now, width))
     if trouble:
         lines += [((one, "$engine-lost"),) for one in wrapped(trouble, width)]
     lines += _bars(server.pool, width)
     lines += _history(server, _known_at(server, now))
-    if told is None:
+    if details is None:
         return lines
-    lines += _clients(told, ours, width)
-    lines += _episodes(told.episodes, width)
-    lines += _tasks(told.tasks, width)
-    lines += _call(told, width)
-    lines += _log(told, width)
-    if told.missing:
+    lines += _clients(details, ours, width)
+    lines += _episodes(details.episodes, width)
+    lines += _tasks(details.tasks, width)
+    lines += _call(details, width)
+    lines += _log(details, width)
+    if details.missing:
         lines += [*_title("NOT REPORTED")]
-        lines += [((f"  {one_line(one, width)}", "$muted"),) for one in told.missing]
+        lines += [((f"  {one_line(one, width)}", "$muted"),) for one in details.missing]
     return lines
 
 
@@ -181,13 +181,13 @@ def _title(text: str, *more: str) -> list[Line]:
 
 
 def _lost(server: Server, now: float) -> tuple[str, str, str]:
-    """Label, words and colour of why a server does not answer."""
+    """Return label, words and colour of why a server does not answer."""
     if is_starting(server, now):
         return "starts", "waiting for its first answer", "$engine-booting"
     return "lost", one_line(server.lost, 160), "$engine-lost"
 
 
-def _facts(server: Server, told: ServerDetails | None, now: float, width: int) -> Iterator[Line]:
+def _facts(server: Server, details: ServerDetails | None, now: float, width: int) -> Iterator[Line]:
     def fact(label: str, said: str, tone: str = "") -> Line:
         return ((f"{label:<9}", "$muted"), (one_line(said, max(8, width - 9)), tone))
 
@@ -195,7 +195,7 @@ def _facts(server: Server, told: ServerDetails | None, now: float, width: int) -
     if server.lost:
         seen = "it has not answered yet"
         if server.seen_at:
-            seen = f"last answered {elapsed(now - server.seen_at)} ago; all below is that old"
+            seen = f"last answered {elapsed(now - server.seen_at)} ago; all below is from then"
         yield fact(*_lost(server, now))
         yield fact("", seen, "$muted")
     if server.detail:
@@ -203,14 +203,14 @@ def _facts(server: Server, told: ServerDetails | None, now: float, width: int) -
     if server.pool is not None:
         yield fact("model", server.pool.model or UNKNOWN)
         yield fact("until", f"{rule(server.pool.method)}, {server.pool.repeats or UNKNOWN} a task")
-    if told is not None and told.folder:
-        yield fact("folder", told.folder)
-    if told is not None and told.booting_since:
-        yield fact("booting", f"since {clock(told.booting_since)}")
+    if details is not None and details.folder:
+        yield fact("folder", details.folder)
+    if details is not None and details.booting_since:
+        yield fact("booting", f"since {clock(details.booting_since)}")
 
 
 def _bars(pool: Pool | None, width: int) -> list[Line]:
-    """The three bars of a batch, whichever of them its rule looks at."""
+    """Return the three bars of a batch."""
     if pool is None:
         return [*_title("POOL"), (("  the server reports none now", "$muted"),)]
     rows = (
@@ -235,13 +235,13 @@ def _bar(label: str, done: int, target: int, room: int) -> Line:
 
 
 def _history(server: Server, now: float) -> list[Line]:
-    """The newest stays, newest first, with how long each lasted."""
-    found = stays(server.spans, now)
+    """Return the newest state spans, newest first, with their lengths."""
+    spans = stays(server.spans, now)
     began = [span.since for span in server.spans]
-    lines = _title("STATES", plural(len(found), "state change"))
+    lines = _title("STATES", plural(len(spans), "state change"))
     ending = "  when it was last seen" if server.lost else "  now"
-    for place in range(len(found) - 1, max(-1, len(found) - 1 - STAYS), -1):
-        stay, last = found[place], place == len(found) - 1
+    for place in range(len(spans) - 1, max(-1, len(spans) - 1 - STAYS), -1):
+        stay, last = spans[place], place == len(spans) - 1
         shape = look(stay.state)
         step = f"step {stay.step}" if stay.step is not None and stay.state == "ROLLING" else ""
         spent = elapsed(stay.seconds) if last else duration(stay.seconds)
@@ -256,11 +256,11 @@ def _history(server: Server, now: float) -> list[Line]:
     return lines
 
 
-def _clients(told: ServerDetails, ours: str, width: int) -> list[Line]:
+def _clients(details: ServerDetails, ours: str, width: int) -> list[Line]:
     room = 38 if width >= 100 else 24
-    slots = f"{told.claimed} held, {told.free} free" if told.free is not None else ""
-    lines = _title("CLIENTS", plural(len(told.clients), "client"), slots)
-    for one in told.clients:
+    slots = f"{details.claimed} held, {details.free} free" if details.free is not None else ""
+    lines = _title("CLIENTS", plural(len(details.clients), "client"), slots)
+    for one in details.clients:
         signs = [
             "this program" if one.name == ours else "",
             "active" if one.active else "",
@@ -317,21 +317,21 @@ def _tasks(tasks: Sequence[TaskDetails], width: int) -> list[Line]:
     return lines
 
 
-def _call(told: ServerDetails, width: int) -> list[Line]:
-    if not (told.asked or told.answered):
+def _call(details: ServerDetails, width: int) -> list[Line]:
+    if not (details.asked or details.answered):
         return []
     lines = _title("NEWEST CALL", "of any client")
-    for label, text in (("asked", told.asked), ("answered", told.answered)):
+    for label, text in (("asked", details.asked), ("answered", details.answered)):
         for place, one in enumerate(wrapped(text, width - 12)[:4]):
             lines.append(((f"  {label if not place else '':<10}", "$muted"), (one, "")))
     return lines
 
 
-def _log(told: ServerDetails, width: int) -> list[Line]:
-    if not told.log:
+def _log(details: ServerDetails, width: int) -> list[Line]:
+    if not details.log:
         return []
     lines = _title("SERVER LOG", "last 30 s")
-    for one in told.log[-15:]:
+    for one in details.log[-15:]:
         at = clock(one.at) if one.at is not None else UNKNOWN
         text = one_line(f"{one.tag} {one.text}", max(10, width - 12))
         lines.append(((f"  {at}  ", "$muted"), (text, "")))

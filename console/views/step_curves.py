@@ -18,9 +18,9 @@ BESIDE = 28
 _GAP = 3
 _TALLEST = 9
 _LEAST = 5
-"""Lines of a curve with its title: at most, at least."""
+"""Most and fewest lines of a curve with its title."""
 _BELOW = 36
-"""Cells of a curve below the table at least."""
+"""Fewest cells of a curve below the table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ _SERIES = (
 def with_curves(
     server: Server, left: Sequence[Content], table: Sequence[Content], width: int
 ) -> list[Content]:
-    """Facts, then the table of steps, with the curves where there is room for them.
+    """Return facts, then the table of steps, with the curves where there is room for them.
 
     Args:
         left: The facts above the table.
@@ -69,8 +69,8 @@ def with_curves(
 
 
 def _known(server: Server) -> list[tuple[_Series, list[Point]]]:
-    """The series of which a step has a value, each by rising step."""
-    found = []
+    """Return the series with a value for some step, each by rising step."""
+    series = []
     for one in _SERIES:
         points = [
             Point(
@@ -84,14 +84,14 @@ def _known(server: Server) -> list[tuple[_Series, list[Point]]]:
             if (value := one.value(step)) is not None
         ]
         if points:
-            found.append((one, points))
-    return found
+            series.append((one, points))
+    return series
 
 
 def _curve(
     one: _Series, points: Sequence[Point], width: int, height: int, *, axis: bool
 ) -> list[Content]:
-    """Title of the newest finished step, then the curve in `height` - 1 lines, and the steps."""
+    """Return title, curve in `height` - 1 lines, and the steps."""
     newest, step = latest(points)
     title = Content.assemble(
         (f"{one.title} ", "bold $heading"),
@@ -103,7 +103,7 @@ def _curve(
 
 
 def _beside(left: Sequence[Content], right: Sequence[Content], width: int) -> list[Content]:
-    """Both blocks beside each other, the left one in `width` cells."""
+    """Return both blocks side by side, the left one in `width` cells."""
     rows = zip_longest(left, right, fillvalue=Content(""))
     return [
         Content.assemble(
@@ -117,15 +117,15 @@ def _beside(left: Sequence[Content], right: Sequence[Content], width: int) -> li
 
 
 def _below(known: Sequence[tuple[_Series, list[Point]]], width: int) -> list[Content]:
-    """As many curves side by side as fit, the others below them."""
+    """Return as many curves side by side as fit, the others below them."""
     most = max(1, min(len(known), width // _BELOW))
     columns = math.ceil(len(known) / math.ceil(len(known) / most))
     size = (width - _GAP * (columns - 1)) // columns
-    found: list[Content] = []
+    rows: list[Content] = []
     for start in range(0, len(known), columns):
         block: list[Content] = []
         for at, (one, points) in enumerate(known[start : start + columns]):
             drawn = _curve(one, points, size, _LEAST + 1, axis=True)
             block = _beside(block, drawn, at * (size + _GAP) - _GAP) if at else drawn
-        found += block
-    return found
+        rows += block
+    return rows

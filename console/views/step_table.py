@@ -1,4 +1,4 @@
-"""The last steps of a server, newest first: what was sent, and what the update made of it."""
+"""The last steps of a server, newest first: what was sent, and the result of the update."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from core.state import Server, StepStats
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Durations by global step, as the changes of the server's state tell them."""
+    """Durations by global step, from the state changes of the server."""
 
     steps: Mapping[int, float]
     syncs: Mapping[int, float]
@@ -20,7 +20,7 @@ class Times:
 
 @dataclass(frozen=True, slots=True)
 class StepColumn:
-    """One column; those with a low `rank` are left out last."""
+    """One column; columns with a low `rank` are left out last."""
 
     title: str
     width: int
@@ -30,12 +30,12 @@ class StepColumn:
 
 
 def share_of(value: float | None) -> str:
-    """A share as a percentage."""
+    """Return a share as a percentage."""
     return UNKNOWN if value is None else f"{100 * value:.0f}%"
 
 
 def reward_of(step: StepStats) -> tuple[float | None, float | None]:
-    """Mean and deviation of the automatic rewards; else of all the update was made of.
+    """Return mean and deviation of the automatic rewards; else of all rewards of the update.
 
     Where the groups from here have human rewards alone there is neither.
     """
@@ -47,7 +47,7 @@ def reward_of(step: StepStats) -> tuple[float | None, float | None]:
 
 
 def _human(step: StepStats, times: Times) -> str:
-    """The human reward of the automatic winner."""
+    """Return the human reward of the automatic winner."""
     return number(step.hand_mean if step.hand else None)
 
 
@@ -92,11 +92,11 @@ COLUMNS = (
     StepColumn("tokens", 8, 16, _count("tokens"), "$muted"),
 )
 _ALWAYS = 3
-"""Columns of a rank below this are shown even when they are empty."""
+"""Columns with a rank below this are shown even when they are empty."""
 
 
 def step_table(server: Server, now: float, width: int, most: int) -> list[Content]:
-    """A title and at most `most` steps; nothing before the first.
+    """Return a title and at most `most` steps; empty before the first.
 
     Args:
         width: Cells; columns that no step fills, and the least needed ones, are left out.

@@ -9,75 +9,75 @@ from console.text.format import duration, look
 from core.state import Server, Span
 
 CELLS_A_SPAN = 8
-"""Cells a span has on average: decides how far back the line goes."""
+"""Average cells of a span: decides how far back the line goes."""
 WORD_CELLS = 6
-"""Cells a state's short word takes; fewer only where the line is too short for all."""
+"""Cells of a state's short word; fewer only where the line is too short for all."""
 STOPPED = ("OFFLINE", "BOOTING")
 """States between two engine runs."""
 
 
 @dataclass(frozen=True, slots=True)
-class Stay:
-    """One stay in a state, with both ends."""
+class StateSpan:
+    """A span of time in one state."""
 
     state: str
     seconds: float
     step: int | None
 
 
-def stays(spans: Sequence[Span], now: float) -> list[Stay]:
-    """Spans with their lengths; the last one lasts until now."""
+def stays(spans: Sequence[Span], now: float) -> list[StateSpan]:
+    """Return spans with their lengths; the last one lasts until now."""
     if not spans:
         return []
     ends = [span.since for span in spans[1:]] + [now]
     return [
-        Stay(span.state, max(0.0, end - span.since), span.step)
+        StateSpan(span.state, max(0.0, end - span.since), span.step)
         for span, end in zip(spans, ends, strict=True)
     ]
 
 
 def step_seconds(spans: Sequence[Span]) -> dict[int, float]:
-    """Global step -> seconds from its first ROLLING to that of the next step, in one engine run."""
-    found: dict[int, float] = {}
+    """Return the seconds from each step's first ROLLING to that of the next, in one engine run."""
+    seconds: dict[int, float] = {}
     step, began = None, 0.0
     for span in spans:
         if span.state in STOPPED:
             step = None
         elif span.state == "ROLLING" and span.step is not None and span.step != step:
-            _forget_from(found, span.step)
+            _forget_from(seconds, span.step)
             if step is not None and span.step == step + 1:
-                found[step] = span.since - began
+                seconds[step] = span.since - began
             step, began = span.step, span.since
-    return found
+    return seconds
 
 
 def sync_seconds(spans: Sequence[Span], now: float) -> dict[int, float]:
-    """Global step -> seconds spent in WEIGHT_SYNCING after it."""
-    found: dict[int, float] = {}
+    """Return the seconds spent in WEIGHT_SYNCING after each global step."""
+    seconds: dict[int, float] = {}
     step: int | None = None
     for stay in stays(spans, now):
         if stay.state == "ROLLING" and stay.step is not None:
             if stay.step != step:
-                _forget_from(found, stay.step)
+                _forget_from(seconds, stay.step)
             step = stay.step
         if stay.state in STOPPED:
             step = None
         if stay.state == "WEIGHT_SYNCING" and step is not None:
-            found[step] = found.get(step, 0.0) + stay.seconds
-    return found
+            seconds[step] = seconds.get(step, 0.0) + stay.seconds
+    return seconds
 
 
-def _forget_from(found: dict[int, float], step: int) -> None:
-    """Drop `step` and those after it: an engine run does them over."""
-    for one in [one for one in found if one >= step]:
-        del found[one]
+def _forget_from(seconds: dict[int, float], step: int) -> None:
+    """Drop `step` and later ones: an engine run repeats them."""
+    for one in [one for one in seconds if one >= step]:
+        del seconds[one]
 
 
-def shares(found: Sequence[Stay]) -> list[tuple[str, float]]:
-    """State -> its share of the time, the longest first."""
-    total = sum(stay.seconds for stay in found) or 1.0
+def shares(spans: Sequence[StateSpan]) -> list[tuple[str, float]]:
+    """Return the share of time of each state, the longest first."""
+    total = sum(stay.seconds for stay in spans) or 1.0
     sums: dict[str, float] = {}
-    for stay in found:
+    for stay in spans:
         sums[stay.state] = sums.get(stay.state, 0.0) + stay.seconds
     return sorted(
         ((state, seconds / total) for state, seconds in sums.items()), key=lambda one: -one[1]
@@ -85,7 +85,7 @@ def shares(found: Sequence[Stay]) -> list[tuple[str, float]]:
 
 
 def cells(seconds: Sequence[float], width: int, least: int = 1) -> list[int]:
-    """`width` cells dealt out in proportion, at least `least` each.
+    """Distribute `width` cells in proportion, at least `least` each.
 
     Args:
         seconds: At most `width // least` lengths.
@@ -100,18 +100,18 @@ def cells(seconds: Sequence[float], width: int, least: int = 1) -> list[int]:
     return [least + one for one in dealt]
 
 
-def newest(server: Server, now: float, width: int) -> list[Stay]:
-    """The stays that a line of `width` cells shows."""
+def newest(server: Server, now: float, width: int) -> list[StateSpan]:
+    """Return the spans that a line of `width` cells shows."""
     return stays(server.spans, now)[-max(1, width // CELLS_A_SPAN) :]
 
 
-def timeline(found: Sequence[Stay], width: int) -> Content:
-    """The blocks, oldest left; each with the longest label that fits it."""
-    if not found or width < 1:
+def timeline(spans: Sequence[StateSpan], width: int) -> Content:
+    """Return the blocks, oldest left; each with the longest label that fits it."""
+    if not spans or width < 1:
         return Content("")
     pieces: list[tuple[str, str]] = []
-    least = max(1, min(WORD_CELLS, width // len(found)))
-    for stay, room in zip(found, cells([one.seconds for one in found], width, least), strict=True):
+    least = max(1, min(WORD_CELLS, width // len(spans)))
+    for stay, room in zip(spans, cells([one.seconds for one in spans], width, least), strict=True):
         shape = look(stay.state)
         step = f"{shape.short} {stay.step}" if stay.state == "ROLLING" and stay.step else ""
         label = _fit(

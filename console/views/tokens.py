@@ -15,15 +15,15 @@ WIDE = 110
 """Cells from which probabilities stand beside log-probs."""
 _BAR = 12
 _STILL = 0.005
-"""A change of the log-prob below this is shown as none."""
+"""A change of the log-prob below this counts as none."""
 _NO_POLICY = (
-    "The engine has no policy loaded: texts and log-probs of now are known once it is started."
+    "The engine has no policy loaded: texts and present log-probs are known once it is started."
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """Whose tokens are shown."""
+    """The candidate whose tokens are shown."""
 
     candidate: int
     of: int
@@ -31,19 +31,19 @@ class Subject:
     query: str = ""
 
 
-def title_line(subject: Subject, found: EpisodeTokens | None, width: int) -> Line:
-    """Which candidate, what it earned, by which policy the log-probs of now are."""
+def title_line(subject: Subject, tokens: EpisodeTokens | None, width: int) -> Line:
+    """Return the candidate, its reward, and the policy of the present log-probs."""
     pieces: list[tuple[str, str]] = [
         ("Tokens ", "bold $heading"),
         (f" candidate {subject.candidate + 1} of {subject.of} ", "bold"),
     ]
-    if found is not None:
-        reward = UNKNOWN if found.reward is None else number(found.reward)
+    if tokens is not None:
+        reward = UNKNOWN if tokens.reward is None else number(tokens.reward)
         pieces += [(" reward ", "$muted"), (reward, "bold")]
-        if found.state == "live":
+        if tokens.state == "live":
             pieces.append(("  still running", "$warning"))
-        if found.step is not None:
-            pieces.append((f"  now: after {plural(found.step, 'update')}", "$muted"))
+        if tokens.step is not None:
+            pieces.append((f"  now: after {plural(tokens.step, 'update')}", "$muted"))
     episode = f"  episode {one_line(subject.episode_uuid, 40)[:8]}"
     if subject.episode_uuid and sum(len(text) for text, _ in pieces) + len(episode) <= width:
         pieces.append((episode, "$muted"))
@@ -55,29 +55,29 @@ def title_line(subject: Subject, found: EpisodeTokens | None, width: int) -> Lin
 
 
 def refusal_lines(what: str, todo: str, width: int) -> list[Line]:
-    """Why there are no tokens to show."""
+    """Return why there are no tokens to show."""
     lines: list[Line] = [((text, "bold"),) for text in wrapped(what, width, 600)]
     return [*lines, *(((text, "$muted"),) for text in wrapped(todo, width, 600))]
 
 
 def head_line(width: int) -> Line:
-    """The titles of the columns."""
+    """Return the titles of the columns."""
     wide = f"{'p then':>8}{'p now':>8}{'ratio':>8}  {'change':<{_BAR}}" if width >= WIDE else ""
     return (
         (f"{'#':>5}{'id':>7}{'loss':>6}{'sampled':>9}{'now':>9}{'diff':>8}{wide}  text", "$muted"),
     )
 
 
-def token_lines(found: EpisodeTokens, width: int, unfolded: bool) -> list[Line]:
-    """All calls, one below the other; what was only read is folded."""
+def token_lines(tokens: EpisodeTokens, width: int, unfolded: bool) -> list[Line]:
+    """Return all calls below each other; tokens that were only read are folded."""
     lines: list[Line] = []
-    if any(one.text is None for call in found.calls for one in call.tokens):
+    if any(one.text is None for call in tokens.calls for one in call.tokens):
         lines += [((text, "$warning"),) for text in wrapped(_NO_POLICY, width)]
-    if not found.calls:
+    if not tokens.calls:
         lines.append((("This episode has made no call", "$muted"),))
-    for place, call in enumerate(found.calls):
+    for place, call in enumerate(tokens.calls):
         lines += [EMPTY] if lines else []
-        lines.append(_call_line(place, len(found.calls), call))
+        lines.append(_call_line(place, len(tokens.calls), call))
         lines += _rows(call, width, unfolded)
     return lines
 
@@ -143,16 +143,16 @@ def _text_tone(one: Token) -> str:
 
 
 def _chances(one: Token, diff: float | None, tone: str) -> list[tuple[str, str]]:
-    """Probability then and now, their ratio, and the change as a bar around its middle."""
+    """Return probability then and now, their ratio, and the change as a bar around its middle."""
     ratio = UNKNOWN if diff is None else f"{math.exp(min(diff, 20.0)):.2f}"
-    said = f"{_chance(one.logprob):>8}{_chance(one.logprob_now):>8}{ratio:>8}  "
+    text = f"{_chance(one.logprob):>8}{_chance(one.logprob_now):>8}{ratio:>8}  "
     half = _BAR // 2
     cells = 0 if diff is None else min(half, round(abs(diff) * half))
     if diff is not None and diff < 0:
         bar = " " * (half - cells) + "█" * cells + "│" + " " * (half - 1)
     else:
         bar = " " * half + "│" + "█" * min(cells, half - 1) + " " * max(0, half - 1 - cells)
-    return [(said, "$muted"), (bar, tone)]
+    return [(text, "$muted"), (bar, tone)]
 
 
 def _chance(logprob: float | None) -> str:

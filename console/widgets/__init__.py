@@ -1,1 +1,1 @@
-"""What screens are made of."""
+"""Textual widgets, from which the screens are composed."""

@@ -53,7 +53,7 @@ class AlertList(Section, can_focus=True):
         return alerts(session, room, chosen.key if chosen is not None and self.has_focus else "")
 
     def paint(self, session: Session, dirty: frozenset[str]) -> None:
-        """Build it again when something it depends on has changed."""
+        """Rebuild when one of its keys has changed."""
         super().paint(session, dirty)
         self.can_focus = bool(by_need(session))
         if self.has_focus and not self.can_focus:
@@ -62,33 +62,33 @@ class AlertList(Section, can_focus=True):
     @property
     def chosen(self) -> Alert | None:
         """The alert under the cursor; without the focus the first one."""
-        found = self._found()
-        kept = next((one for one in found if one.key == self._key), None)
-        return (kept if self.has_focus else None) or next(iter(found), None)
+        alerts = self._found()
+        same = next((one for one in alerts if one.key == self._key), None)
+        return (same if self.has_focus else None) or next(iter(alerts), None)
 
     def _found(self) -> list[Alert]:
         return by_need(self._session) if self._session is not None else []
 
     def on_focus(self) -> None:
-        """The cursor shows."""
+        """Show the cursor."""
         self.repaint()
 
     def on_blur(self) -> None:
-        """The cursor goes."""
+        """Hide the cursor."""
         self.repaint()
 
     def action_move(self, by: int) -> None:
-        """Up or down."""
-        found, chosen = self._found(), self.chosen
+        """Move up or down."""
+        alerts, chosen = self._found(), self.chosen
         if chosen is not None:
-            place = max(0, min(found.index(chosen) + by, len(found) - 1))
-            self._key = found[place].key
+            place = max(0, min(alerts.index(chosen) + by, len(alerts) - 1))
+            self._key = alerts[place].key
             self.repaint()
 
     def action_edge(self, place: int) -> None:
-        """To the first or the last."""
-        if found := self._found():
-            self._key = found[place].key
+        """Move to the first or the last."""
+        if alerts := self._found():
+            self._key = alerts[place].key
             self.repaint()
 
     def action_open(self) -> None:

@@ -1,4 +1,4 @@
-"""The candidates of a group: side by side, stacked, or one at a time, as the room allows."""
+"""The candidates of a group: side by side, stacked, or one at a time, as the size allows."""
 
 from collections.abc import Sequence
 
@@ -9,24 +9,24 @@ from textual.message import Message
 
 from console.text.lines import Line
 from console.views.candidate import Card, body, head, share_heights
-from console.widgets.pane import Pane
+from console.widgets.pane import TextPane
 
 COLUMN = 34
-"""Cells a card needs at least beside others."""
+"""Minimum cells of a card beside others."""
 FRAMED = 37
 """Cells from which a card beside others has a border."""
 HEAD = 60
-"""Cells that the head of a card is made for where it stands in the border."""
+"""Cells the head of a card is built for when it stands in the border."""
 SLOTS = 16
-"""Cards that are shown; a group with more shows them by moving the selection."""
+"""Most cards on screen; the selection scrolls through more."""
 
 
 def _in_border(line: Line) -> list[tuple[str, str]]:
-    """A card's head without the space that fills its row."""
-    found = [(text if text.strip() else " ", tone) for text, tone in line]
-    while found and not found[-1][0].strip():
-        found.pop()
-    return [*found[:-1], (found[-1][0].rstrip(), found[-1][1])] if found else []
+    """Return a card's head without the padding of its row."""
+    pieces = [(text if text.strip() else " ", tone) for text, tone in line]
+    while pieces and not pieces[-1][0].strip():
+        pieces.pop()
+    return [*pieces[:-1], (pieces[-1][0].rstrip(), pieces[-1][1])] if pieces else []
 
 
 class Candidates(Container):
@@ -39,12 +39,12 @@ class Candidates(Container):
     DEFAULT_CSS = """
     Candidates { height: 1fr; layout: horizontal; }
     Candidates.-stacked { layout: vertical; }
-    Candidates > Pane { width: 1fr; height: 1fr; margin: 0 1 0 0; }
-    Candidates.-stacked > Pane { margin: 0; }
-    Candidates.-framed > Pane {
+    Candidates > TextPane { width: 1fr; height: 1fr; margin: 0 1 0 0; }
+    Candidates.-stacked > TextPane { margin: 0; }
+    Candidates.-framed > TextPane {
         margin: 0; border: round $faint; border-title-color: $foreground;
     }
-    Candidates.-framed > Pane.-selected { border: round $accent; }
+    Candidates.-framed > TextPane.-selected { border: round $accent; }
     """
 
     class Chosen(Message):
@@ -73,7 +73,7 @@ class Candidates(Container):
         return self._selected
 
     def show_cards(self, cards: Sequence[Card], selected: int | None) -> None:
-        """Show these cards; those that look the same as before are not painted again."""
+        """Show these cards; cards that look the same are not painted again."""
         self._cards = list(cards)
         count = len(self._cards)
         self._selected = None if selected is None or not count else min(selected, count - 1)
@@ -84,7 +84,7 @@ class Candidates(Container):
         self.show_cards(self._cards, place)
 
     def toggle_zoom(self) -> None:
-        """Give the selected card all the room, or share it again."""
+        """Give the selected card the whole size, or share it again."""
         self.zoomed = not self.zoomed
         self._arrange()
 
@@ -95,13 +95,13 @@ class Candidates(Container):
                 pane.scroll_relative(y=rows, animate=False, immediate=True)
 
     def scroll_to_top(self) -> None:
-        """Show each card from its first line."""
-        for pane in self.query_children(Pane):
+        """Scroll each card to its first line."""
+        for pane in self.query_children(TextPane):
             pane.scroll_home(animate=False, immediate=True)
 
     @property
     def columns(self) -> int:
-        """Cards that fit side by side."""
+        """The number of cards that fit side by side."""
         return max(1, self.size.width // COLUMN)
 
     @property
@@ -110,7 +110,7 @@ class Candidates(Container):
         return self.columns >= min(len(self._cards), SLOTS) and not self.zoomed
 
     def window(self) -> range:
-        """Places that are shown now."""
+        """The places on screen."""
         count = len(self._cards)
         if self.zoomed:
             place = self._selected or 0
@@ -128,14 +128,14 @@ class Candidates(Container):
         start = max(0, min((self._selected or 0) - room // 2, count - room))
         return range(start, start + room)
 
-    def _visible(self) -> list[tuple[Pane, int]]:
-        return list(zip(self.query_children(Pane), self.window(), strict=False))
+    def _visible(self) -> list[tuple[TextPane, int]]:
+        return list(zip(self.query_children(TextPane), self.window(), strict=False))
 
     def _arrange(self) -> None:
         if not self.is_mounted:
             return
         if not self.size.width:  # it is hidden: the frame before its resize has no old answers
-            for pane in self.query_children(Pane):
+            for pane in self.query_children(TextPane):
                 pane.display = False
             return
         stacked = self.stack and not self.side_by_side and not self.zoomed
@@ -155,14 +155,14 @@ class Candidates(Container):
             for pane, _ in shown:
                 pane.styles.height = "1fr"
 
-    def _panes(self, wanted: int) -> list[Pane]:
-        """At least `wanted` panes; those that are missing are mounted now."""
-        missing = wanted - len(self.query_children(Pane))
+    def _panes(self, count: int) -> list[TextPane]:
+        """Return `wanted` panes, mounting those that are missing."""
+        missing = count - len(self.query_children(TextPane))
         if missing > 0:
-            self.mount_all([Pane() for _ in range(missing)])
-        return list(self.query_children(Pane))
+            self.mount_all([TextPane() for _ in range(missing)])
+        return list(self.query_children(TextPane))
 
-    def _fill(self, pane: Pane, place: int) -> None:
+    def _fill(self, pane: TextPane, place: int) -> None:
         card = self._cards[place]
         chosen = place == self._selected
         pane.display = True
@@ -174,8 +174,8 @@ class Candidates(Container):
             pane.show_head((card, chosen), lambda width: head(card, width, chosen))
         pane.show(card, lambda width: body(card, width))
 
-    def _share(self, shown: Sequence[tuple[Pane, int]]) -> None:
-        """Stacked cards share the height by what they have to say."""
+    def _share(self, shown: Sequence[tuple[TextPane, int]]) -> None:
+        """Share the height of stacked cards by the length of their texts."""
         wanted = [1 + len(body(self._cards[place], self.size.width - 1)) for _, place in shown]
         focus = next((at for at, (_, place) in enumerate(shown) if place == self._selected), None)
         heights = share_heights(wanted, self.size.height, focus)
@@ -183,12 +183,12 @@ class Candidates(Container):
             pane.styles.height = rows
 
     def on_resize(self, event: events.Resize) -> None:
-        """Other room: another arrangement."""
+        """Arrange the cards for another size."""
         self.call_after_refresh(self._arrange)
         self._arrange()
 
     def on_click(self, event: events.Click) -> None:
-        """A click on a card selects it."""
+        """Report a click on a card."""
         for pane, place in self._visible():
             if event.widget is pane:
                 self.post_message(self.Chosen(place))

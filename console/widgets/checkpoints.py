@@ -18,7 +18,7 @@ _SHORT, _TALL = 4, 10
 
 
 class CheckpointPanel(Section, can_focus=True):
-    """What one server has saved; not there for a server that keeps nothing."""
+    """The checkpoints of one server; hidden for a server that saves none."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("down,j", "move(1)", "Down", show=False),
@@ -39,7 +39,7 @@ class CheckpointPanel(Section, can_focus=True):
         return self._saved[self._place] if self._saved else None
 
     def paint(self, session: Session, dirty: frozenset[str]) -> None:
-        """Take the list in, then paint; without one there is no panel."""
+        """Update the list, then paint; hide the panel without one."""
         server = session.state.servers.get(self.server)
         saved = server.checkpoints if server is not None else None
         if (saved is not None) != self.display:
@@ -49,7 +49,7 @@ class CheckpointPanel(Section, can_focus=True):
         super().paint(session, dirty)
 
     def _take(self, saved: tuple[Checkpoint, ...]) -> None:
-        """The cursor stays on its checkpoint; when that is gone, at its place."""
+        """Keep the cursor on its checkpoint; when that is gone, at its place."""
         self._saved = saved
         names = [one.name for one in saved]
         if self._cursor in names:
@@ -59,7 +59,7 @@ class CheckpointPanel(Section, can_focus=True):
         self._cursor = names[self._place] if names else ""
 
     def action_move(self, by: int) -> None:
-        """Move the cursor; past an end of the list the focus goes on."""
+        """Move the cursor; past an end of the list the focus moves on."""
         place = self._place + by
         if not 0 <= place < len(self._saved):
             self.screen.focus_next() if by > 0 else self.screen.focus_previous()
@@ -69,11 +69,11 @@ class CheckpointPanel(Section, can_focus=True):
         self.screen.refresh_bindings()
 
     def on_focus(self) -> None:
-        """The cursor shows where the keys go."""
+        """Show the cursor."""
         self.repaint()
 
     def on_blur(self) -> None:
-        """The cursor is shown only while it has the keys."""
+        """Hide the cursor."""
         self.repaint()
 
     def _panel(self, session: Session, room: Room) -> Content:

@@ -1,4 +1,4 @@
-"""Picks a dataset: type to filter, arrows to look, Enter to take."""
+"""Picks a dataset: type to filter, arrows to preview, Enter to choose."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -16,19 +16,19 @@ from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from ajet_swarm.common.text import one_line
-from console.models.datasets import FOLDER, Found, datasets
+from console.models.datasets import FOLDER, DatasetChoice, datasets
 from console.models.preview import Preview, previews, read_preview
 from console.text.lines import fit
-from console.widgets.dataset_preview import DatasetPane, size_text
+from console.widgets.dataset_preview import DatasetPreview, size_text
 
 _PATH = ("/", "~", "./", "../")
-"""What begins so is a path and no part of a name."""
+"""Text that starts with one of these is a path."""
 _PLACES = {"home": FOLDER, "here": "here", "shipped": ""}
 _HINT = f"Enter confirm, Esc cancel. From here and the home's folder {FOLDER}"
 
 
 class DatasetPicker(ModalScreen[str | None]):
-    """A list of datasets beside a look at the one under the cursor.
+    """A list of datasets beside a preview of the one under the cursor.
 
     Args:
         home: The home's folder, or None.
@@ -47,21 +47,21 @@ class DatasetPicker(ModalScreen[str | None]):
         super().__init__()
         self._home = home
         self._columns = columns
-        self._all: Sequence[Found] = ()
-        self._shown: list[Found] = []
+        self._all: Sequence[DatasetChoice] = ()
+        self._shown: list[DatasetChoice] = []
 
     def compose(self) -> ComposeResult:
-        """Filter, list, look."""
+        """Filter, list, preview."""
         with Vertical(classes="dialog", id="picker"):
             yield Static("Which dataset?", markup=False, classes="dialog-title")
             yield Input(placeholder="type to filter, or a path", id="picker-filter", compact=True)
             with Horizontal(id="picker-body"):
                 yield OptionList(id="picker-list", compact=True, markup=False)
-                yield DatasetPane(id="picker-look")
+                yield DatasetPreview(id="picker-look")
             yield Static(_HINT, markup=False, id="picker-hint", classes="dialog-hint")
 
     def on_mount(self) -> None:
-        """Find what there is."""
+        """List the datasets."""
         self.query_one("#picker-list", OptionList).can_focus = False
         self.query_one("#picker-filter", Input).focus()
         self._find()
@@ -69,22 +69,22 @@ class DatasetPicker(ModalScreen[str | None]):
     @work(thread=True, exclusive=True, group="find", exit_on_error=False)
     def _find(self) -> None:
         root = self._home if self._home is not None else Path("/nonexistent")
-        found = datasets(root, Path.cwd())
-        self.app.call_from_thread(self._take, found)
+        choices = datasets(root, Path.cwd())
+        self.app.call_from_thread(self._take, choices)
 
-    def _take(self, found: Sequence[Found]) -> None:
-        self._all = found
+    def _take(self, choices: Sequence[DatasetChoice]) -> None:
+        self._all = choices
         self._filter()
 
     def _filter(self) -> None:
-        wanted = self.query_one("#picker-filter", Input).value.strip().lower()
-        path = wanted.startswith(_PATH)
-        self._shown = [] if path else [one for one in self._all if matches(one, wanted)]
+        text = self.query_one("#picker-filter", Input).value.strip().lower()
+        path = text.startswith(_PATH)
+        self._shown = [] if path else [one for one in self._all if matches(one, text)]
         self._list()
         self._look()
 
     def on_resize(self) -> None:
-        """Other widths."""
+        """Fit the rows to another width."""
         self.call_after_refresh(self._list)
 
     def _list(self) -> None:
@@ -101,75 +101,75 @@ class DatasetPicker(ModalScreen[str | None]):
         self._say("")
         if path is not None:
             reader = partial(previews, path, self._columns, self._home)
-            self.query_one(DatasetPane).look(reader)
+            self.query_one(DatasetPreview).look(reader)
 
     @property
     def chosen(self) -> str | None:
-        """What Enter would take: the one under the cursor, else what was typed."""
+        """The dataset under the cursor, else the typed path."""
         options = self.query_one("#picker-list", OptionList)
         if self._shown and options.highlighted is not None:
             return self._shown[options.highlighted].path
         return self.query_one("#picker-filter", Input).value.strip() or None
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        """Filter while it is typed."""
+        """Filter while the operator types."""
         event.stop()
         self._filter()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Take it."""
+        """Choose."""
         event.stop()
         if (path := self.chosen) is not None:
             self._take_it(path)
 
     def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
-        """Look at another."""
+        """Preview another one."""
         event.stop()
         self._look()
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
-        """A click takes it."""
+        """Choose with a click."""
         event.stop()
         self._take_it(self._shown[event.option_index].path)
 
     @work(thread=True, exclusive=True, group="take", exit_on_error=False)
     def _take_it(self, path: str) -> None:
-        """Take what can be read; of the rest say why not, and stay."""
-        found = read_preview(path, self._columns, self._home)
-        self.app.call_from_thread(self._taken, path, found)
+        """Choose a dataset that can be read; otherwise show the cause and stay open."""
+        preview = read_preview(path, self._columns, self._home)
+        self.app.call_from_thread(self._taken, path, preview)
 
-    def _taken(self, path: str, found: Preview) -> None:
+    def _taken(self, path: str, preview: Preview) -> None:
         if not self.is_current or path != self.chosen:
             return
-        if found.readable:
+        if preview.readable:
             self.dismiss(path)
         else:
-            self._say(f"Not taken: {found.error}")
+            self._say(f"Not taken: {preview.error}")
 
     def _say(self, fault: str) -> None:
-        """Why the last one was not taken; empty for none."""
+        """Show why the last one was refused; empty for none."""
         hint = self.query_one("#picker-hint", Static)
         hint.set_class(bool(fault), "-fault")
         hint.update(Text(one_line(fault, 200)) if fault else _HINT)
 
     def action_move(self, by: int) -> None:
-        """Another one."""
+        """Move to another one."""
         options = self.query_one("#picker-list", OptionList)
         if self._shown:
             at = (options.highlighted or 0) + by
             options.highlighted = max(0, min(at, len(self._shown) - 1))
 
     def action_scroll_look(self, rows: int) -> None:
-        """More of the look."""
-        self.query_one(DatasetPane).scroll_relative(y=rows, animate=False)
+        """Scroll the preview."""
+        self.query_one(DatasetPreview).scroll_relative(y=rows, animate=False)
 
     def action_leave(self) -> None:
-        """Take none."""
+        """Cancel."""
         self.dismiss(None)
 
 
-def matches(one: Found, wanted: str) -> bool:
-    """Whether all that was typed is in the name, in that order."""
+def matches(one: DatasetChoice, wanted: str) -> bool:
+    """Return whether the name contains the typed characters in order."""
     at = 0
     text = f"{one.where} {one.name}".lower()
     for letter in wanted:
@@ -179,8 +179,8 @@ def matches(one: Found, wanted: str) -> bool:
     return True
 
 
-def label(one: Found, width: int) -> str:
-    """Name, place and size on one line."""
+def label(one: DatasetChoice, width: int) -> str:
+    """Return name, place and size on one line."""
     size = "folder" if one.folder else size_text(one.size) if one.size else ""
     right = "  ".join(part for part in (size, _PLACES.get(one.where, "")) if part)
     name = fit(one_line(one.name, 200), max(8, width - len(right) - 2))

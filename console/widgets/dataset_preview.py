@@ -1,4 +1,4 @@
-"""A look at a dataset: its columns, its first rows, what is broken in it."""
+"""A preview of a dataset: its columns, its first rows, its errors."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -9,19 +9,19 @@ from ajet_swarm.common.text import one_line, plain
 from console.models.preview import Preview
 from console.text.lines import EMPTY, Line, fit
 from console.text.wrap import safe, wrapped
-from console.widgets.pane import Pane
+from console.widgets.pane import TextPane
 
 DELAY = 0.2
-"""Seconds after the last key before a file is looked at."""
+"""Seconds after the last key before a file is read."""
 _ROOMY = 78
-"""Cells of width from which there is height to spare, too."""
+"""Cells of width from which there is also height to spare."""
 _BYTES = ("B", "kB", "MB", "GB", "TB")
 
 Reader = Callable[[], Iterator[Preview]]
 
 
-class DatasetPane(Pane):
-    """Shows a preview, and reads on for as long as it is shown."""
+class DatasetPreview(TextPane):
+    """Shows a preview, and reads more while it is shown."""
 
     def __init__(self, id: str | None = None) -> None:  # noqa: A002 - Textual's own name
         super().__init__(id=id)
@@ -31,16 +31,16 @@ class DatasetPane(Pane):
 
     @property
     def seen(self) -> bool:
-        """Whether `preview` is of what was last looked at."""
+        """Return whether `preview` is of the dataset that was requested last."""
         return self._seen.is_set()
 
     async def until_seen(self) -> None:
-        """Wait until `preview` is of what was last looked at, also if that changes meanwhile."""
+        """Wait until `preview` is of the dataset that was requested last."""
         while not self._seen.is_set():
             await self._seen.wait()
 
     def look(self, read: Reader, delay: float = DELAY) -> None:
-        """Look at another dataset; the one before is let go.
+        """Preview another dataset and close the one before.
 
         Args:
             read: Gives more and more of it; runs in threads.
@@ -81,7 +81,7 @@ class DatasetPane(Pane):
 
 
 def _let_go(found: Iterator[Preview], step: "asyncio.Future[Preview | None] | None") -> None:
-    """Close the files, once the thread that reads them is done."""
+    """Close the files once the thread that reads them is done."""
     close = getattr(found, "close", None)
     if close is None:
         return
@@ -92,7 +92,7 @@ def _let_go(found: Iterator[Preview], step: "asyncio.Future[Preview | None] | No
 
 
 def preview_lines(preview: Preview, width: int) -> list[Line]:
-    """Name and size, columns, what is broken, the first rows."""
+    """Return name and size, columns, errors, the first rows."""
     name = one_line(preview.path, 300) or "shipped questions"
     if len(name) > max(12, width // 2):
         name = "…" + name[-max(11, width // 2 - 1) :]
@@ -121,15 +121,15 @@ def _facts(preview: Preview) -> str:
 
 
 def _columns(preview: Preview, width: int) -> list[Line]:
-    told = [
+    labels = [
         part if part == name else f"{part} ← {safe(one_line(name, 40))}"
         for name, part in preview.columns
         if part
     ]
     other = [safe(one_line(name, 40)) for name, part in preview.columns if not part]
     if other:
-        told.append("also " + ", ".join(other))
-    return [((text, "$muted"),) for text in wrapped("   ".join(told), width)[:3]]
+        labels.append("also " + ", ".join(other))
+    return [((text, "$muted"),) for text in wrapped("   ".join(labels), width)[:3]]
 
 
 def _problems(preview: Preview, width: int) -> list[Line]:
@@ -145,7 +145,7 @@ def _problems(preview: Preview, width: int) -> list[Line]:
 
 
 def size_text(size: int) -> str:
-    """`1234567` as `1.2 MB`."""
+    """Return `1234567` as `1.2 MB`."""
     amount, unit = float(size), 0
     while amount >= 1000 and unit < len(_BYTES) - 1:
         amount, unit = amount / 1000, unit + 1

@@ -10,13 +10,13 @@ from textual.message import Message
 
 from console.text.lines import EMPTY, Line
 from console.views.mock import result_line
-from console.widgets.pane import Pane, centred
+from console.widgets.pane import TextPane, centred
 from core.state import Group, Mock, MockRow
 
 Finder = Callable[[MockRow], Group | None]
 
 
-class ResultList(Pane, can_focus=True):
+class ResultList(TextPane, can_focus=True):
     """Newest on top; the cursor stays on its row while others come in above it."""
 
     DEFAULT_CSS = "ResultList { height: 1fr; scrollbar-gutter: stable; }"
@@ -79,7 +79,7 @@ class ResultList(Pane, can_focus=True):
         """What stands in row `y` of what is visible."""
         width = self.scrollable_content_region.width
         if not self._rows:
-            text = "Rows that were asked come here, newest first."
+            text = "Rows that were sent appear here, newest first."
             return (centred(text, width, "$muted") if y == 1 else EMPTY), ""
         place = y + self.scroll_offset.y
         if place >= len(self._rows):

@@ -38,9 +38,9 @@ def editor_of(environment: Mapping[str, str] | None = None) -> list[str]:
         if command:
             return command
     for name in FALLBACKS:
-        if found := shutil.which(name, path=known.get("PATH")):
-            return [found]
-    raise EditorError("no editor was found", todo="Set EDITOR to the command of yours")
+        if path := shutil.which(name, path=known.get("PATH")):
+            return [path]
+    raise EditorError("no editor was found", todo="Set EDITOR to the command of your editor")
 
 
 async def edit_text(app: AppHost, text: str, suffix: str = ".md") -> str:
@@ -56,15 +56,15 @@ async def edit_text(app: AppHost, text: str, suffix: str = ".md") -> str:
         await asyncio.to_thread(file.write_text, text, encoding="utf-8", errors="replace")
         code = await _run(app, [*command, str(file)])
         if code:
-            raise EditorError(f"{command[0]} ended with {code}: the text is as it was")
-        found = await asyncio.to_thread(file.read_text, encoding="utf-8", errors="replace")
+            raise EditorError(f"{command[0]} ended with {code}: the text is unchanged")
+        edited = await asyncio.to_thread(file.read_text, encoding="utf-8", errors="replace")
     except OSError as error:
         raise EditorError(f"{command[0]}: {error.strerror or error}", todo="Set EDITOR") from error
     finally:
         await asyncio.to_thread(shutil.rmtree, folder, True)
-    if len(found) > CAP:
+    if len(edited) > CAP:
         raise EditorError(f"the text is longer than {CAP} characters")
-    return found if text.endswith("\n") else found.removesuffix("\n")
+    return edited if text.endswith("\n") else edited.removesuffix("\n")
 
 
 def place_command(command: list[str], file: str, line: int) -> list[str]:

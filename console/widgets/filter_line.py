@@ -14,7 +14,7 @@ from console.session.filter_completion import Completion, complete
 from console.session.filters import Filter, FilterError, parse
 from console.text.lines import Line, fit
 from console.text.wrap import safe, wrapped
-from console.widgets.pane import Pane
+from console.widgets.pane import TextPane
 
 _PROMPT = "/ "
 
@@ -40,7 +40,7 @@ class FilterText(Input):
 
 
 class FilterLine(Vertical):
-    """Shows nothing until it is opened."""
+    """The line for the filter; hidden until it is opened."""
 
     DEFAULT_CSS = """
     FilterLine { height: auto; display: none; }
@@ -52,36 +52,36 @@ class FilterLine(Vertical):
     """
 
     class Changed(Message):
-        """What was typed is understood."""
+        """The text was parsed."""
 
         def __init__(self, wanted: Filter) -> None:
             super().__init__()
             self.wanted = wanted
 
     class Closed(Message):
-        """Enter: the filter stays as it is."""
+        """Enter: the filter stays."""
 
     def __init__(self) -> None:
         super().__init__()
         self.known: Mapping[str, Iterable[str]] = {}
-        """Values there are, by field."""
+        """Known values, by field."""
         self._offered = Completion(0, 0)
         self._chosen: int | None = None
         self._typing = True
 
     def compose(self) -> ComposeResult:
-        """Error, what fits, the line."""
-        yield Pane(id="filter-hint")
-        yield Pane(id="filter-error")
+        """Error, completions, the line."""
+        yield TextPane(id="filter-hint")
+        yield TextPane(id="filter-error")
         with Horizontal(id="filter-row"):
-            yield Pane(id="filter-prompt")
+            yield TextPane(id="filter-prompt")
             yield FilterText(
                 compact=True, placeholder="state:awaiting reward<0.2 text~paris   Tab completes"
             )
 
     def on_mount(self) -> None:
         """The sign before the line."""
-        self.query_one("#filter-prompt", Pane).show_lines([((_PROMPT, "bold $accent"),)])
+        self.query_one("#filter-prompt", TextPane).show_lines([((_PROMPT, "bold $accent"),)])
 
     @property
     def line(self) -> Input:
@@ -89,15 +89,15 @@ class FilterLine(Vertical):
         return self.query_one(Input)
 
     def open(self) -> None:
-        """Show it and type there."""
+        """Show the line and focus it."""
         self.display = True
         self.line.focus()
         self._offer()
 
     def close(self) -> None:
-        """Leave the text; an empty line goes away."""
-        self.query_one("#filter-error", Pane).display = False
-        self.query_one("#filter-hint", Pane).display = False
+        """Leave the line; an empty one is hidden."""
+        self.query_one("#filter-error", TextPane).display = False
+        self.query_one("#filter-hint", TextPane).display = False
         self.display = bool(self.line.value.strip())
 
     def put(self, text: str) -> None:
@@ -106,35 +106,35 @@ class FilterLine(Vertical):
         self.close()
 
     def clear(self) -> None:
-        """No filter any more."""
+        """Remove the filter."""
         self.line.value = ""
         self.close()
 
     # --- typing --------------------------------------------------------------------------------
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        """Filter while it is typed."""
+        """Filter while the operator types."""
         event.stop()
         if self._typing:
             self._chosen = None
         self._typing = True
-        pane = self.query_one("#filter-error", Pane)
+        pane = self.query_one("#filter-error", TextPane)
         try:
-            wanted = parse(event.value)
+            row_filter = parse(event.value)
         except FilterError as error:
             place, what, todo = len(_PROMPT) + error.position, error.what, error.todo
             pane.display = self.line.has_focus
             pane.show((what, todo, place), lambda width: error_lines(what, todo, place, width))
         else:
             pane.display = False
-            self.post_message(self.Changed(wanted))
+            self.post_message(self.Changed(row_filter))
         if self.line.has_focus:
             self._offer()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Enter; what is not understood stays open, with the reason: it is not what is listed."""
         event.stop()
-        if self.query_one("#filter-error", Pane).display:
+        if self.query_one("#filter-error", TextPane).display:
             return
         self.close()
         self.post_message(self.Closed())
@@ -167,13 +167,13 @@ class FilterLine(Vertical):
 
     def _show_hint(self) -> None:
         offered, chosen = self._offered, self._chosen
-        pane = self.query_one("#filter-hint", Pane)
+        pane = self.query_one("#filter-hint", TextPane)
         pane.display = bool(offered.options or offered.hint)
         pane.show((offered, chosen), lambda width: [hint_line(offered, chosen, width)])
 
 
 def hint_line(offered: Completion, chosen: int | None, width: int) -> Line:
-    """What fits, on one line; the chosen one stays in sight."""
+    """Return the completions that fit on one line; the chosen one stays in sight."""
     if not offered.options:
         return (("  ", ""), (fit(offered.hint, width - 2), "$muted"))
     pieces: list[tuple[str, str]] = [("⇥ ", "$faint")]
@@ -188,7 +188,7 @@ def hint_line(offered: Completion, chosen: int | None, width: int) -> Line:
 
 
 def error_lines(what: str, todo: str, place: int, width: int) -> list[Line]:
-    """An error above the filter line: what is valid, then a sign over the character at fault."""
+    """Return the error above the line: what is valid, then a sign over the invalid character."""
     lines: list[Line] = [((f"  {text}", "$muted"),) for text in wrapped(todo, width - 4)]
     text = f"▾ {safe(what)}"
     if place + cell_len(text) <= width:

@@ -11,22 +11,15 @@ from textual.message import Message
 from console.clients.snippets import DEFAULT_CONTEXT, Client
 from console.clients.window import AGENT_PROMPT, SMALL, window_of
 from console.models.app_host import AppHost
+from console.models.datasets import one_question
 from console.session.app_state import Session
 from console.text.sections import Room
-from console.views.first_steps import (
-    content,
-    curl_line,
-    installed,
-    may_mock,
-    one_question,
-    settings_of,
-    to_start,
-)
+from console.views.first_steps import content, curl_line, installed, may_mock, settings_of, to_start
 from console.widgets.section import Section, host
 
 
 class FirstSteps(Section):
-    """What this is, and the ways on; its keys work while it has the focus."""
+    """What the program is, and the first steps; its keys work while it has the focus."""
 
     HELP = "Each line names its key. All of it comes back from the palette: `Console: First steps`."
     can_focus = True
@@ -58,7 +51,7 @@ class FirstSteps(Section):
     ]
 
     class Taken(Message):
-        """A way on was chosen."""
+        """A step was chosen."""
 
     def __init__(self, id: str | None = None) -> None:  # noqa: A002 - Textual's own name
         keys = frozenset({"server", "servers", "proxy", "mock", "groups", "children", "clock"})
@@ -69,7 +62,7 @@ class FirstSteps(Section):
         return content(session, room, self._client)
 
     def on_mount(self) -> None:
-        """Look for client programs, off the event loop."""
+        """Find client programs, off the event loop."""
         self._look()
 
     @work(group="first", exit_on_error=False)
@@ -83,7 +76,7 @@ class FirstSteps(Section):
         self.refresh_bindings()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Only what works now has a key."""
+        """Offer keys that have an effect now."""
         session = host(self).session
         serves = bool(session.state.proxy_url) and not session.state.watch_only
         match action:
@@ -99,24 +92,24 @@ class FirstSteps(Section):
                 return super().check_action(action, parameters)
 
     def action_start(self) -> None:
-        """Start the engine; asks before an AgentJet server gets its first job from here."""
+        """Start the engine; confirm the first job of an AgentJet server."""
         server = to_start(host(self).session)
         if server is not None:
             host(self).run_command("engine.start", server=server.name)
             self.post_message(self.Taken())
 
     def action_mock(self) -> None:
-        """Ask the shipped questions as a user would."""
+        """Send the shipped questions as a user would."""
         host(self).run_command("mock.start")
         self.post_message(self.Taken())
 
     def action_curl(self) -> None:
-        """Copy a command line that asks one question."""
+        """Copy a command line that sends one question."""
         host(self).copy(curl_line(host(self).session), "Copied the curl line")
         self.post_message(self.Taken())
 
     def action_client(self) -> None:
-        """Copy the settings of the client program that was found."""
+        """Copy the settings of the client program."""
         app = host(self)
         if self._client is not None:
             work = copy_settings(app, self._client)
@@ -124,7 +117,7 @@ class FirstSteps(Section):
             self.post_message(self.Taken())
 
     def action_rate(self) -> None:
-        """Switch to answer first unless ratings are asked for already, ask one question."""
+        """Switch to answer first unless ratings are on, and send one question."""
         app = host(self)
         app.run_worker(rate_one(app), name="rate one", group="command", exit_on_error=False)
         self.post_message(self.Taken())
@@ -140,7 +133,7 @@ async def copy_settings(app: AppHost, client: Client) -> None:
 
 
 async def rate_one(app: AppHost) -> None:
-    """Ask one question and go to where its answers are rated."""
+    """Send one question and open the rating screen."""
     if app.session.state.rating_mode == "off" and not await app.order(
         "rating.mode", mode="answer_first"
     ):

@@ -5,17 +5,17 @@ from dataclasses import replace
 from textual.app import ComposeResult
 from textual.containers import Vertical
 
-from console.models.group_text import Whole
+from console.models.group_text import WholeAnswer
 from console.views.candidate import cards, compared
-from console.views.group_detail import Sight, header_lines, tabs_line
+from console.views.group_detail import DetailOptions, header_lines, tabs_line
 from console.views.rewards.bars import bar_lines
 from console.widgets.candidates import Candidates
-from console.widgets.pane import Pane
+from console.widgets.pane import TextPane
 from core.state import Group
 
 
 class GroupDetail(Vertical):
-    """Shows a group; what is on screen already is not painted again."""
+    """Shows a group; it paints only what has changed."""
 
     DEFAULT_CSS = """
     GroupDetail { height: 1fr; }
@@ -31,7 +31,7 @@ class GroupDetail(Vertical):
         *,
         bars: bool = False,
     ) -> None:
-        """A detail without a group yet.
+        """Create a detail without a group.
 
         Args:
             selectable: One of its candidates is selected.
@@ -40,22 +40,22 @@ class GroupDetail(Vertical):
         super().__init__(id=id)
         self.selectable = selectable
         self.bars = bars
-        self.sight = Sight()
+        self.sight = DetailOptions()
         self.raw = False
         self.base: int | None = None
         """Index of the candidate that the others are compared with."""
         self._shown: str | None = None
-        self._whole: dict[int, Whole] = {}
+        self._whole: dict[int, WholeAnswer] = {}
 
     def compose(self) -> ComposeResult:
         """Head, bars, tabs, candidates."""
-        question = Pane(id="detail-head")
+        question = TextPane(id="detail-head")
         question.border_title = "REQUEST"
         yield question
-        bars = Pane(id="detail-bars")
+        bars = TextPane(id="detail-bars")
         bars.border_title = "REWARD BY PART"
         yield bars
-        yield Pane(id="detail-tabs")
+        yield TextPane(id="detail-tabs")
         yield Candidates()
 
     @property
@@ -70,10 +70,10 @@ class GroupDetail(Vertical):
 
     def whole(self, index: int) -> str:
         """The whole text of a candidate when it was fetched; else empty."""
-        found = self._whole.get(index)
-        return (found.text or found.tool_calls) if found is not None else ""
+        answer = self._whole.get(index)
+        return (answer.text or answer.tool_calls) if answer is not None else ""
 
-    def take_whole(self, query: str, texts: dict[int, Whole]) -> None:
+    def take_whole(self, query: str, texts: dict[int, WholeAnswer]) -> None:
         """Show these texts in place of the cut ones."""
         self.sight = replace(self.sight, query=query)
         self._whole = texts
@@ -92,7 +92,7 @@ class GroupDetail(Vertical):
         if group.group_id != self._shown:
             self._shown = group.group_id
             self._whole = {}
-            self.sight = Sight()
+            self.sight = DetailOptions()
             self.raw = False
             self.base = None
             place = 0
@@ -100,25 +100,25 @@ class GroupDetail(Vertical):
             self.sight, server_color=server_color, read_only=read_only, context=context
         )
         sight = self.sight
-        pane = self.query_one("#detail-head", Pane)
+        pane = self.query_one("#detail-head", TextPane)
         width = max(20, pane.scrollable_content_region.width or self.size.width - 2)
         lines = header_lines(group, now, width, sight)
         pane.show((width, *lines), lambda room: header_lines(group, now, room, sight))
         self._show_bars(group, width)
-        made = [
+        shown = [
             replace(card, unfolded=sight.unfolded, raw=self.raw)
             for card in cards(group, self._whole or None)
         ]
         if self.base is not None:
-            made = compared(made, self.base)
-        self.candidates.show_cards(made, place if self.selectable else None)
+            shown = compared(shown, self.base)
+        self.candidates.show_cards(shown, place if self.selectable else None)
         self._show_tabs()
 
     def _show_bars(self, group: Group, width: int) -> None:
-        """The parts of the rewards as bars; a short or narrow terminal has no room for them."""
+        """Show the rewards by part as bars; a short or narrow terminal has no room for them."""
         if not self.bars:
             return
-        pane = self.query_one("#detail-bars", Pane)
+        pane = self.query_one("#detail-bars", TextPane)
         scored = self.screen.has_class("-roomy") and bool(bar_lines(group, width))
         pane.display = scored
         if scored:
@@ -131,14 +131,14 @@ class GroupDetail(Vertical):
         self._show_tabs()
 
     def _show_tabs(self) -> None:
-        found = self.candidates
-        tabs = self.query_one("#detail-tabs", Pane)
-        tabs.display = len(found.window()) < len(found.cards)
+        candidates = self.candidates
+        tabs = self.query_one("#detail-tabs", TextPane)
+        tabs.display = len(candidates.window()) < len(candidates.cards)
         if tabs.display:
-            tabs.show_lines([tabs_line(found.cards, found.selected, found.window())])
+            tabs.show_lines([tabs_line(candidates.cards, candidates.selected, candidates.window())])
 
     def on_resize(self) -> None:
-        """Other room: other candidates are in sight."""
+        """Show the candidates that fit another size."""
         self.call_after_refresh(self._show_tabs)
 
     def toggle_fold(self) -> None:

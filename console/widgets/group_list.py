@@ -10,18 +10,18 @@ from textual.message import Message
 from textual.strip import Strip
 
 from console.models.group_rows import RowModel
-from console.models.order import BY_TIME, Order
+from console.models.order import BY_TIME, SortOrder
 from console.session.filters import Filter
 from console.text.lines import Line
 from console.views.group import Column, columns_for, header_line
-from console.widgets.pane import Pane, centred
-from console.widgets.row_cache import MadeLines
+from console.widgets.pane import TextPane, centred
+from console.widgets.row_cache import RowCache
 from core.state import Group
 
 _UNREAD: Line = ((" …", "$muted"),)
 
 
-class GroupList(Pane, can_focus=True):
+class GroupList(TextPane, can_focus=True):
     """Shows thousands of groups; paints the few that are visible.
 
     The cursor stays on its group while others come in above it, and what is on screen stays where
@@ -43,14 +43,14 @@ class GroupList(Pane, can_focus=True):
     ]
 
     class Moved(Message):
-        """The cursor stands on another group."""
+        """Another group is under the cursor."""
 
         def __init__(self, group_id: str | None) -> None:
             super().__init__()
             self.group_id = group_id
 
         def can_replace(self, message: Message) -> bool:
-            """Only the newest matters."""
+            """Replace older messages: only the newest matters."""
             return isinstance(message, GroupList.Moved)
 
     class Opened(Message):
@@ -61,18 +61,18 @@ class GroupList(Pane, can_focus=True):
             self.group_id = group_id
 
     class Missing(Message):
-        """Rows in sight are not read from the journal yet."""
+        """Rows in sight have not been read from the journal yet."""
 
         def __init__(self, first: int) -> None:
             super().__init__()
             self.first = first
 
         def can_replace(self, message: Message) -> bool:
-            """Only what is in sight now matters."""
+            """Replace older messages: only the rows in sight now matter."""
             return isinstance(message, GroupList.Missing)
 
     class Bottom(Message):
-        """The cursor stands on the last row."""
+        """The cursor is on the last row."""
 
     def __init__(self, id: str | None = None) -> None:  # noqa: A002 - Textual's own name
         super().__init__(id=id)
@@ -82,11 +82,11 @@ class GroupList(Pane, can_focus=True):
         self._total = 0
         self._cursor: str | None = None
         self._rank: int | None = None
-        """Rows below the cursor: it holds the place of a group that was not read yet."""
+        """Number of rows below the cursor, for a group that was not read yet."""
         self._now = 0.0
         self._empty: Sequence[str] = ()
-        self._titles: Pane | None = None
-        self._made = MadeLines()
+        self._titles: TextPane | None = None
+        self._made = RowCache()
 
     # --- what is shown -----------------------------------------------------------------------
 
@@ -103,7 +103,7 @@ class GroupList(Pane, can_focus=True):
         tones: Mapping[str, str],
         total: int = 0,
     ) -> None:
-        """Take in what changed.
+        """Apply changes of the groups.
 
         Args:
             tones: Colour of each server by name; empty when there is one alone.
@@ -120,11 +120,11 @@ class GroupList(Pane, can_focus=True):
         self.loaded()
 
     def loaded(self) -> None:
-        """Pages of the journal were read: what was waited for can be shown."""
+        """Show rows that were read from the journal."""
         place = self.place
         if self._cursor is None and place is not None:
-            found = self.model.at(place)
-            self._set_cursor(found.group_id if found is not None else None)
+            group = self.model.at(place)
+            self._set_cursor(group.group_id if group is not None else None)
         self._look_for_missing()
         self.repaint()
 
@@ -135,7 +135,7 @@ class GroupList(Pane, can_focus=True):
             self.post_message(self.Missing(first))
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
-        """Other rows came into sight."""
+        """Report rows that came into sight."""
         if self.show_vertical_scrollbar:
             self.vertical_scrollbar.position = new_value
         if round(old_value) != round(new_value):  # often the same rows, as others came in above
@@ -143,18 +143,18 @@ class GroupList(Pane, can_focus=True):
         self._look_for_missing()
 
     def show_empty(self, lines: Sequence[str]) -> None:
-        """What is said in place of the list while there is nothing to list."""
+        """Show text in place of an empty list."""
         if lines != self._empty:
             self._empty = lines
             self.repaint()
 
-    def set_filter(self, wanted: Filter) -> None:
+    def set_filter(self, row_filter: Filter) -> None:
         """Show the groups that match."""
-        self.model.set_filter(wanted)
+        self.model.set_filter(row_filter)
         self._again()
 
-    def set_order(self, order: Order, upward: bool) -> None:
-        """Sort in another way, and go to the top: that is what was sorted for."""
+    def set_order(self, order: SortOrder, upward: bool) -> None:
+        """Sort in another order, and go to the top."""
         self.model.set_order(order, upward)
         if not self.model.plain:
             self.follow = False
@@ -167,18 +167,18 @@ class GroupList(Pane, can_focus=True):
         self.take(self._groups, frozenset({"*"}), self._now, self._made.tones, self._total)
 
     def set_follow(self, follow: bool) -> None:
-        """Keep to the newest group, or to the one under the cursor."""
+        """Follow the newest group, or stay at the one under the cursor."""
         self.follow = follow
         if follow:
             self._go(0)
 
     @property
     def place(self) -> int | None:
-        """The row of the cursor; None when what it stood on is not shown."""
-        found = self.model.place(self._cursor)
-        if found is None and self._rank is not None and self.model.plain:
-            found = self.model.count - 1 - self._rank
-        return found
+        """The row of the cursor; None when its group is not listed."""
+        row = self.model.place(self._cursor)
+        if row is None and self._rank is not None and self.model.plain:
+            row = self.model.count - 1 - self._rank
+        return row
 
     def _keep_place(self, before: int | None, was_at: int) -> None:
         count = self.model.count
@@ -204,8 +204,8 @@ class GroupList(Pane, can_focus=True):
             return
         place = max(0, min(place, count - 1))
         self._rank = count - 1 - place
-        found = self.model.at(place)
-        self._set_cursor(found.group_id if found is not None else None)
+        group = self.model.at(place)
+        self._set_cursor(group.group_id if group is not None else None)
         top, rows = self.scroll_offset.y, max(1, self.size.height)
         if place < top or place >= top + rows:
             target = place if place < top else place - rows + 1
@@ -221,21 +221,21 @@ class GroupList(Pane, can_focus=True):
         return columns_for(self.scrollable_content_region.width, bool(self._made.tones))
 
     def on_resize(self) -> None:
-        """Other columns may fit; the cursor stays in sight."""
+        """Fit the columns; keep the cursor in sight."""
         self.titles().refresh()
         place = self.place
         if place is not None:
             self._go(place)
         self.refresh()
 
-    def titles(self) -> Pane:
-        """A line of column titles to put above the list."""
+    def titles(self) -> TextPane:
+        """Return the line of column titles for above the list."""
         if self._titles is None:
             self._titles = _Titles(self)
         return self._titles
 
     def row(self, y: int) -> tuple[Line, str]:
-        """What stands in row `y` of what is visible, and what lies under it."""
+        """Return the line at row `y` of the visible part, and its background style."""
         count = self.model.count
         if not count and 1 <= y <= len(self._empty):
             tone = "bold" if y == 1 else "$muted"
@@ -253,13 +253,13 @@ class GroupList(Pane, can_focus=True):
         return self._made.line(group, self.columns, self._now), extra
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """There is nothing to open in an empty list."""
+        """Offer Enter only when there is a row."""
         return action != "open" or self._cursor is not None
 
     # --- moving ------------------------------------------------------------------------------
 
     def action_move(self, by: int) -> None:
-        """Up or down."""
+        """Move up or down."""
         place = self.place
         self.follow = False
         self._go(0 if place is None else place + by)
@@ -267,35 +267,35 @@ class GroupList(Pane, can_focus=True):
             self.post_message(self.Bottom())
 
     def action_page(self, by: int) -> None:
-        """A page up or down."""
+        """Move a page up or down."""
         self.action_move(by * max(1, self.size.height - 1))
 
     def action_edge(self, way: int) -> None:
-        """The newest or the oldest."""
+        """Move to the newest or the oldest."""
         self.follow = False
         self._go(0 if way < 0 else self.model.count - 1)
         if way > 0:
             self.post_message(self.Bottom())
 
     def action_open(self) -> None:
-        """Open what is under the cursor."""
+        """Open the group under the cursor."""
         if self._cursor is not None:
             self.post_message(self.Opened(self._cursor))
 
     def on_click(self, event: events.Click) -> None:
-        """A click points, a second one opens."""
+        """Move the cursor to the click, or open the group under it."""
         place = event.y + self.scroll_offset.y
-        found = self.model.at(place)
-        if found is None:
+        group = self.model.at(place)
+        if group is None:
             return
-        again = found.group_id == self._cursor
+        again = group.group_id == self._cursor
         self.follow = False
         self._go(place)
         if again:
             self.action_open()
 
 
-class _Titles(Pane):
+class _Titles(TextPane):
     """The titles of a list's columns."""
 
     DEFAULT_CSS = "_Titles { height: 1; overflow: hidden; }"

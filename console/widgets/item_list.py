@@ -9,19 +9,19 @@ from textual.binding import Binding, BindingType
 from textual.message import Message
 
 from console.text.lines import Line
-from console.widgets.pane import Pane
+from console.widgets.pane import TextPane
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
-    """What the cursor can stand on."""
+class ListItem:
+    """An item of the list."""
 
     key: str
     lines: tuple[Line, ...]
 
 
-class ItemList(Pane, can_focus=True):
-    """Shows items; the cursor stays on its item while others come in above it."""
+class ItemList(TextPane, can_focus=True):
+    """Shows items; the cursor stays on its item while others are added above it."""
 
     DEFAULT_CSS = """
     ItemList { height: auto; }
@@ -38,14 +38,14 @@ class ItemList(Pane, can_focus=True):
     ]
 
     class Moved(Message):
-        """The cursor stands on another item."""
+        """Another item is under the cursor."""
 
         def __init__(self, key: str) -> None:
             super().__init__()
             self.key = key
 
         def can_replace(self, message: Message) -> bool:
-            """Only the newest matters."""
+            """Replace older messages: only the newest matters."""
             return isinstance(message, ItemList.Moved)
 
     class Opened(Message):
@@ -73,22 +73,22 @@ class ItemList(Pane, can_focus=True):
 
     @property
     def place(self) -> int:
-        """Which item the cursor stands on, from 0."""
+        """Index of the item under the cursor."""
         return self._keys.index(self._cursor) if self._cursor in self._keys else 0
 
     def stand_on(self, key: str) -> None:
-        """Put the cursor on this item, if it is listed."""
+        """Put the cursor on an item, if it is listed."""
         if key in self._keys:
             self._point(self._keys.index(key))
 
     def first_rows(self) -> list[tuple[int, int]]:
-        """Row of the widget in which each item in sight begins, and its place."""
+        """Return the first row and the place of each item in sight."""
         head = self._head is not None
         rows = [(one.start - self.scroll_offset.y + head, at) for at, one in enumerate(self._spans)]
         return [(row, at) for row, at in rows if self._keys[at] and row >= head]
 
-    def show_items(self, made_from: Hashable, build: Callable[[int], Iterable[Item]]) -> None:
-        """List what `build` makes of `made_from` for a width, unless it is on screen already."""
+    def show_items(self, made_from: Hashable, build: Callable[[int], Iterable[ListItem]]) -> None:
+        """List what `build` returns for a width, unless `made_from` is unchanged."""
         was, top = self.place, self.scroll_offset.y
         line = self._spans[was].start if self._spans else 0
         self.show(made_from, lambda width: self._flat(build(width)))
@@ -97,14 +97,14 @@ class ItemList(Pane, can_focus=True):
         elif self._keys and (moved := self._spans[self.place].start - line) and top:
             self.scroll_to(y=top + moved, animate=False, immediate=True)
 
-    def _flat(self, items: Iterable[Item]) -> list[Line]:
+    def _flat(self, items: Iterable[ListItem]) -> list[Line]:
         self._keys, self._spans = [], []
-        found: list[Line] = []
+        rows: list[Line] = []
         for item in items:
             self._keys.append(item.key)
-            self._spans.append(range(len(found), len(found) + len(item.lines)))
-            found += item.lines
-        return found
+            self._spans.append(range(len(rows), len(rows) + len(item.lines)))
+            rows += item.lines
+        return rows
 
     def _point(self, place: int) -> None:
         if not self._keys:
@@ -123,7 +123,7 @@ class ItemList(Pane, can_focus=True):
             self.post_message(self.Moved(self._cursor))
 
     def row(self, y: int) -> tuple[Line, str]:
-        """What stands in row `y`; the item under the cursor lies on a band."""
+        """Return the line at row `y`, and its background style."""
         line, extra = super().row(y)
         head = self._head is not None
         at = y + self.scroll_offset.y - head
@@ -135,24 +135,24 @@ class ItemList(Pane, can_focus=True):
         return line, "on $band bold" if self.has_focus and at == span.start else "on $band"
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """There is nothing to open in an empty list."""
+        """Offer Enter only when there is an item."""
         return action != "open" or bool(self._keys)
 
     def action_move(self, by: int) -> None:
-        """Up or down."""
+        """Move up or down."""
         self._point(self.place + by)
 
     def action_edge(self, place: int) -> None:
-        """To the first or the last."""
+        """Move to the first or the last."""
         self._point(place if place >= 0 else len(self._keys) - 1)
 
     def action_open(self) -> None:
-        """Open what is under the cursor."""
+        """Open the item under the cursor."""
         if self.cursor:
             self.post_message(self.Opened(self.cursor))
 
     def on_click(self, event: events.Click) -> None:
-        """A click points, a second one opens."""
+        """Move the cursor to the click, or open the item under it."""
         at = event.get_content_offset(self)
         if at is None:  # on the border
             return

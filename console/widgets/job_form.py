@@ -1,4 +1,4 @@
-"""The fields of a job, two beside each other; one that has the focus says what it does."""
+"""The fields of a job, in two columns; the focused one shows its help."""
 
 from collections.abc import Mapping
 
@@ -54,7 +54,7 @@ class JobForm(Grid):
                     )
 
     def fill(self, values: Mapping[str, str] | None) -> bool:
-        """Show these values, which is no edit; False when there are none."""
+        """Show values without reporting an edit; return False when there are none."""
         for name, value in (values or {}).items():
             with self.prevent(Input.Changed, Select.Changed):
                 self._put(name, value)
@@ -71,43 +71,43 @@ class JobForm(Grid):
             select.clear()
 
     def values(self) -> dict[str, str]:
-        """What stands in the fields."""
-        found: dict[str, str] = {}
+        """Return the text of the fields."""
+        texts: dict[str, str] = {}
         for field in FIELDS:
             if field.kind == "rule":
                 chosen: Select[str] = self.query_one(f"#job-{field.name}", Select)
                 value = chosen.value
-                found[field.name] = value if isinstance(value, str) else ""
+                texts[field.name] = value if isinstance(value, str) else ""
             else:
-                found[field.name] = self.query_one(f"#job-{field.name}", Input).value
-        return found
+                texts[field.name] = self.query_one(f"#job-{field.name}", Input).value
+        return texts
 
     def mark(self, changed: frozenset[str], wrong: str = "") -> None:
-        """Mark the fields that differ from what runs, and the one that cannot be used."""
+        """Mark the fields that differ from the running job, and the invalid one."""
         for field in FIELDS:
             box = self.query_one(f"#box-{field.name}")
             box.set_class(field.path in changed, "-changed")
             box.set_class(field.name == wrong, "-wrong")
 
     def edit(self, name: str = "") -> None:
-        """Put the cursor into a field, the first one when none is named."""
+        """Focus a field, the first one by default."""
         try:
             self.query_one(f"#job-{name or FIELDS[0].name}").focus()
         except NoMatches:
             return
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        """Tell the screen, which checks."""
+        """Report the edit."""
         event.stop()
         self.post_message(self.Edited())
 
     def on_select_changed(self, event: Select.Changed) -> None:
-        """Tell the screen, which checks."""
+        """Report the edit."""
         event.stop()
         self.post_message(self.Edited())
 
     def on_descendant_focus(self, event: DescendantFocus) -> None:
-        """Say what the field is for."""
+        """Show the help of the field."""
         name = (event.widget.id or "").removeprefix("job-")
         if name in BY_NAME:
             self.post_message(self.Entered(BY_NAME[name]))

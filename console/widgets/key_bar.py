@@ -12,9 +12,9 @@ from textual.widgets import Footer, Input, TextArea
 from textual.widgets._footer import FooterKey
 
 SOON = 0.05
-"""Seconds until a screen that is not whole yet is looked at again."""
+"""Seconds until an incomplete screen is tried again."""
 MOST = 12
-"""Keys that are shown on a wide screen, too, unless the screen says otherwise (`most_keys`)."""
+"""Most keys shown on a wide screen, unless the screen sets `most_keys`."""
 _ALWAYS = frozenset({"help", "quit"})
 """Actions whose key is shown however narrow the screen is."""
 _IN_FIELDS: Mapping[str, Mapping[str, str]] = {
@@ -23,11 +23,11 @@ _IN_FIELDS: Mapping[str, Mapping[str, str]] = {
     "tab": {"Focus Next": "Next"},
     "f12": {},
 }
-"""Keys that work while text is typed, with shorter words for Textual's own ones."""
+"""Keys that work while text is typed, with shorter labels for those of Textual."""
 
 
-class Offer(NamedTuple):
-    """A key as it is shown."""
+class ShownKey(NamedTuple):
+    """A key in the footer."""
 
     key: str
     display: str
@@ -36,84 +36,86 @@ class Offer(NamedTuple):
     enabled: bool
     tooltip: str
     kind: str = ""
-    """Class of its style, beside the common one."""
+    """CSS class of its style, beside the common one."""
 
 
 class KeyBar(Footer):
-    """A footer that makes its keys anew only when they are others than those shown.
+    """A footer that rebuilds its keys only when they differ from those shown.
 
-    Textual's own does so each time bindings are looked at, as at each move of the focus, and styles
-    each key twice: nearly half of the CPU time of a console that is typed into.
+    Textual's own footer rebuilds them at each refresh of the bindings, as at each move of the
+    focus, and styles each key twice: nearly half of the CPU time while the operator types.
     """
 
-    _offers: tuple[Offer, ...] = ()
+    _keys: tuple[ShownKey, ...] = ()
     _width = 0
 
     def __init__(self) -> None:
         super().__init__(compact=True)
 
     async def recompose(self) -> None:
-        """Show the keys that work now, where they are others."""
+        """Show the keys that work now, when they have changed."""
         if not self.is_attached or self._pruning or not self.app.is_running:
-            return  # at the end widgets go one by one, also those that say which keys work
-        if not self.screen.is_mounted:  # and they come so
+            return  # on exit widgets are removed one by one
+        if not self.screen.is_mounted:  # on start they are added one by one
             self.call_after_refresh(self.recompose)
             return
         try:
-            offers = self._work_now()
-        except NoMatches:  # which keys work is a matter of widgets that are still to come
+            keys = self._active_keys()
+        except NoMatches:  # a widget that decides which keys work is not there yet
             self.set_timer(SOON, self.recompose)
             return
-        if offers != self._offers:
-            self._offers = offers
+        if keys != self._keys:
+            self._keys = keys
             await super().recompose()
 
     def compose(self) -> ComposeResult:
-        """What `recompose` found."""
-        for offer in self._offers:
+        """The keys that `recompose` collected."""
+        for key in self._keys:
             yield FooterKey(
-                offer.key,
-                offer.display,
-                offer.description,
-                offer.action,
-                disabled=not offer.enabled,
-                tooltip=offer.tooltip,
-                classes=f"-compact {offer.kind}",
+                key.key,
+                key.display,
+                key.description,
+                key.action,
+                disabled=not key.enabled,
+                tooltip=key.tooltip,
+                classes=f"-compact {key.kind}",
             )
 
-    def _work_now(self) -> tuple[Offer, ...]:
+    def _active_keys(self) -> tuple[ShownKey, ...]:
         active = self.screen.active_bindings
         typing = isinstance(self.screen.focused, Input | TextArea)
-        offers: dict[str, Offer] = {}
-        if typing:  # bare letters are text there, so these are all the keys there are
+        keys: dict[str, ShownKey] = {}
+        if typing:  # letters are text there
             for key, word in _IN_FIELDS.items():
                 if key in active:
-                    one = self._offer(active[key])
-                    said = word.get(one.description, one.description)
-                    offers[one.action] = one._replace(description=said)
-        for found in active.values():
-            if found.binding.show and found.binding.action not in offers:
-                offers[found.binding.action] = self._offer(found)
-        shown = list(offers.values())
+                    shown_key = self._shown_key(active[key])
+                    label = word.get(shown_key.description, shown_key.description)
+                    keys[shown_key.action] = shown_key._replace(description=label)
+        for entry in active.values():
+            if entry.binding.show and entry.binding.action not in keys:
+                keys[entry.binding.action] = self._shown_key(entry)
+        shown = list(keys.values())
         if not typing:
             shown = self._with_spare(shown, active.values())
         room = self.screen.size.width
         most = getattr(self.screen, "most_keys", MOST)
         if self.app.ENABLE_COMMAND_PALETTE and self.app.COMMAND_PALETTE_BINDING in active:
-            palette = self._offer(active[self.app.COMMAND_PALETTE_BINDING], "-command-palette")
+            palette = self._shown_key(active[self.app.COMMAND_PALETTE_BINDING], "-command-palette")
             if not self.screen.has_class("-narrow"):  # it is hidden there
                 room -= _cells(palette) + 1
             return (*_fitting(shown, room, most), palette)
         return _fitting(shown, room, most)
 
-    def _with_spare(self, shown: Sequence[Offer], active: Iterable[ActiveBinding]) -> list[Offer]:
-        """Those shown, the first ones first, then what else there is, then help and the way out."""
+    def _with_spare(
+        self, shown: Sequence[ShownKey], active: Iterable[ActiveBinding]
+    ) -> list[ShownKey]:
+        """Return the screen's first keys, its others, its spare ones, then help and quit."""
         hidden: dict[str, ActiveBinding] = {}
         for one in active:
             if not one.binding.show:
                 hidden.setdefault(one.binding.action, one)
         spare = [
-            self._offer(hidden[action])
+            self._shown_key(hidden[action])
             for action in getattr(self.screen, "spare_keys", ())
             if action in hidden
         ]
@@ -122,10 +124,10 @@ class KeyBar(Footer):
         own.sort(key=lambda one: lead.index(one.action) if one.action in lead else len(lead))
         return [*own, *spare, *(one for one in shown if one.action in _ALWAYS)]
 
-    def _offer(self, active: ActiveBinding, kind: str = "") -> Offer:
+    def _shown_key(self, active: ActiveBinding, kind: str = "") -> ShownKey:
         binding = active.binding
         words: Mapping[str, str] = getattr(self.screen, "footer_words", {})
-        return Offer(
+        return ShownKey(
             binding.key,
             self.app.get_key_display(binding),
             words.get(binding.action, binding.description),
@@ -136,27 +138,27 @@ class KeyBar(Footer):
         )
 
     def on_resize(self, event: Resize) -> None:
-        """Another width: other keys fit."""
+        """Fit the keys to another width."""
         if event.size.width != self._width:
             self._width = event.size.width
             self.call_after_refresh(self.recompose)
 
 
-def _cells(offer: Offer) -> int:
-    """Cells a key takes, with the space that parts it from the next one."""
-    return cell_len(f"{offer.display} {offer.description}") + 1
+def _cells(key: ShownKey) -> int:
+    """Return the cells of a key, with the space that separates it from the next one."""
+    return cell_len(f"{key.display} {key.description}") + 1
 
 
-def _fitting(shown: Sequence[Offer], room: int, most: int) -> tuple[Offer, ...]:
-    """Those that fit, at most `most`, in their order; help and the way out before all others."""
-    room += 1  # nothing parts the last one from the edge
-    kept = {one.action for one in shown if one.action in _ALWAYS}
-    room -= sum(_cells(one) for one in shown if one.action in kept)
+def _fitting(shown: Sequence[ShownKey], room: int, most: int) -> tuple[ShownKey, ...]:
+    """Return the keys that fit, at most `most`, in order; help and quit take precedence."""
+    room += 1  # no separator after the last one
+    actions = {one.action for one in shown if one.action in _ALWAYS}
+    room -= sum(_cells(one) for one in shown if one.action in actions)
     for one in shown:
-        if one.action in kept:
+        if one.action in actions:
             continue
         room -= _cells(one)
-        if room < 0 or len(kept) == most:
+        if room < 0 or len(actions) == most:
             break
-        kept.add(one.action)
-    return tuple(one for one in shown if one.action in kept)
+        actions.add(one.action)
+    return tuple(one for one in shown if one.action in actions)

@@ -1,4 +1,4 @@
-"""Lines of a log as they are drawn: time, source, level, text; what was searched for is marked."""
+"""Drawing of log lines: time, source, level, text, with search matches marked."""
 
 from collections.abc import Iterable
 from typing import ClassVar
@@ -16,8 +16,8 @@ from console.text.format import clock, plural
 SIGNS = {"error": "✖", "warning": "!", "info": " ", "debug": "·"}
 
 
-class LogPaper(ScrollView):
-    """Draws what is visible; what there is to draw is the business of who derives from it."""
+class LogLines(ScrollView):
+    """Draws the visible lines; a subclass provides them."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {
         "log--time",
@@ -29,17 +29,17 @@ class LogPaper(ScrollView):
         "log--at",
     }
     DEFAULT_CSS = """
-    LogPaper { background: $background; }
-    LogPaper > .log--time { color: $muted; }
-    LogPaper > .log--source { color: $heading; }
-    LogPaper > .log--error { color: $engine-lost; }
-    LogPaper > .log--warning { color: $engine-booting; }
-    LogPaper > .log--debug { color: $muted; }
-    LogPaper > .log--at { background: $panel; }
-    LogPaper > .log--match { color: $pill-text; background: $winner; }
+    LogLines { background: $background; }
+    LogLines > .log--time { color: $muted; }
+    LogLines > .log--source { color: $heading; }
+    LogLines > .log--error { color: $engine-lost; }
+    LogLines > .log--warning { color: $engine-booting; }
+    LogLines > .log--debug { color: $muted; }
+    LogLines > .log--at { background: $panel; }
+    LogLines > .log--match { color: $pill-text; background: $winner; }
     """
     at: reactive[int | None] = reactive(None)
-    """Place of the line under the cursor; None for none."""
+    """Index of the line under the cursor; None for none."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -50,7 +50,7 @@ class LogPaper(ScrollView):
         self._query = ""
 
     def render_line(self, y: int) -> Strip:
-        """One visible line."""
+        """Render one visible line."""
         scroll_x, scroll_y = self.scroll_offset
         width = self.size.width
         row = scroll_y + y
@@ -82,7 +82,7 @@ class LogPaper(ScrollView):
         return Strip(segments)
 
     def _said(self, at: int) -> str:
-        """What stands in a row: of a folded traceback what was raised."""
+        """Return the text of a row; of a folded traceback its last line."""
         block = self.folds.block(at)
         if block is None or block.head != at:
             return self._texts[at]
@@ -95,10 +95,10 @@ class LogPaper(ScrollView):
         if not self._query:
             yield Segment(text, tone)
             return
-        found = tone + self.get_component_rich_style("log--match", partial=True)
+        style = tone + self.get_component_rich_style("log--match", partial=True)
         low, at = text.lower(), 0
         while (start := low.find(self._query, at)) >= 0 and len(low) == len(text):
             yield Segment(text[at:start], tone)
             at = start + len(self._query)
-            yield Segment(text[start:at], found)
+            yield Segment(text[start:at], style)
         yield Segment(text[at:], tone)

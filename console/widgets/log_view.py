@@ -1,4 +1,4 @@
-"""The log, drawn line by line: only what is visible costs anything."""
+"""The log, drawn line by line: only visible lines cost time."""
 
 from collections.abc import Iterable, Sequence
 from typing import ClassVar
@@ -12,28 +12,28 @@ from textual.reactive import reactive
 from console.models.log_fold import Block, Folds
 from console.session.logs import LEVELS, LogLine
 from console.text.wrap import safe
-from console.widgets.log_lines import LogPaper
+from console.widgets.log_lines import LogLines
 
 LINE_CAP = 2_000
-"""Characters of one line that are shown."""
+"""Most characters of one line on screen."""
 KEPT = 20_000
 """Lines kept for scrolling back."""
 SPARE = 2_000
-"""Lines over that before the oldest are let go of, all at once."""
+"""Lines over that number before the oldest are dropped, all at once."""
 _HEAD = 18
 _FOLD = 16
-"""Cells before the text, and those a folded traceback needs more than its last line."""
+"""Cells before the text, and the extra cells of a folded traceback."""
 
 
 def matches(line: LogLine, level: str, query: str) -> bool:
-    """Whether a line is of that level or above and holds the query."""
+    """Return whether a line has at least that level and contains the query."""
     if LEVELS.index(line.level) < LEVELS.index(level):
         return False
     return not query or query in line.text.lower()
 
 
-class LogView(LogPaper, can_focus=True):
-    """Lines with time, source and level; sticks to the end while `follow` is on."""
+class LogView(LogLines, can_focus=True):
+    """Lines with time, source and level; shows the end while `follow` is on."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("end", "follow", "Follow", id="log.follow", tooltip="Stay at the newest line"),
@@ -65,18 +65,18 @@ class LogView(LogPaper, can_focus=True):
         super().__init__()
         self._widest = 0
 
-    def replace(self, found: Iterable[LogLine], query: str) -> None:
+    def replace(self, lines: Iterable[LogLine], query: str) -> None:
         """Show these lines and no others."""
         self.shown, self._texts, self._widest = [], [], 0
         self.folds = Folds(self.folds.folded)
         self._query = query.lower()
         self.at = None
-        self.extend(found)
+        self.extend(lines)
         self.refresh()
 
-    def extend(self, found: Iterable[LogLine]) -> None:
+    def extend(self, lines: Iterable[LogLine]) -> None:
         """Add lines at the end."""
-        for line in found:
+        for line in lines:
             text = safe(line.text[:LINE_CAP]).replace("\t", "    ").replace("\n", "␊")
             self.folds.add(len(self.shown), line)
             self.shown.append(line)
@@ -87,12 +87,12 @@ class LogView(LogPaper, can_focus=True):
         self._measure()
 
     def _forget(self, extra: int) -> None:
-        """Let go of the oldest lines."""
+        """Drop the oldest lines."""
         gone = self.folds.row_of(extra)
-        kept = self.shown[extra:]
+        remaining = self.shown[extra:]
         del self._texts[:extra]
-        self.shown, self.folds = kept, Folds(self.folds.folded)
-        for place, line in enumerate(kept):
+        self.shown, self.folds = remaining, Folds(self.folds.folded)
+        for place, line in enumerate(remaining):
             self.folds.add(place, line)
         self.at = None if self.at is None or self.at < extra else self.at - extra
         if not self.follow:
@@ -105,24 +105,24 @@ class LogView(LogPaper, can_focus=True):
         self.refresh()
 
     def on_resize(self) -> None:
-        """The end may have moved out of sight; the line under the cursor stays in it."""
+        """Keep the end, or the line under the cursor, in sight."""
         if self.follow:
             self.scroll_end(animate=False, immediate=True, force=True, x_axis=False)
         if self.at is not None:
             self._reveal(self.folds.row_of(self.at))
 
     def watch_scroll_y(self, old: float, new: float) -> None:
-        """Scrolling up lets go of the end; reaching it takes hold again."""
+        """Stop following when scrolled up; follow again at the end."""
         super().watch_scroll_y(old, new)
         self.follow = new >= self.max_scroll_y
 
     def action_follow(self) -> None:
-        """Go to the end and stay there."""
+        """Go to the end and follow it."""
         self.follow, self.at = True, None
         self.scroll_end(animate=False, immediate=True, force=True, x_axis=False)
 
     def action_step(self, by: int) -> None:
-        """The line under or over the cursor; from out of sight, the one at that end."""
+        """Move the cursor to the next or previous line; from out of sight to the nearer edge."""
         seen = self._rows_in_sight()
         if not seen:
             return
@@ -137,26 +137,26 @@ class LogView(LogPaper, can_focus=True):
             self._reveal(max(0, row))
 
     def _reveal(self, row: int) -> None:
-        """Scroll no further than it takes."""
+        """Scroll no further than needed."""
         top, height = self.scroll_offset.y, self.size.height
         if not top <= row < top + height:
             to = row if row < top else row - height + 1
             self.scroll_to(y=to, animate=False, immediate=True)
 
     def whole(self) -> tuple[LogLine, str] | None:
-        """The line under the cursor and all that is kept of it; None without a cursor."""
+        """Return the line under the cursor in full; None without a cursor."""
         if self.at is None or self.at >= len(self.shown):
             return None
         return self.shown[self.at], self._said(self.at)
 
     def visible_texts(self) -> Sequence[str]:
-        """The lines on screen as they came; of a folded traceback all of them."""
-        found: list[str] = []
+        """Return the lines on screen in full, with folded tracebacks unfolded."""
+        texts: list[str] = []
         for place in self._rows_in_sight():
             block = self.folds.block(place)
             places = block.places if block is not None and block.folded else [place]
-            found += [self.shown[one].text for one in places]
-        return found
+            texts += [self.shown[one].text for one in places]
+        return texts
 
     def _rows_in_sight(self) -> Sequence[int]:
         top = self.scroll_offset.y
@@ -165,19 +165,19 @@ class LogView(LogPaper, can_focus=True):
     # --- folding -----------------------------------------------------------------------------
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """There is nothing to fold without a traceback; what follows need not be told to."""
+        """Offer keys that have an effect now."""
         if action == "follow":
             return not self.follow or self.at is not None
         return bool(self.folds.count) if action in ("fold_all", "fold_one") else True
 
     def action_fold_all(self) -> None:
-        """All tracebacks to one line each, or to all their lines."""
+        """Fold or unfold all tracebacks."""
         keep = self._middle()
         self.folds.set_all(not self.folds.folded)
         self._folded(keep)
 
     def action_fold_one(self) -> None:
-        """The traceback under the mark, else the newest in sight."""
+        """Fold or unfold the traceback at the mark, else the newest in sight."""
         blocks = [self.folds.block(place) for place in self._rows_in_sight()]
         marked = self.folds.block(self.at) if self.at is not None else None
         block = marked or next((one for one in reversed(blocks) if one is not None), None)
@@ -185,7 +185,7 @@ class LogView(LogPaper, can_focus=True):
             self._toggle(block)
 
     def on_click(self, event: events.Click) -> None:
-        """A click takes the cursor there; on a traceback it unfolds or folds it."""
+        """Move the cursor to the click; fold or unfold a traceback there."""
         row = event.y + self.scroll_offset.y
         if row < len(self.folds.rows):
             self.at = self.folds.rows[row]
@@ -201,7 +201,7 @@ class LogView(LogPaper, can_focus=True):
             self.scroll_to(y=self.folds.row_of(block.head), animate=False, immediate=True)
 
     def _middle(self) -> int | None:
-        """Place of the line that stays in sight."""
+        """Return the index of the line that stays in sight."""
         rows = self._rows_in_sight()
         return None if self.follow or not rows else rows[len(rows) // 2]
 
@@ -219,15 +219,15 @@ class LogView(LogPaper, can_focus=True):
             self.scroll_to(y=max(0, row - height // 2), animate=False, immediate=True)
 
     def jump(self, query: str, forward: bool) -> bool:
-        """Go to the next or previous line that holds `query`; False when there is none.
+        """Go to the next or previous line that contains `query`; return False when there is none.
 
         The first jump looks back from the end.
         """
-        count, wanted = len(self.shown), query.lower()
+        count, needle = len(self.shown), query.lower()
         start = count if self.at is None else self.at
         order = range(start + 1, count) if forward else range(start - 1, -1, -1)
         for at in order:
-            if wanted in self.shown[at].text.lower():
+            if needle in self.shown[at].text.lower():
                 self.at = at
                 block = self.folds.block(at)
                 if block is not None and block.folded:
@@ -239,7 +239,7 @@ class LogView(LogPaper, can_focus=True):
         return False
 
     def mark(self, query: str) -> None:
-        """Show where `query` stands."""
+        """Mark matches of `query`."""
         self._query = query.lower()
         self.at = None
         self.refresh()

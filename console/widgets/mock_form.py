@@ -1,4 +1,4 @@
-"""What the mock user should ask: fields, checked before anything is started."""
+"""The settings of the mock user: fields, checked before a start."""
 
 import re
 from collections.abc import Callable
@@ -17,8 +17,8 @@ from console.models.datasets import field_text
 from core.state import Mock
 
 
-class FieldError(UsageError):
-    """A field cannot be used; `field` is its name."""
+class MockFieldError(UsageError):
+    """A field is invalid; `field` is its name."""
 
     def __init__(self, field: str, what: str, todo: str) -> None:
         self.field = field
@@ -29,10 +29,10 @@ _TARGET = re.compile(r"https?://\S+|[\w-]+|.+\.ya?ml", re.DOTALL)
 """An address, the name of a target, or a target file."""
 
 _LONGEST = 4_096
-"""Characters of a path or an address; no longer text is one."""
+"""Most characters of a path or an address."""
 
 Reader = Callable[[str], Any]
-"""Makes an argument of a text; raises ValueError."""
+"""Parses an argument; raises ValueError."""
 
 
 def _whole(least: int, most: int) -> Reader:
@@ -57,10 +57,10 @@ def _number(least: float, most: float) -> Reader:
 
 def _word(words: dict[str, Any]) -> Reader:
     def read(text: str) -> Any:
-        found = [value for word, value in words.items() if word.startswith(text.lower())]
-        if len(found) != 1:
+        matches = [value for word, value in words.items() if word.startswith(text.lower())]
+        if len(matches) != 1:
             raise ValueError(text)
-        return found[0]
+        return matches[0]
 
     return read
 
@@ -85,10 +85,10 @@ class _Field:
     label: str
     placeholder: str
     todo: str
-    """What can stand in it."""
+    """What the field accepts."""
     read: Reader = str
     room: int = 0
-    """Cells of the label, when not as the others of its line."""
+    """Cells of the label, when they differ from those of its line."""
 
 
 _LINES: tuple[tuple[_Field, ...], ...] = (
@@ -149,7 +149,7 @@ FIELDS = {field.name: field for line in _LINES for field in line}
 
 
 def read_fields(values: dict[str, str]) -> dict[str, Any]:
-    """Arguments of `mock.start`; fields left empty are left out.
+    """Return the arguments of `mock.start`; empty fields are left out.
 
     Raises:
         FieldError: a field cannot be used; names it and what could stand in it.
@@ -163,18 +163,18 @@ def read_fields(values: dict[str, str]) -> dict[str, Any]:
             value = field.read(text)
         except ValueError as error:
             what = f"{field.label} cannot be `{text}`"
-            raise FieldError(name, what, field.todo) from error
+            raise MockFieldError(name, what, field.todo) from error
         if value is not None:
             args[name] = value
     if "rate" in args and (args.get("pace") or "concurrency" in args):
         other = "pace" if args.get("pace") else "concurrency"
-        raise FieldError(
+        raise MockFieldError(
             "rate",
             f"{FIELDS['rate'].label} and {FIELDS[other].label} exclude each other",
-            "At a rate nothing waits for the answers before it",
+            "With a rate, requests do not wait for earlier answers",
         )
     if "held_out" in args and "split" not in args:
-        raise FieldError("split", "Held out is nothing without a side", "Say train or held-out")
+        raise MockFieldError("split", "A held-out share needs a side", "Choose train or held-out")
     return args
 
 
@@ -187,10 +187,10 @@ class MockForm(Container):
     def __init__(self) -> None:
         super().__init__()
         self._before: tuple[Input, str] | None = None
-        """The field that has the cursor, and what it said when it got it."""
+        """The focused field, and its text when it got the focus."""
 
     def compose(self) -> ComposeResult:
-        """What is asked and of whom, then how."""
+        """What is sent and to whom, then how."""
         for line in _LINES:
             with Horizontal(classes="mock-fields"):
                 for field in line:
@@ -203,18 +203,18 @@ class MockForm(Container):
                     )
 
     def on_mount(self) -> None:
-        """Each field says what can stand in it."""
+        """Show what each field accepts."""
         for name, field in FIELDS.items():
             self.query_one(f"#mock-{name}", Input).tooltip = field.todo
 
     def values(self) -> dict[str, str]:
-        """What stands in the fields."""
+        """Return the text of the fields."""
         return {name: self.query_one(f"#mock-{name}", Input).value for name in FIELDS}
 
     def fill(self, mock: Mock) -> None:
-        """What the last run was started with, so that it can go on; what was typed stays."""
+        """Show the settings of the last run; typed text stays."""
         own = _TARGET.fullmatch(mock.target)
-        told = {
+        settings = {
             "dataset": field_text(mock.dataset),
             "target": mock.target if own else "",
             "columns": mock.columns,
@@ -227,7 +227,7 @@ class MockForm(Container):
             "held_out": f"{mock.held_out:g}" if mock.split else "",
         }
         if not any(self.values().values()):
-            for name, text in told.items():
+            for name, text in settings.items():
                 if len(text) <= _LONGEST and plain(text) == text:  # else it could not be shown
                     self.put(name, text)
 
@@ -236,17 +236,17 @@ class MockForm(Container):
         self.query_one(f"#mock-{name}", Input).value = text
 
     def on_descendant_focus(self, event: events.DescendantFocus) -> None:
-        """What stands in a field that is gone to can be put back."""
+        """Remember the text of a field that gets the focus."""
         if isinstance(event.widget, Input):
             self._before = (event.widget, event.widget.value)
 
     def put_back(self) -> None:
-        """What the field with the cursor said before."""
+        """Restore the text of the focused field."""
         if self._before is not None and self._before[0].has_focus:
             self._before[0].value = self._before[1]
 
     def arguments(self) -> dict[str, Any]:
-        """Arguments of `mock.start`.
+        """Return the arguments of `mock.start`.
 
         Raises:
             FieldError: a field cannot be used.
@@ -254,10 +254,10 @@ class MockForm(Container):
         return read_fields(self.values())
 
     def edit(self, name: str = "dataset") -> None:
-        """Put the cursor into a field."""
+        """Focus a field."""
         self.query_one(f"#mock-{name}", Input).focus()
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        """Tell the screen, which checks and previews."""
+        """Report the edit."""
         event.stop()
         self.post_message(self.Edited())

@@ -1,4 +1,4 @@
-"""Lines of toned text, painted one by one: only what is visible costs."""
+"""Styled lines of text, painted one by one: only visible lines cost time."""
 
 from collections.abc import Callable, Hashable, Sequence
 
@@ -13,21 +13,21 @@ from textual.strip import Strip
 from textual.style import Style
 
 from console.text.lines import Line
-from console.widgets.relaid import Relaid
+from console.widgets.relaid import FramedWidget
 
 Builder = Callable[[int], Sequence[Line]]
-"""Makes the lines for a width in cells."""
+"""Builds the lines for a width in cells."""
 HeadBuilder = Callable[[int], Line]
 
 
-class Pane(Relaid, ScrollView, can_focus=False):
+class TextPane(FramedWidget, ScrollView, can_focus=False):
     """Shows lines; scrolls up and down when there are more than fit.
 
     Lines are made again only when what they are made from, or the width, has changed.
     """
 
     DEFAULT_CSS = """
-    Pane { height: auto; overflow-x: hidden; overflow-y: auto; }
+    TextPane { height: auto; overflow-x: hidden; overflow-y: auto; }
     """
     ALLOW_SELECT = True
 
@@ -41,16 +41,16 @@ class Pane(Relaid, ScrollView, can_focus=False):
         self._width = 0
         self._tones: dict[tuple[str, str], RichStyle] = {}
         self._painted: dict[int, tuple[Line, str]] = {}
-        """What stands in each row of the screen, and what lies under it."""
+        """Line and background style of each row on screen."""
 
     @property
     def lines(self) -> Sequence[Line]:
-        """What is painted below the head."""
+        """The lines below the head."""
         return self._lines
 
     @property
     def text(self) -> str:
-        """What is painted, head included, as plain text."""
+        """The text, head included, without styles."""
         rows = [self._head(self._width), *self._lines] if self._head else self._lines
         return "\n".join("".join(piece for piece, _ in row) for row in rows)
 
@@ -65,8 +65,8 @@ class Pane(Relaid, ScrollView, can_focus=False):
 
     def show_lines(self, lines: Sequence[Line]) -> None:
         """Paint `lines` as they are."""
-        kept = tuple(lines)
-        self.show(kept, lambda width: kept)
+        fixed = tuple(lines)
+        self.show(fixed, lambda width: fixed)
 
     def show_head(self, made_from: Hashable, build: HeadBuilder) -> None:
         """Paint one line above the others; it does not scroll."""
@@ -79,7 +79,7 @@ class Pane(Relaid, ScrollView, can_focus=False):
         self.repaint()
 
     def show_title(self, line: Line) -> None:
-        """Name what is shown: in the border where there is one, else in a line above the others."""
+        """Show a title: in the border where there is one, else in a line above the text."""
         if self.framed:
             self.drop_head()
             self.put_in_border(Content.assemble(*line))
@@ -94,7 +94,7 @@ class Pane(Relaid, ScrollView, can_focus=False):
             self.refresh()
 
     def wanted_height(self) -> int:
-        """Rows that would show everything."""
+        """Rows needed to show everything."""
         return len(self._lines) + (self._head is not None)
 
     def _rebuild(self) -> None:
@@ -124,7 +124,7 @@ class Pane(Relaid, ScrollView, can_focus=False):
             self.set_extent(size)
 
     def set_extent(self, size: Size) -> None:
-        """There is more or less to scroll through; the screen is laid out again only if it must.
+        """Set the size of the content; lay the screen out again only if needed.
 
         Setting `virtual_size` does that each time, and then every widget is painted.
         """
@@ -132,14 +132,14 @@ class Pane(Relaid, ScrollView, can_focus=False):
         if not height or (size.height > height) != (self.virtual_size.height > height):
             self.virtual_size = size
             return
-        self.set_reactive(Pane.virtual_size, size)
+        self.set_reactive(TextPane.virtual_size, size)
         if self.show_vertical_scrollbar:
             self.vertical_scrollbar.window_virtual_size = size.height
         if self.scroll_offset.y > self.max_scroll_y:
             self.scroll_to(y=self.max_scroll_y, animate=False, immediate=True)
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
-        """Rows it takes when its height is `auto`."""
+        """Return the rows for a height of `auto`."""
         if width > 0 and width != self._width:
             self._width = width
             self._lines = self._build(width)
@@ -147,7 +147,7 @@ class Pane(Relaid, ScrollView, can_focus=False):
         return self.wanted_height()
 
     def on_resize(self) -> None:
-        """Another width: other lines."""
+        """Build the lines for another width."""
         if self.scrollable_content_region.width != self._width:
             self._rebuild()
         needed = self.virtual_size.height > self.size.height
@@ -156,12 +156,12 @@ class Pane(Relaid, ScrollView, can_focus=False):
             self.call_after_refresh(self._rebuild)
 
     def notify_style_update(self) -> None:
-        """Another theme or class: other colours."""
+        """Drop cached styles after a change of theme or class."""
         super().notify_style_update()
         self._tones.clear()
 
     def tone_style(self, tone: str, extra: str = "") -> RichStyle:
-        """The style of a tone over this widget's own; `extra` is laid over both."""
+        """Return the style of a tone over this widget's own; `extra` is applied to both."""
         key = (tone, extra)
         style = self._tones.get(key)
         if style is None:
@@ -175,12 +175,12 @@ class Pane(Relaid, ScrollView, can_focus=False):
         return style
 
     def paint(self, line: Line, width: int, extra: str = "") -> Strip:
-        """One line in exactly `width` cells."""
+        """Render one line in exactly `width` cells."""
         segments = [Segment(text, self.tone_style(tone, extra)) for text, tone in line if text]
         return Strip(segments).adjust_cell_length(width, self.tone_style("", extra))
 
     def row(self, y: int) -> tuple[Line, str]:
-        """What stands in row `y` of what is visible, and what lies under it."""
+        """Return the line at row `y` of the visible part, and its background style."""
         if self._head is not None and y == 0:
             return self._head(self.scrollable_content_region.width), self.head_tone
         at = y + self.scroll_offset.y - (self._head is not None)
@@ -202,11 +202,11 @@ class Pane(Relaid, ScrollView, can_focus=False):
 
     @property
     def head_tone(self) -> str:
-        """What lies under the head."""
+        """Background style of the head."""
         return "on $band" if self.has_class("-selected") else "on $panel"
 
     def get_selection(self, selection: Selection) -> tuple[str, str] | None:
-        """The text the mouse has marked."""
+        """Return the text selected with the mouse."""
         text = "\n".join("".join(piece for piece, _ in line) for line in self._lines)
         return selection.extract(text), "\n"
 
@@ -216,7 +216,7 @@ class Pane(Relaid, ScrollView, can_focus=False):
 
 
 def _selected(line: Line, start: int, end: int) -> Line:
-    """`line` with the characters from `start` to `end` (-1: to its end) reversed."""
+    """Return `line` with the characters from `start` to `end` (-1: to its end) reversed."""
     pieces: list[tuple[str, str]] = []
     at = 0
     for text, tone in line:
@@ -232,5 +232,5 @@ def _selected(line: Line, start: int, end: int) -> Line:
 
 
 def centred(text: str, width: int, tone: str = "$muted") -> Line:
-    """`text` in the middle of `width` cells."""
+    """Return `text` in the middle of `width` cells."""
     return ((" " * max(0, (width - cell_len(text)) // 2) + text, tone),)

@@ -12,18 +12,18 @@ from console.session.group_facts import best_of, known_rewards, verdict
 from console.text.format import clock, countdown, number, plural
 from console.text.lines import Line, fit
 from console.text.server_color import server_colors
-from console.views.group import phase_look, user_wait
-from console.widgets.item_list import Item, ItemList
+from console.views.group import phase_style, user_wait
+from console.widgets.item_list import ItemList, ListItem
 from core.state import Group
 
 WIDE = 85
-"""Cells from which a line says more."""
+"""Cells from which a line shows more."""
 SHOWN = 50
-"""Groups; what does not fit is scrolled to by the cursor."""
+"""Most groups; the cursor scrolls to those that do not fit."""
 
 
-class NewestGroups(ItemList):
-    """The cursor keeps to the newest until it is moved; then it stays on its group."""
+class RecentGroups(ItemList):
+    """The cursor follows the newest until it is moved; then it stays on its group."""
 
     HELP = (
         "Enter opens the group under the cursor, a second click too. The cursor keeps to the "
@@ -47,24 +47,24 @@ class NewestGroups(ItemList):
     def paint_groups(self, session: Session) -> None:
         """List the newest groups of the session."""
         now = session.now()
-        found = list(session.state.groups.values())[: -SHOWN - 1 : -1]
+        groups = list(session.state.groups.values())[: -SHOWN - 1 : -1]
         self.show_title(newest_head(session))
-        now_shown = newest_items(session, found, now, self.scrollable_content_region.width)
-        self.show_items(tuple(now_shown), lambda width: newest_items(session, found, now, width))
+        now_shown = newest_items(session, groups, now, self.scrollable_content_region.width)
+        self.show_items(tuple(now_shown), lambda width: newest_items(session, groups, now, width))
         if self.follow and self.place:
             self._point(0)
 
     def row(self, y: int) -> tuple[Line, str]:
-        """The band shows where Enter would go: only while keys come here."""
+        """Highlight the row under the cursor only while the list has the focus."""
         line, extra = super().row(y)
         return line, extra if self.has_focus and self.cursor else ""
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """There is nothing to open before the first request."""
+        """Offer Enter only when there is a group."""
         return action != "open" or bool(self.cursor)
 
     def action_move(self, by: int) -> None:
-        """Up or down; above the first line the page itself moves."""
+        """Move up or down; above the first line scroll the page."""
         if by < 0 and not self.place:
             self._page.scroll_relative(y=by, animate=False)
             return
@@ -73,7 +73,7 @@ class NewestGroups(ItemList):
         super().action_move(by)
 
     def action_edge(self, place: int) -> None:
-        """To the newest, and keep to it, or to the last."""
+        """Move to the newest and follow it, or to the last."""
         if not place:
             self._page.scroll_home(animate=False)
         super().action_edge(place)
@@ -85,37 +85,39 @@ class NewestGroups(ItemList):
 
 
 def newest_head(session: Session) -> Line:
-    """The title, and how many groups there were."""
+    """Return the title, with the number of groups."""
     totals = session.state.totals
     if not session.state.groups:
         return (("NEWEST GROUPS", "bold $heading"),)
-    said = f"  {plural(totals.groups, 'group')} · {totals.done} finished · {totals.dead} dead"
+    counts = f"  {plural(totals.groups, 'group')} · {totals.done} finished · {totals.dead} dead"
     if totals.lost:
-        said += f" · {totals.lost} lost"
+        counts += f" · {totals.lost} lost"
     if totals.aborted or totals.failed:
-        said += f" · {totals.aborted} aborted · {totals.failed} failed"
-    return (("NEWEST GROUPS", "bold $heading"), (said, "$muted"))
+        counts += f" · {totals.aborted} aborted · {totals.failed} failed"
+    return (("NEWEST GROUPS", "bold $heading"), (counts, "$muted"))
 
 
-def newest_items(session: Session, found: Sequence[Group], now: float, width: int) -> list[Item]:
-    """A line for each group; what to do while there is none."""
-    if not found:
+def newest_items(
+    session: Session, groups: Sequence[Group], now: float, width: int
+) -> list[ListItem]:
+    """Return a line for each group; the first steps while there is none."""
+    if not groups:
         url = one_line(session.state.proxy_url, 200) or "the proxy"
         hints = (
             "No request yet. Press 4 then s to let the mock user ask,",
             f"or send one to {url}/v1",
         )
         if session.state.watch_only:
-            hints = ("This console only watches: it serves no requests.", "")
+            hints = ("This console is view only: it serves no requests.", "")
         elif session.read_only:
             hints = (f"No request yet. They go to {url}/v1", "")
-        return [Item("", tuple(((fit(hint, width), "$muted"),) for hint in hints))]
+        return [ListItem("", tuple(((fit(hint, width), "$muted"),) for hint in hints))]
     tones = server_colors(session.state)
-    return [Item(group.group_id, (_line(group, now, width, tones),)) for group in found]
+    return [ListItem(group.group_id, (_line(group, now, width, tones),)) for group in groups]
 
 
 def _line(group: Group, now: float, width: int, tones: dict[str, str]) -> Line:
-    shape = phase_look(group)
+    shape = phase_style(group)
     best = best_of(group)
     values = known_rewards(group)
     top = values[best] if best is not None and best < len(values) else None
@@ -124,19 +126,19 @@ def _line(group: Group, now: float, width: int, tones: dict[str, str]) -> Line:
         word = f"rate {countdown(group.until - now)}"
         if group.user_waits and group.rating is None:
             word = f"waits {user_wait(group, now)}"
-    said = verdict(group)
+    outcome = verdict(group)
     row = [
         (f"{clock(group.opened_at)}  ", "$muted"),
         (f"{shape.sign} {fit(word, 11)} ", shape.tone),
         (f"{number(top):>5} ", "bold" if top is not None else "$faint"),
     ]
     if width >= WIDE:
-        row.append((f" {said.sign} {fit(said.text, 24)} ", said.tone))
+        row.append((f" {outcome.sign} {fit(outcome.text, 24)} ", outcome.tone))
         if tones:
             name = fit(one_line(group.server, 20), 10)
             row.append((f"{name} ", tones.get(group.server, "$muted")))
     else:
-        row.append((f"{said.sign} ", said.tone))
+        row.append((f"{outcome.sign} ", outcome.tone))
     query = one_line(group.query, 300) or "(no text)"
     row.append(
         (fit(query, width - sum(len(text) for text, _ in row)), "" if group.query else "$muted")

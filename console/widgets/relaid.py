@@ -1,4 +1,4 @@
-"""Widgets whose height follows what they show, and whose border can carry its title."""
+"""Widgets whose height follows their content, and whose border can carry a title."""
 
 from typing import Self
 
@@ -7,8 +7,8 @@ from textual.geometry import Region
 from textual.widget import Widget
 
 
-class Relaid(Widget):
-    """Each layout it asks for looks at its size anew.
+class FramedWidget(Widget):
+    """Measures its size again in each layout that it requests.
 
     Textual keeps the box of a layout that was made after one was asked for and before the widget
     came to rest; asked again meanwhile, it takes that old box, and the widget keeps a wrong height.
@@ -22,7 +22,7 @@ class Relaid(Widget):
         return bool(self.styles.border_top[0])
 
     def put_in_border(self, title: Content) -> None:
-        """Show `title` in the border, unless it stands there already."""
+        """Show `title` in the border, unless it is there already."""
         before = self._in_border
         if before is None or before.plain != title.plain or before.spans != title.spans:
             self._in_border = title
@@ -35,7 +35,7 @@ class Relaid(Widget):
         layout: bool = False,
         recompose: bool = False,
     ) -> Self:
-        """As of the base; a layout that was asked for before does not count."""
+        """Refresh; a layout that was requested before is discarded."""
         if layout:
             self._layout_required = False
         return super().refresh(*regions, repaint=repaint, layout=layout, recompose=recompose)

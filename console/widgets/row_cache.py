@@ -1,4 +1,4 @@
-"""Rows of the list that are kept: nothing in them grows with time."""
+"""Cached rows of the list: nothing in them changes with time."""
 
 from collections.abc import Mapping, Sequence
 
@@ -9,8 +9,8 @@ from core.state import Group
 CAP = 500
 
 
-class MadeLines:
-    """The rows of groups that are over; those of open ones are made each time.
+class RowCache:
+    """The rows of finished groups; those of open ones are built each time.
 
     Attributes:
         tones: Colour of each server by name; empty when there is one alone.
@@ -21,7 +21,7 @@ class MadeLines:
         self._made: dict[str, tuple[Group, Sequence[Column], Line]] = {}
 
     def take(self, dirty: frozenset[str], tones: Mapping[str, str]) -> bool:
-        """Drop the rows of changed groups; returns whether there are other colours now."""
+        """Drop the rows of changed groups; return whether the colours have changed."""
         other = tones != self.tones
         if other:
             self.tones = dict(tones)
@@ -32,10 +32,10 @@ class MadeLines:
         return other
 
     def line(self, group: Group, columns: Sequence[Column], now: float) -> Line:
-        """The row of a group."""
-        kept = self._made.get(group.group_id)
-        if kept is not None and kept[0] is group and kept[1] is columns:
-            return kept[2]
+        """Return the row of a group."""
+        cached = self._made.get(group.group_id)
+        if cached is not None and cached[0] is group and cached[1] is columns:
+            return cached[2]
         line = row_line(group, columns, now, self.tones.get(group.server, "$muted"))
         if not group.open:
             self._made[group.group_id] = (group, columns, line)

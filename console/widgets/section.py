@@ -10,17 +10,17 @@ from textual.widgets import Static
 from console.models.app_host import AppHost
 from console.session.app_state import Session
 from console.text.sections import HEADING, Room
-from console.widgets.relaid import Relaid
+from console.widgets.relaid import FramedWidget
 
 TALL = 36
-"""Rows of a terminal from which there is room for more than the most needed."""
+"""Rows of a terminal from which there is room for secondary content."""
 
 
 Build = Callable[[Session, Room], Content]
 
 
-class Section(Relaid, Static):
-    """Shows what `build` makes of the session and the room there is.
+class Section(FramedWidget, Static):
+    """Shows what `build` returns for the session and the room.
 
     The first line stands in the border where there is one; of a single line its heading alone.
     """
@@ -37,7 +37,7 @@ class Section(Relaid, Static):
         self._last: Content | None = None
 
     def paint(self, session: Session, dirty: frozenset[str]) -> None:
-        """Build it again when something it depends on has changed.
+        """Rebuild when one of its keys has changed.
 
         A key "groups" also stands for what begins with "groups:"; "server" for "server:NAME".
         """
@@ -67,18 +67,18 @@ class Section(Relaid, Static):
         self.update(content, layout=grown)
 
     def repaint(self) -> None:
-        """Build it again: something of its own has changed."""
+        """Rebuild after a change of its own state."""
         session = self._session
         if session is not None:
             host(self).guarded(lambda: self._show(session))
 
     def on_resize(self) -> None:
-        """Another size: build it for that."""
+        """Rebuild for another size."""
         self.repaint()
 
 
 def _divided(line: Content) -> tuple[Content, Content]:
-    """A heading, and what is said beside it; no heading for a line that begins with none."""
+    """Split a line into its heading and the rest; the heading may be empty."""
     styled = [one.end for one in line.spans if one.start == 0 and one.style == HEADING]
     at = max(styled, default=0)
     rest = line[at:]
@@ -86,5 +86,5 @@ def _divided(line: Content) -> tuple[Content, Content]:
 
 
 def host(widget: Widget) -> AppHost:
-    """The app of a widget, typed."""
+    """Return the app of a widget, typed."""
     return cast(AppHost, widget.app)

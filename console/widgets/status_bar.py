@@ -1,4 +1,4 @@
-"""The line that is always on screen."""
+"""The status line at the top of every screen."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,29 +10,29 @@ from textual.widgets import Static
 
 from ajet_swarm.common.text import one_line
 from console.models.alerts import by_need
-from console.models.screen_registry import Place, shown_places
+from console.models.screen_registry import ScreenSpec, shown_screens
 from console.session.app_state import Session
-from console.text.contact import as_ended
+from console.session.server_facts import as_ended
 from console.text.format import UNKNOWN, countdown, elapsed, pill, plural, progress, state_text
 from console.views.group import user_wait
 from core.state import Group, Server
 
 ENOUGH = 80
-"""Cells in which the bar says all it has to say, if briefly; the screens' names take the rest."""
+"""Cells in which the bar shows everything in brief; the screens' names take the rest."""
 _GAP = Content.styled("  ", "")
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class StatusItem:
     """One piece of the bar, in forms from long to short; the last form may be empty."""
 
     forms: tuple[Content, ...]
     keeps: tuple[int, ...] = ()
-    """For each step to a shorter form: the higher, the later it is taken."""
+    """One rank for each shorter form: the higher, the later it is used."""
 
 
 def bar_line(session: Session, width: int) -> Content:
-    """The whole bar, with lesser parts shortened and dropped until it fits `width` cells."""
+    """Return the bar, with lesser parts shortened and dropped until it fits `width` cells."""
     items = _items(session)
     level = [0] * len(items)
     while _width(items, level) > width:
@@ -47,17 +47,17 @@ def bar_line(session: Session, width: int) -> Content:
     return Content(" ") + _GAP.join(_shown(items, level))
 
 
-def _shown(items: Sequence[Item], level: Sequence[int]) -> list[Content]:
+def _shown(items: Sequence[StatusItem], level: Sequence[int]) -> list[Content]:
     forms = [item.forms[at] for item, at in zip(items, level, strict=True)]
     return [form for form in forms if form.cell_length]
 
 
-def _width(items: Sequence[Item], level: Sequence[int]) -> int:
+def _width(items: Sequence[StatusItem], level: Sequence[int]) -> int:
     shown = _shown(items, level)
     return 1 + sum(form.cell_length for form in shown) + (len(shown) - 1) * len(_GAP.plain)
 
 
-def _items(session: Session) -> list[Item]:
+def _items(session: Session) -> list[StatusItem]:
     servers = list(session.state.servers.values())
     items = _link(session)
     if session.seen:
@@ -66,32 +66,32 @@ def _items(session: Session) -> list[Item]:
     return items
 
 
-def _link(session: Session) -> list[Item]:
+def _link(session: Session) -> list[StatusItem]:
     items = []
     if session.replay is not None:
         forms = tuple(pill(form, "$engine-exporting") for form in session.replay.forms)
-        return [Item(forms, tuple(7 + 2 * at for at in range(len(forms) - 1)))]
+        return [StatusItem(forms, tuple(7 + 2 * at for at in range(len(forms) - 1)))]
     if session.read_only:
         words = ("watching", "W") if session.state.watch_only else ("read-only", "RO")
         forms = tuple(Content.styled(word, "$muted") for word in words)
-        items.append(Item(forms, (3,)))
+        items.append(StatusItem(forms, (3,)))
     if not session.seen:
         items += _starting(session)
     elif (age := session.stale_for) is not None:
-        items.append(Item((pill(f"STALE {elapsed(age)}", "$engine-lost"),)))
+        items.append(StatusItem((pill(f"STALE {elapsed(age)}", "$engine-lost"),)))
         why = Content.styled(one_line(session.trouble, 70), "$engine-lost")
-        items.append(Item((why, Content("")), (0,)))
+        items.append(StatusItem((why, Content("")), (0,)))
     elif not session.state.proxy_up:
-        items.append(Item((pill("PROXY STOPPED", "$engine-lost"),)))
+        items.append(StatusItem((pill("PROXY STOPPED", "$engine-lost"),)))
     return items
 
 
-def _starting(session: Session) -> list[Item]:
+def _starting(session: Session) -> list[StatusItem]:
     failed = session.failed_steps
     if not failed:
         why = one_line(session.trouble or "starting the engine and the proxy", 60)
         head = pill("STARTING", "$engine-booting")
-        return [Item((head,)), Item((Content.styled(why, "$muted"), Content("")), (0,))]
+        return [StatusItem((head,)), StatusItem((Content.styled(why, "$muted"), Content("")), (0,))]
     names = " and ".join(one_line(step.title, 40) for step in failed)
     forms = (
         Content.styled(f"{names}: {one_line(failed[-1].detail, 60)}", "$engine-lost"),
@@ -99,39 +99,41 @@ def _starting(session: Session) -> list[Item]:
         Content.styled(one_line(failed[-1].detail or names, 30), "$engine-lost"),
         Content(""),
     )
-    return [Item((pill("START FAILED", "$engine-lost"),)), Item(forms, (0, 0, 0))]
+    return [StatusItem((pill("START FAILED", "$engine-lost"),)), StatusItem(forms, (0, 0, 0))]
 
 
-def _server(session: Session, servers: Sequence[Server]) -> list[Item]:
+def _server(session: Session, servers: Sequence[Server]) -> list[StatusItem]:
     if not servers:
-        return [Item((Content.styled("no server", "$muted"),))]
+        return [StatusItem((Content.styled("no server", "$muted"),))]
     server, now = as_ended(servers[0], session), session.now()
     more = f" +{len(servers) - 1}" if len(servers) > 1 else ""
     name = one_line(server.name, 24)
     named = Content.assemble((name, "bold $server-1"), (more, "$muted"))
     brief = Content.assemble((name[:8], "bold $server-1"), (more, "$muted"))
-    items = [Item((named, brief, Content("")), (2, 8))]
+    items = [StatusItem((named, brief, Content("")), (2, 8))]
     shown = state_text(server, now if server.lost else session.as_of)
     forms = tuple(pill(form, shown.color) for form in shown.forms)
-    items.append(Item(forms, (7, 7) if server.lost else (5,)))
+    items.append(StatusItem(forms, (7, 7) if server.lost else (5,)))
     step = UNKNOWN if server.step is None else str(server.step)
-    items.append(Item((_pair("step", step), Content("")), (9,)))
+    items.append(StatusItem((_pair("step", step), Content("")), (9,)))
     done = progress(server.pool)
     if done is None:
-        items.append(Item((_pair("pool", UNKNOWN), Content("")), (2,)))
+        items.append(StatusItem((_pair("pool", UNKNOWN), Content("")), (2,)))
     else:
         short = done.text().split(" ")[0]
-        items.append(Item((_value(done.text()), _pair("pool", short), _value(short)), (3, 5)))
+        items.append(StatusItem((_value(done.text()), _pair("pool", short), _value(short)), (3, 5)))
     return items
 
 
-def _groups(session: Session) -> list[Item]:
+def _groups(session: Session) -> list[StatusItem]:
     state, now = session.state, session.now()
     waiting = [group for group in state.waiting() if group.rating is None]
     flying = sum(
         group.phase != "AWAITING_RATING" or group.user_waits for group in state.open_groups()
     )
-    items = [Item((_value(f"{flying} in flight"), _value(f"{flying} open"), Content("")), (4, 6))]
+    items = [
+        StatusItem((_value(f"{flying} in flight"), _value(f"{flying} open"), Content("")), (4, 6))
+    ]
     forms: tuple[str, ...]
     if waiting and waiting[0].user_waits:
         time_in = user_wait(min(waiting, key=_longest_wait), now)
@@ -142,28 +144,32 @@ def _groups(session: Session) -> list[Item]:
             f"★ {who} {time_in}",
             f"★ {len(waiting)} {time_in}",
         )
-        items.append(Item(tuple(Content.styled(form, "bold $winner") for form in forms), (5, 9)))
+        items.append(
+            StatusItem(tuple(Content.styled(form, "bold $winner") for form in forms), (5, 9))
+        )
     elif waiting:
         left = waiting[0].until
         time_left = f" {countdown(left - now)}" if left is not None else ""
         forms = (f"★ {len(waiting)} to rate{time_left}", f"★ {len(waiting)}{time_left}")
-        items.append(Item(tuple(Content.styled(form, "bold $winner") for form in forms), (6,)))
+        items.append(
+            StatusItem(tuple(Content.styled(form, "bold $winner") for form in forms), (6,))
+        )
     else:
-        items.append(Item((_value("0 to rate"), Content("")), (1,)))
+        items.append(StatusItem((_value("0 to rate"), Content("")), (1,)))
     return [*items, *_alerts(session)]
 
 
 def _longest_wait(group: Group) -> tuple[bool, float]:
-    """Sorts the held group whose user came first to the front."""
+    """Sort key: the held group whose user came first."""
     return not group.user_waits, group.opened_at
 
 
-def _alerts(session: Session) -> list[Item]:
-    if found := by_need(session):
-        errors = any(alert.level == "error" for alert in found)
+def _alerts(session: Session) -> list[StatusItem]:
+    if alerts := by_need(session):
+        errors = any(alert.level == "error" for alert in alerts)
         color = "bold $engine-lost" if errors else "bold $engine-booting"
-        forms = (f"! {plural(len(found), 'alert')}", f"!{len(found)}")
-        return [Item(tuple(Content.styled(form, color) for form in forms), (3,))]
+        forms = (f"! {plural(len(alerts), 'alert')}", f"!{len(alerts)}")
+        return [StatusItem(tuple(Content.styled(form, color) for form in forms), (3,))]
     return []
 
 
@@ -176,13 +182,13 @@ def _value(text: str) -> Content:
     return Content.assemble((head, "bold"), (f" {tail}", "$muted"))
 
 
-def tab_text(place: Place) -> str:
-    """A screen as the bar names it."""
+def tab_text(place: ScreenSpec) -> str:
+    """Return the label of a screen in the bar."""
     return f" {place.digit} {place.title} "
 
 
-def tabs(places: Sequence[Place], present: str) -> Content:
-    """The screens with their digits; the present one stands out."""
+def tabs(places: Sequence[ScreenSpec], present: str) -> Content:
+    """Return the screens with their digits; the present one is highlighted."""
     return Content("").join(
         [
             Content.assemble((tab_text(place), "bold reverse"))
@@ -203,19 +209,19 @@ class StatusBar(Static):
     }
     """
 
-    def __init__(self, places: Sequence[Place] = (), present: str = "") -> None:
+    def __init__(self, places: Sequence[ScreenSpec] = (), present: str = "") -> None:
         super().__init__(markup=False)
         self._session: Session | None = None
         self._all, self._own = list(places), present
-        self._places: list[Place] = []
-        self.others: list[Place] = []
-        """The screens of the bar but the present one."""
+        self._places: list[ScreenSpec] = []
+        self.others: list[ScreenSpec] = []
+        """The screens of the bar except the present one."""
         self._tabs = Content("")
         self._name_screens(self._all)
         self._tabs_from: int | None = None
-        """Cell in which the screens begin; None while there is no room for them."""
+        """Cell in which the screens start; None while there is no room for them."""
 
-    def _name_screens(self, places: Sequence[Place]) -> None:
+    def _name_screens(self, places: Sequence[ScreenSpec]) -> None:
         """Name these screens; one beyond the numbered areas only there, or where few are named."""
         present = self._own
         few = len(places) < len(self._all)
@@ -228,7 +234,7 @@ class StatusBar(Static):
     def show(self, session: Session) -> None:
         """Paint what is known now."""
         self._session = session
-        self._name_screens(shown_places(self._all, session.state))
+        self._name_screens(shown_screens(self._all, session.state))
         width = max(1, self.size.width)
         beside = width - self._tabs.cell_length - 3
         line = bar_line(session, beside if beside >= ENOUGH else width)
@@ -239,21 +245,21 @@ class StatusBar(Static):
         self.update(line, layout=False)
 
     def places_at(self) -> list[tuple[int, str]]:
-        """Cell and name of each screen that is named in the bar."""
-        found: list[tuple[int, str]] = []
+        """Return cell and name of each screen in the bar."""
+        cells: list[tuple[int, str]] = []
         at = self._tabs_from
         for place in self._places if at is not None else ():
-            found.append((at or 0, place.name))
+            cells.append((at or 0, place.name))
             at = (at or 0) + cell_len(tab_text(place))
-        return found
+        return cells
 
     async def on_click(self, event: events.Click) -> None:
-        """A click on a screen's name goes there."""
+        """Open the screen whose name was clicked."""
         under = [name for at, name in self.places_at() if at <= event.x]
         if under:
             await self.app.run_action(f"app.go('{under[-1]}')")
 
     def on_resize(self) -> None:
-        """Another width: other forms fit."""
+        """Fit the bar to another width."""
         if self._session is not None:
             self.show(self._session)

@@ -11,7 +11,7 @@ from console.screens.engine import EngineScreen
 from console.screens.group import GroupScreen
 from console.screens.open_group import id_matches
 from console.screens.requests import RequestsScreen
-from console.screens.server_detail import InsideScreen
+from console.screens.server_detail import ServerDetailScreen
 from console.shell.palette import ConsoleCommands
 from console.widgets.alert_list import AlertList
 from core.events import AlertCleared, AlertRaised, EngineLost, Event
@@ -97,7 +97,7 @@ async def test_episodes_that_were_taken_are_looked_at_inside_the_server() -> Non
     taken = AlertRaised(key="taken:embedded", cause="taken", groups=("g0901",))
     async with seat(raised(taken)) as console:
         await console.press("a")
-        assert isinstance(console.app.screen, InsideScreen)
+        assert isinstance(console.app.screen, ServerDetailScreen)
 
 
 async def test_the_alert_under_the_cursor_is_dismissed_and_the_focus_moves_on() -> None:

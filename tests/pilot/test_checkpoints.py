@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from console.models.available_commands import offers, save_name
+from console.models.available_commands import available_commands, save_name
 from console.models.consequences import prune_loss, restore_loss
 from console.screens.dialogs.confirm import ConfirmScreen
 from console.screens.run_command import run_available
@@ -111,7 +111,7 @@ async def test_the_palette_asks_nothing_about_a_checkpoint_that_is_not_there() -
     async with seat(state_of(*events()), at="engine") as console:
         offer = next(
             one
-            for one in offers(console.session, None, "embedded")
+            for one in available_commands(console.session, None, "embedded")
             if one.command == "engine.restore" and one.ask
         )
         run_available(console.app, offer)
@@ -134,7 +134,7 @@ async def test_reset_and_prune_ask_first() -> None:
         assert "How many of the named checkpoints stay" in console.text()
         await console.press("1", "enter")
         text = " ".join(console.text().split())
-        assert "2 checkpoints are deleted for ever: broken, step-000005" in text
+        assert "2 checkpoints are deleted permanently: broken, step-000005" in text
         await console.press("y")
         assert orders(console) == [
             ("engine.reset", {"server": "embedded"}),
@@ -225,10 +225,10 @@ def test_a_name_for_a_save_tells_the_step() -> None:
 
 def test_what_pruning_costs() -> None:
     assert "Nothing: there are only 3 named" in prune_loss(server(), "3")
-    assert "“x” is no number" in prune_loss(server(), "x")
-    assert "1 checkpoint is deleted for ever: step-000005." in prune_loss(server(), 2)
+    assert "“x” is not a number" in prune_loss(server(), "x")
+    assert "1 checkpoint is deleted permanently: step-000005." in prune_loss(server(), 2)
     more = prune_loss(server(checkpoints_more=9), 3)
-    assert "9 checkpoints are deleted for ever: and 9 more" in " ".join(more.split())
+    assert "9 checkpoints are deleted permanently: and 9 more" in " ".join(more.split())
 
 
 def test_going_forward_again_says_so() -> None:
@@ -242,8 +242,10 @@ def test_nothing_is_offered_of_a_server_that_is_lost_or_boots() -> None:
     session = Session(clock=Clock())
     session.seen = True
     session.state.servers["e"] = server(state="ROLLING", lost="refused")
-    assert not [one for one in offers(session, None, "e") if one.command.startswith("engine")]
+    assert not [
+        one for one in available_commands(session, None, "e") if one.command.startswith("engine")
+    ]
     session.state.servers["e"] = server(state="BOOTING")
-    found = {one.command for one in offers(session, None, "e")}
+    found = {one.command for one in available_commands(session, None, "e")}
     assert "engine.save" not in found
     assert "engine.stop" in found

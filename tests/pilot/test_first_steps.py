@@ -8,7 +8,7 @@ import pytest
 from console.screens.first_steps import FirstStepsScreen
 from console.views import first_steps
 from console.widgets.first_steps import FirstSteps
-from console.widgets.recent_groups import NewestGroups
+from console.widgets.recent_groups import RecentGroups
 from core.events import EngineChanged, ProxyStarted
 from core.state import State
 from tests.support.console import FakeBoss, Seat, group_events, sample_state, seat, state_of
@@ -170,7 +170,7 @@ async def test_it_goes_with_the_first_group_and_comes_back_from_the_palette() ->
         await here.settle()
         assert "FIRST STEPS" not in here.text()
         assert "NEWEST GROUPS" in here.text()
-        assert isinstance(here.app.focused, NewestGroups)
+        assert isinstance(here.app.focused, RecentGroups)
         await here.press("ctrl+p", *"First steps")
         await here.shows("Console: First steps")
         await here.press("enter")

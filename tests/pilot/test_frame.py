@@ -9,7 +9,7 @@ from rich.cells import cell_len
 from console.session.app_state import Session
 from console.text.format import bar, countdown, duration, elapsed, look, number, percent, progress
 from console.text.theme import DEFAULTS, THEMES
-from console.views.timeline import Stay, cells, stays, step_seconds, sync_seconds, timeline
+from console.views.timeline import StateSpan, cells, stays, step_seconds, sync_seconds, timeline
 from console.widgets.status_bar import bar_line
 from core.events import EngineChanged, EngineLost, PoolChanged
 from core.state import Pool, Span, State
@@ -144,7 +144,11 @@ def test_cells_are_dealt_in_full_and_nobody_goes_without() -> None:
 
 
 def test_the_timeline_fills_its_width_and_names_each_state() -> None:
-    found = [Stay("ROLLING", 40, 3), Stay("ROLLING_POST", 4, None), Stay("WEIGHT_SYNCING", 9, None)]
+    found = [
+        StateSpan("ROLLING", 40, 3),
+        StateSpan("ROLLING_POST", 4, None),
+        StateSpan("WEIGHT_SYNCING", 9, None),
+    ]
     for width in (3, 10, 78, 200):
         assert timeline(found, width).cell_length == width
     text = timeline(found, 78).plain

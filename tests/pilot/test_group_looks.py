@@ -84,7 +84,7 @@ async def test_a_short_group_is_refilled_by_key() -> None:
     async with seat(state, places=PLACES, at="requests", size=(100, 36)) as here:
         await opened(here, "g0002")
         await here.press("R")
-        assert "It is not short: all 4" in here.text()
+        assert "It is complete: all 4" in here.text()
         await here.press("escape")
         await opened(here)
         assert "3 of 4 candidates answered: R asks for the others" in here.text()

@@ -17,7 +17,7 @@ from ajet_swarm.protocol.job import (
 )
 from console.screens.engine import EngineScreen
 from console.screens.job import JobScreen
-from console.screens.server_detail import InsideScreen, episode_loss
+from console.screens.server_detail import ServerDetailScreen, episode_loss
 from console.shell.palette import entries
 from console.views.job import work_lines
 from core.control_payloads import EpisodeDetails, JobInfo, LogLine, ServerDetails, TaskDetails
@@ -336,7 +336,7 @@ async def test_the_longest_idle_episode_is_aborted_with_a_reason() -> None:
         ):
             assert words in text, words
         await console.press("x")
-        assert "Client other holds it and is not asked." in console.text()
+        assert "Client other holds it and is not consulted." in console.text()
         assert "kept in the proxy's log" in console.text()  # there may be no group of ours
         await console.press("3", "y")
         assert console.link.commands == [
@@ -346,7 +346,7 @@ async def test_the_longest_idle_episode_is_aborted_with_a_reason() -> None:
             )
         ]
         await console.press("escape")
-        assert not isinstance(console.app.screen, InsideScreen)
+        assert not isinstance(console.app.screen, ServerDetailScreen)
 
 
 @pytest.mark.parametrize("read_only", [False, True])
@@ -368,7 +368,7 @@ async def test_the_key_of_a_held_batch_opens_its_episodes(read_only: bool) -> No
         assert " 5 i " in told or read_only
         await console.press("a")
         await console.settle()
-        assert isinstance(console.app.screen, InsideScreen)
+        assert isinstance(console.app.screen, ServerDetailScreen)
         assert console.app.screen.target_server == "embedded"
         assert "e-dead" in console.text()
         await console.press("escape")

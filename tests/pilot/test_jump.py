@@ -11,7 +11,7 @@ from console.shell.palette import entries
 from console.widgets.candidates import Candidates
 from console.widgets.group_list import GroupList
 from console.widgets.log_view import LogView
-from console.widgets.recent_groups import NewestGroups
+from console.widgets.recent_groups import RecentGroups
 from core.events import AlertRaised, EngineChanged
 from tests.support.console import NOW, Seat, group_events, sample_state, seat, state_of
 
@@ -36,7 +36,7 @@ async def test_a_letter_goes_to_a_row_of_the_list() -> None:
         await console.press("j", "j")
         third = groups.cursor
         await console.press("home", "ctrl+o")
-        assert "Esc leaves" in console.text()
+        assert "Esc cancels" in console.text()
         await console.press("d")
         assert groups.cursor == third
         assert groups.has_focus
@@ -86,7 +86,7 @@ async def test_where_the_bar_names_no_screens_the_line_below_does() -> None:
         assert rows[head + 2] == f"D{before[head + 2][1:]}"  # it hides nothing
         assert "Engine" in rows[-1]
         await console.press("d")
-        newest = console.app.screen.query_one(NewestGroups)
+        newest = console.app.screen.query_one(RecentGroups)
         assert (newest.place, newest.has_focus) == (1, True)
         await console.press("ctrl+o")
         to = {one.label: name for name, one in jumper(console).named.items() if one.label}
@@ -226,7 +226,7 @@ async def test_the_palette_leads_with_what_is_harmless_and_says_what_cannot_be_d
             await console.settle()
         assert "Nothing matches" not in console.text()
         await console.press("enter")
-        assert "no group here" in console.text()
+        assert "no group selected" in console.text()
         assert console.link.commands == []
 
 

@@ -26,7 +26,7 @@ def view(console: Seat) -> LogView:
 
 async def test_lines_of_all_sources_with_tracebacks_folded() -> None:
     async with seat(sample_state(), at="log") as console:
-        assert "nothing was logged yet" in console.text()
+        assert "no log lines yet" in console.text()
         fill(console)
         await console.settle()
         text = console.text()

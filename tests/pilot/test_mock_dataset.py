@@ -11,7 +11,7 @@ from textual.widgets import Input
 
 from console.models.screen_registry import SCREENS
 from console.widgets.dataset_picker import DatasetPicker
-from console.widgets.dataset_preview import DatasetPane
+from console.widgets.dataset_preview import DatasetPreview
 from core.events import MockFinished, MockStarted
 from tests.support.console import NOW, FakeBoss, seat, state_of
 
@@ -114,13 +114,13 @@ async def test_a_file_that_cannot_be_read_is_not_started() -> None:
 @pytest.fixture
 def may_look(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
     """Until it is set, no look at a dataset comes to anything."""
-    may, read = asyncio.Event(), DatasetPane._read
+    may, read = asyncio.Event(), DatasetPreview._read
 
-    async def held(self: DatasetPane, *args: Any) -> None:
+    async def held(self: DatasetPreview, *args: Any) -> None:
         await may.wait()
         await read(self, *args)
 
-    monkeypatch.setattr(DatasetPane, "_read", held)
+    monkeypatch.setattr(DatasetPreview, "_read", held)
     return may
 
 
@@ -135,7 +135,7 @@ async def test_a_start_waits_for_the_look_at_its_dataset(
         dataset = here.app.screen.query_one("#mock-dataset", Input)
         dataset.value = "/nowhere"
         await here.press("s", "s")
-        assert "Looking at the dataset first" in here.text()
+        assert "Checking the dataset" in here.text()
         dataset.value = str(file)  # what was asked for is not what stands there now
         await here.press("s", "s")
         assert boss.commands == []

@@ -183,7 +183,7 @@ async def test_enter_on_a_row_opens_the_group_it_became() -> None:
         assert "Question 2" in here.text()
         await here.press("escape", "down", "enter")
         assert type(here.app.screen).__name__ == "MockScreen"
-        await here.shows("No group is known of this row")
+        await here.shows("There is no group for this row")
 
 
 async def test_the_cursor_stays_on_its_row_while_others_come_in() -> None:

@@ -5,7 +5,7 @@ from textual.widgets._footer import FooterKey
 
 from console.models.alerts import _LOOKS, _WAYS, way_of
 from console.models.screen_registry import SCREENS
-from console.views.group_detail import Sight, header_lines
+from console.views.group_detail import DetailOptions, header_lines
 from console.widgets.key_bar import MOST
 from core.events import AlertRaised, EngineChanged, GroupRated
 from tests.pilot.test_rate import waiting
@@ -53,8 +53,10 @@ def test_the_head_of_a_group_names_no_key_to_who_looks_on() -> None:
     named = ("A asks it again", "score it again with S", "; u undoes it")
     kept = ("dead", "Left alone it is", "held, sends in")
     for group, key, fact in zip(found.values(), named, kept, strict=True):
-        told = " ".join(text_of(header_lines(group, NOW, 100, Sight())).split())
-        looked = " ".join(text_of(header_lines(group, NOW, 100, Sight(read_only=True))).split())
+        told = " ".join(text_of(header_lines(group, NOW, 100, DetailOptions())).split())
+        looked = " ".join(
+            text_of(header_lines(group, NOW, 100, DetailOptions(read_only=True))).split()
+        )
         assert (key in told, key in looked) == (True, False)
         assert fact in looked
 

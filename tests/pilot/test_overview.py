@@ -15,7 +15,7 @@ from console.views.overview import PARTS, alerts, engines, mock, pace
 from console.views.rewards.curve import rewards
 from console.views.step_curves import with_curves
 from console.views.step_table import step_table
-from console.widgets.recent_groups import NewestGroups, newest_items
+from console.widgets.recent_groups import RecentGroups, newest_items
 from core.events import (
     AlertRaised,
     EngineChanged,
@@ -224,7 +224,7 @@ async def test_one_of_the_newest_groups_is_opened_by_enter_or_a_click(
     size: tuple[int, int],
 ) -> None:
     async with seat(sample_state(), size=size) as console:
-        newest = console.app.screen.query_one(NewestGroups)
+        newest = console.app.screen.query_one(RecentGroups)
         first, _, third = newest.keys[:3]
         assert newest.cursor == first
         console.link.publish(*group_events(950, until="GENERATING"))
@@ -240,9 +240,9 @@ async def test_one_of_the_newest_groups_is_opened_by_enter_or_a_click(
         assert console.app.screen.target_group == first
         await console.press("escape")
         row = newest.keys.index(third) + 1
-        await console.pilot.click(NewestGroups, offset=(20, row))
+        await console.pilot.click(RecentGroups, offset=(20, row))
         assert newest.cursor == third
-        await console.pilot.click(NewestGroups, offset=(20, row))
+        await console.pilot.click(RecentGroups, offset=(20, row))
         await console.settle()
         assert isinstance(console.app.screen, GroupScreen)
         assert console.app.screen.target_group == third
@@ -444,7 +444,7 @@ def test_a_step_of_human_ratings_alone_without_automatic_rewards_is_no_point() -
             events.append(event)
     events.append(UpdateDone(server="embedded", step=1, stats={"reward_mean": 0.25}))
     shown = rewards(session_of(state_of(*events)), ROOM).plain
-    assert "Only human ratings so far: the curve is of automatic rewards" in shown
+    assert "Only human ratings so far: the curve shows automatic rewards" in shown
 
 
 def test_a_change_of_the_rewards_is_marked_and_the_trend_is_of_one_version() -> None:

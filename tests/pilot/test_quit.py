@@ -14,7 +14,7 @@ async def test_quit_stops_or_leaves(key: str) -> None:
     boss = running_boss()
     async with seat(sample_state(), boss=boss) as console:
         await console.press("ctrl+q")
-        assert "something still runs" in console.text()
+        assert "processes are still running" in console.text()
         assert "pid 4242" in console.text()
         await console.pilot.press(key)
         async with asyncio.timeout(20):
@@ -43,21 +43,21 @@ async def test_what_is_being_stopped_is_shown_and_quit_asks_once_more() -> None:
     async with seat(sample_state(), boss=boss) as console:
         await console.press("ctrl+q", "s")
         console.clock.now += 3
-        await until(console, "proxy   pid 4242  … being stopped, 3s")
-        assert "engine  pid 4242  · comes next" in console.text()
+        await until(console, "proxy   pid 4242  … stopping, 3s")
+        assert "engine  pid 4242  · next" in console.text()
         boss.children["proxy"].pid = None
         await until(console, "proxy   pid 4242  ✓ stopped")
         boss.children["proxy"].pid = 4242
         await console.press("ctrl+q")
-        assert "something still runs" in console.text()
-        assert "Stopping already, not waited for: proxy" in console.text()
+        assert "processes are still running" in console.text()
+        assert "Already stopping: proxy" in console.text()
         await console.press("escape")
-        assert "then leaving" not in console.text()
+        assert "before quitting" not in console.text()
         await console.press("f2")
         assert console.app.current_mode == "requests"
         await console.press("ctrl+q", "s")
         assert boss.asked == 2
-        assert "Stopping, then leaving" in console.text()
+        assert "Stopping before quitting" in console.text()
         boss.done.set()
         async with asyncio.timeout(20):
             while console.app.is_running:
@@ -99,7 +99,7 @@ async def test_asking_again_at_once_leaves_no_screen_behind() -> None:
         while not isinstance(console.app.screen, StoppingScreen):
             await asyncio.sleep(0)
         await console.app.action_quit()  # before that screen is ready
-        await until(console, "something still runs")
+        await until(console, "processes are still running")
         await console.press("escape")
         await console.pilot.pause()
         assert not any(isinstance(one, StoppingScreen) for one in console.app.screen_stack)

@@ -8,7 +8,7 @@ from ajet_swarm.common.errors import AjetError
 from console.models.ballot import Ballot, shown_order
 from console.models.screen_registry import SCREENS
 from console.widgets.candidates import Candidates
-from console.widgets.pane import Pane
+from console.widgets.pane import TextPane
 from core.events import (
     AnswerReturned,
     CandidateFailed,
@@ -120,13 +120,13 @@ async def test_what_a_vote_means_is_shown_before_it_is_sent() -> None:
 async def test_a_digit_with_nothing_to_rate_says_what_there_is_to_do() -> None:
     async with seat(waiting(0), at="rate") as here:
         await here.press("8", "enter")
-        assert "Nothing waits for a vote" in here.text()
+        assert "No group is waiting for a vote" in here.text()
         assert "F2 shows all requests" in here.text()
         assert votes(here) == []
         here.link.publish(*group_events(1, at=NOW, until="AWAITING_RATING"))
         await here.settle()
         assert "1 to rate" in here.text()
-        assert "Nothing waits" not in here.text()
+        assert "No group is waiting" not in here.text()
 
 
 async def test_digits_switch_screens_while_there_is_nothing_to_rate() -> None:
@@ -139,7 +139,7 @@ async def test_digits_switch_screens_while_there_is_nothing_to_rate() -> None:
         await here.settle()
         await here.press("2")  # meant for the group whose clock has just run out
         assert here.app.current_mode == "rate"
-        assert "Nothing waits for a vote" in here.text()
+        assert "No group is waiting for a vote" in here.text()
         here.clock.now += 4
         await here.press("2")
         assert here.app.current_mode == "rate"
@@ -299,7 +299,7 @@ async def test_answers_of_the_group_before_are_never_painted_with_the_next_one(
 
         def noted(screen: Screen[object]) -> None:
             if cards.display and cards.size:
-                painted.extend(one.text for one in cards.query_children(Pane) if one.display)
+                painted.extend(one.text for one in cards.query_children(TextPane) if one.display)
             paint(screen)
 
         monkeypatch.setattr(Screen, "_compositor_refresh", noted)

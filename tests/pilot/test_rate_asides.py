@@ -24,7 +24,7 @@ from core.events import (
 from core.settings import RatingSettings
 from tests.pilot.test_rate import order_of, votes, waiting
 from tests.support.console import HOSTILE, NOW, FakeReply, Seat, group_events, seat
-from tests.unit.console.test_rate_pick import rated_state
+from tests.unit.console.models.test_rate_queue import rated_state
 
 PLACES = [place for place in SCREENS if place.name in ("rate", "requests")]
 HELD = AlertRaised(key="hold:embedded", cause="3 open ratings hold up the weight update")
@@ -105,7 +105,7 @@ async def test_an_answer_that_is_cut_is_edited_whole(monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize(
     ("result", "told"),
     [
-        (EditorError("vi ended with 1: the text is as it was"), "ended with 1"),
+        (EditorError("vi ended with 1: the text is unchanged"), "ended with 1"),
         ("   \n", "nothing was stored"),
     ],
 )
@@ -207,7 +207,8 @@ async def test_a_group_comes_back_blind_and_its_vote_sends_nothing() -> None:
         (args,) = commands(here, "group.repeat")
         assert (args["group_id"], args["order"], args["shown"]) == ("g0001", (order[1],), order)
         assert votes(here) == []
-        assert "you rated that one before: the same as before; nothing is sent" in here.text()
+        expected = "you have rated this group before: the same as before; nothing is sent"
+        assert expected in here.text()
         here.link.publish(
             RatingRepeated(
                 server="embedded", group_id="g0001", rating="best", agrees=True, rater="anna"

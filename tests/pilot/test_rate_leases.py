@@ -160,7 +160,7 @@ async def test_a_group_is_taken_over_by_a_key_and_its_console_says_by_whom() -> 
             assert said in here.text()
             await here.press("T")
             await here.shows("Held 1")
-            await first.shows("bob rates the group that was here")
+            await first.shows("bob is rating the group that was here")
             await first.shows("Held 2")
             await here.press("1", "enter")
             assert votes(here)[-1] == ("g0001", "best", (order_of(1)[0],))

@@ -140,7 +140,7 @@ async def test_the_list_of_held_votes_follows_their_clocks() -> None:
         await here.press("U")
         assert "sends in 0:03" in here.text()
         here.clock.now += 5
-        await here.shows("none is held any more")
+        await here.shows("no vote is held any more")
         await here.press("escape")
         assert "group.unrate" not in names(here.link)
 
@@ -150,7 +150,7 @@ async def test_votes_of_others_are_not_listed() -> None:
         here.link.publish(replace(sent_vote(1), rater="bob", at=NOW))
         await here.settle()
         await here.press("U")
-        assert "No vote of yours is held" in here.text()
+        assert "You have no held votes" in here.text()
         await here.press("enter")
         assert here.link.commands == []
 

@@ -39,7 +39,7 @@ async def test_the_first_vote_asks_and_enter_casts_it(tmp_path: Path) -> None:
         here.session.keep_rater = partial(keep_name, home)
         await here.press("1", "enter")
         assert isinstance(here.app.screen, AskScreen)
-        for words in ("Who rates?", "Votes are kept with a name", "ann", "Esc vote as ann"):
+        for words in ("Who rates?", "Votes are recorded with a name", "ann", "Esc vote as ann"):
             assert words in here.text()
         assert votes(here) == []
         here.clock.now += 30  # not the time the vote took

@@ -148,7 +148,7 @@ async def test_a_filter_looks_back_until_it_has_found_enough() -> None:
         assert search is not None
         assert groups.model.ids == []
         assert search.below > 0
-        assert "End looks further" in here.text()
+        assert "End searches further" in here.text()
         for _ in range(8):
             await here.press("end")
             await read(here)

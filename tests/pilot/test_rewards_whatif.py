@@ -9,7 +9,7 @@ from textual.widgets import Input
 from ajet_swarm.common.errors import AjetError
 from console.screens.dialogs.confirm import AskScreen, ConfirmScreen
 from console.screens.group import GroupScreen
-from console.screens.rewards.whatif import GroupList, PartList, RewardsWhatIfScreen
+from console.screens.rewards.whatif import ChangedGroupList, RewardsWhatIfScreen, WeightList
 from core.events import (
     Event,
     Part,
@@ -71,9 +71,9 @@ async def typed(desk: Seat, text: str) -> None:
 async def test_another_weight_shows_at_once_what_comes_out_otherwise() -> None:
     async with seat(state_of(*events()), at="rewards") as desk:
         await opened(desk)
-        assert "WHAT IF  10 groups, from what the parts said" in desk.text()
+        assert "WHAT IF  10 groups, from the stored part values" in desk.text()
         assert "mean 0.47 to 0.47" in desk.text()
-        assert desk.app.screen.query_one(PartList).cursor == "left"  # not the gate above it
+        assert desk.app.screen.query_one(WeightList).cursor == "left"  # not the gate above it
         await typed(desk, "0")
         text = desk.text()
         assert "0.5  to 0" in text
@@ -103,7 +103,7 @@ async def test_enter_opens_a_group_that_changes() -> None:
         await opened(desk)
         await typed(desk, "0")
         await desk.press("tab")
-        assert desk.app.screen.query_one(GroupList).has_focus
+        assert desk.app.screen.query_one(ChangedGroupList).has_focus
         assert getattr(desk.app.screen, "target_group", None) == "g0001"
         assert "winner 1 to 2" in desk.text()
         await desk.press("enter")

@@ -219,7 +219,7 @@ async def test_who_only_looks_on_is_told_of_no_key_that_does_nothing(watch_only:
             assert ("loading" not in said and "send one to" not in said) or not watch_only
         here.app.action_go("rate")
         await here.settle()
-        assert ("only watches: it claims nothing" in here.text()) is watch_only
+        assert ("view only: it claims no episodes" in here.text()) is watch_only
 
 
 async def test_the_same_view_where_groups_are_served() -> None:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from ajet_swarm.common.errors import AjetError
-from console.screens.probes import TriesScreen, TryList
+from console.screens.probes import ProbeList, ProbesScreen
 from core.events import Event, TryAnswered, TryAsked
 from tests.support.console import HOSTILE, Clock, FakeLink, Seat, sample_events, seat, state_of
 
@@ -40,10 +40,10 @@ def some() -> Iterator[Event]:
     yield told("t3", "Paris.", step=3)
 
 
-async def opened(console: Seat) -> TriesScreen:
+async def opened(console: Seat) -> ProbesScreen:
     await console.press("ctrl+t")
     screen = console.app.screen
-    assert isinstance(screen, TriesScreen)
+    assert isinstance(screen, ProbesScreen)
     return screen
 
 
@@ -69,7 +69,7 @@ async def test_several_prompts_one_after_the_other() -> None:
         for text in ("one", "two"):
             await console.press(*text, "enter")
             assert console.link.commands[-1][1]["prompt"] == text
-            assert isinstance(console.app.focused, TryList)
+            assert isinstance(console.app.focused, ProbeList)
             await console.press("r")
             assert console.link.commands[-1][1]["prompt"] == "Capital of France?"
             await console.press("p")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from console.models.screen_registry import SCREENS, shown_places
+from console.models.screen_registry import SCREENS, shown_screens
 from console.shell.palette import entries
 from core.state import State
 from tests.pilot.test_rate import PLACES, waiting
@@ -19,7 +19,7 @@ def watched(*groups: int) -> State:
 
 def test_screens_that_show_nothing_of_a_watching_proxy_are_not_led_to() -> None:
     def names(state: State) -> list[str]:
-        return [place.name for place in shown_places(SCREENS, state)]
+        return [place.name for place in shown_screens(SCREENS, state)]
 
     assert names(State()) == [place.name for place in SCREENS]
     assert names(watched()) == ["overview", "engine", "log", "servers"]
@@ -48,7 +48,7 @@ async def test_nothing_leads_to_a_screen_that_does_nothing(size: tuple[int, int]
 
 async def test_requests_of_a_watching_proxy_advertise_no_address() -> None:
     async with seat(watched(), at="requests") as here:
-        assert "This console only watches: it serves no requests." in here.text()
+        assert "This console is view only: it serves no requests." in here.text()
         assert "/v1" not in here.text()
 
 

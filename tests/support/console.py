@@ -14,7 +14,7 @@ from textual.widget import Widget
 from ajet_swarm.common.errors import AjetError
 from console.app import ConsoleApp
 from console.backend.feed import Feed
-from console.models.screen_registry import SCREENS, Place
+from console.models.screen_registry import SCREENS, ScreenSpec
 from console.session.app_state import Session
 from core.control_payloads import EpisodeTokens, JobInfo, ServerDetails
 from core.events import Event
@@ -312,7 +312,7 @@ def build_app(
     theme: str = "dark",
     keys: Mapping[str, str] | None = None,
     still: bool = False,
-    places: Sequence[Place] = SCREENS,
+    places: Sequence[ScreenSpec] = SCREENS,
 ) -> ConsoleApp:
     """An app that follows a fake link; give `places` to run without some screens."""
     link = link or FakeLink(state)

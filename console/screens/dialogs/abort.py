@@ -1,4 +1,4 @@
-"""The question before groups are aborted: the loss, and a reason that is kept."""
+"""The question before groups are aborted: the loss, and a reason that is recorded."""
 
 from typing import ClassVar
 
@@ -12,14 +12,14 @@ from ajet_swarm.common.text import plain
 from core.commands.groups import ABORT_REASONS
 
 TALL = 22
-"""Rows from which each reason has one of its own."""
+"""Rows from which each reason has a row of its own."""
 
 
 class AbortScreen(ModalScreen[str | None]):
-    """Answers with the reason, which may be empty; None keeps the group."""
+    """Asks for a reason, which may be empty; None keeps the group."""
 
     KEPT: ClassVar[str] = "with the group"
-    """Where the reason stays."""
+    """Where the reason is recorded."""
     BINDINGS: ClassVar[list[BindingType]] = [
         *(
             Binding(str(digit), f"reason({digit})", reason, show=False)
@@ -36,7 +36,7 @@ class AbortScreen(ModalScreen[str | None]):
         self._title = title
         self._body = body
         self._reason = 0
-        """Number of the one that was chosen; 0 for none."""
+        """Number of the chosen reason; 0 for none."""
 
     def compose(self) -> ComposeResult:
         """Title, loss, reasons, two buttons."""
@@ -52,7 +52,7 @@ class AbortScreen(ModalScreen[str | None]):
                 yield Button("Abort  y", id="yes", variant="error", compact=True)
 
     def on_mount(self) -> None:
-        """Keys are answers until a reason is typed."""
+        """Treat keys as answers until a reason is typed."""
         self.set_class(self.app.size.height < TALL, "-tight")
         self.query_one("#no", Button).focus()
 
@@ -63,7 +63,7 @@ class AbortScreen(ModalScreen[str | None]):
         ]
         if self.app.size.height < TALL:
             return "Why?  " + " ".join(row.strip() for row in rows)
-        return "\n".join([f"Why? It is kept {self.KEPT}.", *rows])
+        return "\n".join([f"Why? It is recorded {self.KEPT}.", *rows])
 
     def action_reason(self, number: int) -> None:
         """Choose a reason, or none again."""
@@ -72,23 +72,23 @@ class AbortScreen(ModalScreen[str | None]):
         self.query_one("#abort-reasons", Static).update(self._reasons())
 
     def action_type(self) -> None:
-        """Type one."""
+        """Open the line for another reason."""
         self._reason = 0
         self.query_one("#abort-reasons", Static).update(self._reasons())
         self.query_one(Input).focus()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Enter ends typing; the question stays."""
+        """Finish typing; the question stays open."""
         event.stop()
         self.query_one("#yes", Button).focus()
 
     def on_button_pressed(self, event: Button.Pressed) -> None:
-        """A button says what its key says."""
+        """Answer as the key of the button does."""
         event.stop()
         self.action_answer(event.button.id == "yes")
 
     def action_answer(self, yes: bool) -> None:
-        """End with an answer; Escape while typing only leaves the line."""
+        """Close with an answer; Escape while typing only leaves the line."""
         line = self.query_one(Input)
         if not yes and line.has_focus:
             line.value = ""

@@ -1,4 +1,4 @@
-"""Questions: yes or no before something is lost, one line of text, where to go."""
+"""Questions: yes or no before something is lost, one line of text, a screen to open."""
 
 from collections.abc import Sequence
 from typing import ClassVar
@@ -11,11 +11,11 @@ from textual.suggester import SuggestFromList
 from textual.widgets import Button, Input, Static
 
 from ajet_swarm.common.text import plain
-from console.models.screen_registry import Place
+from console.models.screen_registry import ScreenSpec
 
 
 class ConfirmScreen(ModalScreen[bool]):
-    """Names a loss and asks; Escape and Enter on the first button keep things as they are."""
+    """States a loss and asks; Escape, and Enter on the first button, cancel."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("y", "answer(True)", "Yes", id="confirm.yes"),
@@ -47,12 +47,12 @@ class ConfirmScreen(ModalScreen[bool]):
                 yield Button(f"{self._label}  y", id="yes", variant="error", compact=True)
 
     def on_button_pressed(self, event: Button.Pressed) -> None:
-        """A button says what its key says."""
+        """Answer as the key of the button does."""
         event.stop()
         self.dismiss(event.button.id == "yes")
 
     def action_answer(self, answer: bool) -> None:
-        """End with an answer."""
+        """Close with an answer."""
         self.dismiss(answer)
 
     def action_move(self, lines: int) -> None:
@@ -88,42 +88,42 @@ class AskScreen(ModalScreen[str | None]):
             yield Static(plain(self._hint), markup=False, classes="dialog-hint")
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Enter."""
+        """Close with the text."""
         event.stop()
         self.dismiss(event.value)
 
     def action_leave(self) -> None:
-        """Escape."""
+        """Cancel."""
         self.dismiss(None)
 
 
 class LineScreen(ModalScreen[str | None]):
-    """The line at the bottom that `:` opens."""
+    """The line at the bottom, opened with `:`."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "leave", "Leave", id="line.leave"),
     ]
 
-    def __init__(self, places: Sequence[Place]) -> None:
+    def __init__(self, places: Sequence[ScreenSpec]) -> None:
         super().__init__()
         self._names = [place.name for place in places] + ["quit"]
 
     def compose(self) -> ComposeResult:
-        """A colon, a line, the names there are, and that an id opens its group."""
+        """A colon, a line, the names of the screens, and that an id opens its group."""
         with Vertical(id="line"):
             with Horizontal(id="line-input"):
                 yield Static(":", markup=False, id="line-colon")
                 yield Input(
                     compact=True, suggester=SuggestFromList(self._names, case_sensitive=False)
                 )
-            said = "  ".join([*self._names, "or an id"])
-            yield Static(said, markup=False, id="line-names")
+            names = "  ".join([*self._names, "or an id"])
+            yield Static(names, markup=False, id="line-names")
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Enter."""
+        """Close with the text."""
         event.stop()
         self.dismiss(event.value)
 
     def action_leave(self) -> None:
-        """Escape."""
+        """Cancel."""
         self.dismiss(None)

@@ -1,4 +1,4 @@
-"""Jump mode on screen: a letter on everything that can be gone to."""
+"""Jump mode on screen: a letter on each possible target."""
 
 from typing import Any, ClassVar
 
@@ -10,11 +10,11 @@ from textual.geometry import Size
 from textual.screen import ModalScreen, Screen
 from textual.widgets import Static
 
-from console.screens.dialogs.places import Target, names, targets
+from console.screens.dialogs.places import JumpTarget, names, targets
 
 
-class JumpScreen(ModalScreen[Target | None]):
-    """Answers with what was chosen; any key that is no letter of it leaves."""
+class JumpScreen(ModalScreen[JumpTarget | None]):
+    """Returns the chosen target; any key that is not one of its letters cancels."""
 
     AUTO_FOCUS: ClassVar[str | None] = ""
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -23,18 +23,18 @@ class JumpScreen(ModalScreen[Target | None]):
 
     def __init__(self, below: Screen[Any]) -> None:
         super().__init__()
-        found = targets(below)
-        self._named = dict(zip(names(len(found)), found, strict=False))
+        all_targets = targets(below)
+        self._named = dict(zip(names(len(all_targets)), all_targets, strict=False))
         self._typed = ""
         self._laid: Size | None = None
 
     @property
-    def named(self) -> dict[str, Target]:
-        """What can be gone to, by the letters it shows."""
+    def named(self) -> dict[str, JumpTarget]:
+        """The targets by their letters."""
         return self._named
 
     def compose(self) -> ComposeResult:
-        """One mark for each target, and a line that says what to do."""
+        """One mark for each target, and a line of help."""
         for name, target in self._named.items():
             if target.label:
                 continue
@@ -44,19 +44,19 @@ class JumpScreen(ModalScreen[Target | None]):
         yield Static(self._hint(), id="jump-hint")
 
     def _hint(self) -> Content:
-        """What to do, and the letters of what is not in sight."""
+        """Return the line of help, with the letters of targets out of sight."""
         named = [(name, one.label) for name, one in self._named.items() if one.label]
         if not self._named:
-            return Content("There is nothing to go to")
+            return Content("There is nothing to jump to")
         if not named:
-            return Content("A letter goes there, Esc leaves")
+            return Content("A letter jumps there, Esc cancels")
         pieces: list[tuple[str, str]] = []
         for name, label in named:
             pieces += [(name.upper(), "bold $accent"), (f" {label}  ", "")]
-        return Content.assemble(*pieces, "Esc leaves")
+        return Content.assemble(*pieces, "Esc cancels")
 
     def on_key(self, event: events.Key) -> None:
-        """A letter of a mark; with pairs the second one decides."""
+        """Jump to the target of a letter; a pair of letters needs the second one."""
         if event.key == "escape":
             return
         event.stop()
@@ -73,15 +73,15 @@ class JumpScreen(ModalScreen[Target | None]):
             mark.display = str(mark.content).lower().startswith(self._typed)
 
     def on_click(self) -> None:
-        """A click anywhere leaves."""
+        """Cancel on a click."""
         self.dismiss(None)
 
     def on_resize(self, event: events.Resize) -> None:
-        """What the letters stand on has moved."""
+        """Cancel: the targets have moved."""
         if self._laid is not None and event.size != self._laid:
             self.dismiss(None)
         self._laid = event.size
 
     def action_leave(self) -> None:
-        """Escape."""
+        """Cancel."""
         self.dismiss(None)

@@ -1,4 +1,4 @@
-"""Jump mode: what a letter can lead to on the screen in front."""
+"""Jump mode: the targets on the screen in front."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -13,38 +13,38 @@ from textual.widget import Widget
 from console.widgets.candidates import Candidates
 from console.widgets.group_list import GroupList
 from console.widgets.item_list import ItemList
-from console.widgets.pane import Pane
+from console.widgets.pane import TextPane
 from console.widgets.status_bar import StatusBar
 
 LETTERS = "asdfghjklqwertyuiopzxcvbnm"
-"""Home row first: the first targets have the keys the fingers lie on."""
+"""Letters, home row first."""
 ROWS = 9
 """Rows of a list that get a letter of their own."""
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
-    """One thing to go to."""
+class JumpTarget:
+    """A part of the screen that a letter jumps to."""
 
     at: Offset
     """Where its letter is shown, in cells of the screen."""
     go: Callable[[], Any]
     label: str = ""
-    """What is named beside its letter below, for what is not in sight itself."""
+    """Name shown beside the letter at the bottom, for a target out of sight."""
 
 
-def targets(screen: Screen[Any]) -> list[Target]:
-    """Everything in sight that can be focused or chosen, from top left to bottom right."""
-    found = [target for widget in _in_sight(screen) for target in _of(widget, screen)]
-    placed: dict[Offset, Target] = {}
-    for target in sorted(found, key=lambda one: (one.at.y, one.at.x)):
+def targets(screen: Screen[Any]) -> list[JumpTarget]:
+    """Return everything in sight that can be focused or chosen, from top left to bottom right."""
+    all_targets = [target for widget in _in_sight(screen) for target in _of(widget, screen)]
+    placed: dict[Offset, JumpTarget] = {}
+    for target in sorted(all_targets, key=lambda one: (one.at.y, one.at.x)):
         placed.setdefault(target.at, target)
     bars = (one for widget in screen.query(StatusBar) for one in _named_below(widget))
     return [*placed.values(), *bars]
 
 
 def names(count: int) -> list[str]:
-    """`count` different names of the same length: letters, or pairs of them when they run out.
+    """Return `count` distinct names of equal length: letters, or pairs when they run out.
 
     Of more than there are pairs the rest goes without.
     """
@@ -55,7 +55,7 @@ def names(count: int) -> list[str]:
 
 
 def _in_sight(screen: Screen[Any]) -> Iterator[Widget]:
-    """Widgets with at least one cell that is not scrolled away or hidden."""
+    """Return widgets with at least one cell that is not scrolled away or hidden."""
     for widget in screen.query(Widget):
         if not widget.is_on_screen or not _seen(widget, screen):
             continue
@@ -64,7 +64,7 @@ def _in_sight(screen: Screen[Any]) -> Iterator[Widget]:
 
 
 def _takes_keys(widget: Widget) -> bool:
-    """A scrolling frame is no place to go to when what it holds is."""
+    """Return whether a widget takes keys; a scrolling frame does unless its content does."""
     if not widget.focusable:
         return False
     frame = isinstance(widget, VerticalScroll)
@@ -79,7 +79,7 @@ def _seen(widget: Widget, screen: Screen[Any]) -> Region:
     return region
 
 
-def _of(widget: Widget, screen: Screen[Any]) -> Iterable[Target]:
+def _of(widget: Widget, screen: Screen[Any]) -> Iterable[JumpTarget]:
     seen = _seen(widget, screen)
     if isinstance(widget, StatusBar):
         return _tabs(widget)
@@ -89,64 +89,66 @@ def _of(widget: Widget, screen: Screen[Any]) -> Iterable[Target]:
         return _rows(widget, seen)
     if isinstance(widget, ItemList) and (items := _items(widget, seen)):
         return items
-    return [Target(_beside(seen.offset), partial(widget.focus))]
+    return [JumpTarget(_beside(seen.offset), partial(widget.focus))]
 
 
 def _beside(at: Offset) -> Offset:
-    """The cell before, where there is one: the letter hides nothing there."""
+    """Return the cell before, where there is one, so that the letter covers nothing."""
     return Offset(max(0, at.x - 1), at.y)
 
 
-def _tabs(bar: StatusBar) -> list[Target]:
-    """The screens, where the bar names them."""
+def _tabs(bar: StatusBar) -> list[JumpTarget]:
+    """Return the screens that the bar names."""
     here = bar.region
     return [
-        Target(Offset(here.x + place, here.y), partial(bar.app.run_action, f"app.go('{name}')"))
+        JumpTarget(Offset(here.x + place, here.y), partial(bar.app.run_action, f"app.go('{name}')"))
         for place, name in bar.places_at()
     ]
 
 
-def _named_below(bar: StatusBar) -> list[Target]:
-    """The other screens, where the bar has no room to name them."""
+def _named_below(bar: StatusBar) -> list[JumpTarget]:
+    """Return the screens for which the bar has no room."""
     if bar.places_at():
         return []
     return [
-        Target(Offset(0, 0), partial(bar.app.run_action, f"app.go('{place.name}')"), place.title)
+        JumpTarget(
+            Offset(0, 0), partial(bar.app.run_action, f"app.go('{place.name}')"), place.title
+        )
         for place in bar.others
     ]
 
 
-def _cards(cards: Candidates, screen: Screen[Any]) -> list[Target]:
-    """The answers: choosing one is what a click on it does, never a vote."""
-    panes: Sequence[Pane] = [pane for pane in cards.query_children(Pane) if pane.display]
+def _cards(cards: Candidates, screen: Screen[Any]) -> list[JumpTarget]:
+    """Return the answers; a jump selects one, as a click does, and never votes."""
+    panes: Sequence[TextPane] = [pane for pane in cards.query_children(TextPane) if pane.display]
     return [
-        Target(seen.offset, partial(cards.post_message, Candidates.Chosen(place)))
+        JumpTarget(seen.offset, partial(cards.post_message, Candidates.Chosen(place)))
         for pane, place in zip(panes, cards.window(), strict=False)
         if (seen := _seen(pane, screen))
     ]
 
 
-def _rows(groups: GroupList, seen: Region) -> list[Target]:
-    """The first rows in sight."""
+def _rows(groups: GroupList, seen: Region) -> list[JumpTarget]:
+    """Return the first rows in sight."""
     top = groups.scroll_offset.y
     count = min(ROWS, seen.height, groups.model.count - top)
     if count <= 0:
-        return [Target(seen.offset, partial(groups.focus))]
+        return [JumpTarget(seen.offset, partial(groups.focus))]
     return [
-        Target(Offset(seen.x, seen.y + row), partial(_point, groups, top + row))
+        JumpTarget(Offset(seen.x, seen.y + row), partial(_point, groups, top + row))
         for row in range(count)
     ]
 
 
-def _items(items: ItemList, seen: Region) -> list[Target]:
-    """The first items in sight of a list whose items may take several rows."""
+def _items(items: ItemList, seen: Region) -> list[JumpTarget]:
+    """Return the first items in sight of a list whose items may take several rows."""
     at = items.content_region
-    found = [
-        Target(_beside(Offset(at.x, at.y + row)), partial(_stand, items, place))
+    all_targets = [
+        JumpTarget(_beside(Offset(at.x, at.y + row)), partial(_stand, items, place))
         for row, place in items.first_rows()
         if seen.contains(at.x, at.y + row)
     ]
-    return found[:ROWS]
+    return all_targets[:ROWS]
 
 
 def _stand(items: ItemList, place: int) -> None:

@@ -1,4 +1,4 @@
-"""What becomes of the processes when the operator leaves."""
+"""Quitting while child processes run."""
 
 from collections.abc import Sequence
 from typing import ClassVar, Literal
@@ -16,11 +16,11 @@ from console.text.format import elapsed, plural
 Choice = Literal["stop", "leave", "stay"]
 
 LOOK_EVERY = 0.2
-"""Seconds between two looks at the processes that are being stopped."""
+"""Seconds between two checks of the processes that are being stopped."""
 
 
 class QuitScreen(ModalScreen[Choice]):
-    """Stop what runs, leave it running, or stay."""
+    """Asks whether to stop the processes, leave them running, or stay."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("s", "choose('stop')", "Stop them", id="quit.stop"),
@@ -34,9 +34,9 @@ class QuitScreen(ModalScreen[Choice]):
         self._left = running
 
     def compose(self) -> ComposeResult:
-        """What runs, what stopping costs, three ways."""
+        """The processes, the cost of stopping them, three answers."""
         with Vertical(classes="dialog", id="quit"):
-            yield Static("Quit: something still runs", markup=False, classes="dialog-title")
+            yield Static("Quit: processes are still running", markup=False, classes="dialog-title")
             yield Static(self._body(), markup=False, classes="dialog-body")
             with Horizontal(classes="dialog-buttons"):
                 yield Button("Stop them  s", id="stop", variant="error", compact=True)
@@ -44,7 +44,7 @@ class QuitScreen(ModalScreen[Choice]):
                 yield Button("Stay  Esc", id="stay", compact=True)
 
     def on_mount(self) -> None:
-        """The harmless button is the one Enter presses."""
+        """Focus the harmless button."""
         self.query_one("#stay", Button).focus()
 
     def _body(self) -> str:
@@ -60,7 +60,7 @@ class QuitScreen(ModalScreen[Choice]):
             )
         ending = [child.role for child in self._left if child.phase == "stopping"]
         if ending:
-            lines.append(f"Stopping already, not waited for: {', '.join(ending)}.")
+            lines.append(f"Already stopping: {', '.join(ending)}.")
         elif self._session.state.watch_only:
             lines.append("Leave running: it keeps watching; ajet-console finds it again.")
         elif any(child.role == "proxy" for child in self._left):
@@ -70,21 +70,21 @@ class QuitScreen(ModalScreen[Choice]):
         return "\n".join(lines)
 
     def on_button_pressed(self, event: Button.Pressed) -> None:
-        """A button says what its key says."""
+        """Answer as the key of the button does."""
         event.stop()
         chosen: dict[str | None, Choice] = {"stop": "stop", "leave": "leave"}
         self.dismiss(chosen.get(event.button.id, "stay"))
 
     def action_choose(self, choice: Choice) -> None:
-        """End with a choice."""
+        """Close with an answer."""
         self.dismiss(choice)
 
 
 class StoppingScreen(ModalScreen[None]):
-    """How far the stopping of the processes is; goes when the console does."""
+    """Shows the progress of stopping; closed when the console ends."""
 
     def __init__(self, session: Session, told: Sequence[Child]) -> None:
-        """Begin to look.
+        """Start watching the processes.
 
         Args:
             session: Knows the processes.
@@ -97,28 +97,28 @@ class StoppingScreen(ModalScreen[None]):
         self._over = False
 
     def compose(self) -> ComposeResult:
-        """What is stopped, how far each is, what it waits for."""
+        """The processes, their progress, what each waits for."""
         with Vertical(classes="dialog", id="quit"):
-            yield Static("Stopping, then leaving", markup=False, classes="dialog-title")
+            yield Static("Stopping before quitting", markup=False, classes="dialog-title")
             yield Static(self._body(), markup=False, classes="dialog-body", id="stopping")
             yield Static(
-                "Requests in flight end first. Ctrl+Q asks again.",
+                "Requests in flight finish first. Ctrl+Q asks again.",
                 markup=False,
                 classes="dialog-hint",
             )
 
     def on_mount(self) -> None:
-        """Look again and again."""
+        """Refresh regularly."""
         self.set_interval(LOOK_EVERY, self._look)
 
     def leave(self) -> None:
-        """Go, as soon as nothing lies above."""
+        """Close, once no screen is above."""
         self._over = True
         if self.is_current:
             self.dismiss()
 
     def on_screen_resume(self) -> None:
-        """What lay above is gone; or it has come on top, and was dismissed before it knew."""
+        """Close when the screen above has gone, if that was requested meanwhile."""
         if self._over and self.is_current:
             self.dismiss()
 
@@ -133,8 +133,8 @@ class StoppingScreen(ModalScreen[None]):
             if child is None or child.pid is None:
                 how = "✓ stopped"
             elif child.phase == "stopping":
-                how = f"… being stopped, {took}"
+                how = f"… stopping, {took}"
             else:
-                how = "· comes next"
+                how = "· next"
             lines.append(f"  {role:<7} pid {pid}  {how}")
         return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""What a terminal sees that is too small for anything else."""
+"""What is shown in a terminal that is too small for any screen."""
 
 from textual import events
 from textual.app import ComposeResult
@@ -10,14 +10,14 @@ MIN_HEIGHT = 15
 
 
 class TooSmallScreen(ModalScreen[None]):
-    """Says how large the terminal is and how large it must be."""
+    """Shows the size of the terminal and the size it needs."""
 
     def compose(self) -> ComposeResult:
         """One line."""
         yield Static(self._text(), markup=False, id="too-small")
 
     def on_resize(self, event: events.Resize) -> None:
-        """Another size, still too small."""
+        """Show the new size."""
         for line in self.query(Static):
             line.update(self._text())
 

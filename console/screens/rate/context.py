@@ -106,7 +106,7 @@ class RatingContext:
         if self.group is not None:
             self.host.say(why, "warning")
         elif self.screen.takes_digits or key not in {
-            str(place.digit) for place in self.host.shown_places
+            str(place.digit) for place in self.host.shown_screens
         }:
             self.hint(why)
 

@@ -1,4 +1,4 @@
-"""What the rating screen asks and shows above itself: reasons, guidelines, agreement."""
+"""Dialogs of the rating screen: reasons, guidelines, held votes, agreement."""
 
 from collections.abc import Sequence
 from typing import ClassVar
@@ -17,21 +17,21 @@ from console.session.app_state import Session
 from console.text.lines import fit
 from console.views.agreement import disagreements, list_title, row_text, summary_lines
 from console.views.rating import held_row
-from console.widgets.pane import Pane
+from console.widgets.pane import TextPane
 
 TAG_CAP = 9
 LIST_CAP = 200
 
 
-def tag_names(given: str | Sequence[str]) -> list[str]:
-    """The reasons of the settings: as many as there are digits."""
-    parts = given.split(",") if isinstance(given, str) else given
+def tag_names(setting: str | Sequence[str]) -> list[str]:
+    """Return the reasons of the settings, at most one for each digit."""
+    parts = setting.split(",") if isinstance(setting, str) else setting
     names = [one_line(part.strip(), 24) for part in parts if part.strip()]
     return list(dict.fromkeys(names))[:TAG_CAP]
 
 
 class TagScreen(ModalScreen[tuple[str, ...]]):
-    """Reasons by digit, on and off."""
+    """Sets and clears reasons by digit."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,enter,w", "leave", "Done", id="tags.leave"),
@@ -49,7 +49,7 @@ class TagScreen(ModalScreen[tuple[str, ...]]):
             yield Static("Why? Recorded with the vote", markup=False, classes="dialog-title")
             yield Static(self._text(), markup=False, id="tags")
             yield Static(
-                "A digit sets or clears one, Enter is done",
+                "A digit sets or clears one, Enter closes",
                 markup=False,
                 classes="dialog-hint",
             )
@@ -61,18 +61,18 @@ class TagScreen(ModalScreen[tuple[str, ...]]):
         )
 
     def action_flip(self, digit: int) -> None:
-        """Set or clear one."""
+        """Set or clear a reason."""
         if digit <= len(self._names):
             self._chosen ^= {self._names[digit - 1]}
             self.query_one("#tags", Static).update(self._text())
 
     def action_leave(self) -> None:
-        """Done."""
+        """Close with the reasons."""
         self.dismiss(tuple(name for name in self._names if name in self._chosen))
 
 
 class GuidelinesScreen(ModalScreen[None]):
-    """How to rate, as the file says."""
+    """The guidelines."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,enter,g,q", "app.pop_screen", "Close", id="guidelines.close"),
@@ -80,9 +80,9 @@ class GuidelinesScreen(ModalScreen[None]):
         Binding("up,k", "scroll(-3)", "Up", show=False),
     ]
 
-    def __init__(self, found: Guidelines) -> None:
+    def __init__(self, guidelines: Guidelines) -> None:
         super().__init__()
-        self._found = found
+        self._found = guidelines
 
     def compose(self) -> ComposeResult:
         """The text, rendered, and its version."""
@@ -90,18 +90,18 @@ class GuidelinesScreen(ModalScreen[None]):
             with VerticalScroll():
                 yield Markdown(self._found.text, open_links=False)
             yield Static(
-                f"Version {self._found.version} goes with your votes. Esc closes",
+                f"Version {self._found.version} is recorded with your votes. Esc closes",
                 markup=False,
                 classes="dialog-hint",
             )
 
     def action_scroll(self, rows: int) -> None:
-        """Move the text."""
+        """Scroll the text."""
         self.query_one(VerticalScroll).scroll_relative(y=rows, animate=False)
 
 
 class HeldScreen(ModalScreen[str | None]):
-    """Votes that are held; ends with the group whose vote is taken back."""
+    """The held votes; returns the group whose vote is undone."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,U,q", "leave", "Close", id="held.leave"),
@@ -117,10 +117,10 @@ class HeldScreen(ModalScreen[str | None]):
         with Vertical(classes="dialog -wide", id="held"):
             yield Static("Votes that are not sent yet", markup=False, classes="dialog-title")
             yield OptionList(markup=False, compact=True)
-            yield Static("Enter takes a vote back, Esc closes", markup=False, classes="dialog-hint")
+            yield Static("Enter undoes a vote, Esc closes", markup=False, classes="dialog-hint")
 
     def on_mount(self) -> None:
-        """Fill the list, and again while their clocks run."""
+        """Fill the list, and refresh it while the clocks run."""
         self.call_after_refresh(self._fill)
         self.set_interval(0.5, self._fill)
 
@@ -136,26 +136,26 @@ class HeldScreen(ModalScreen[str | None]):
             return
         at = rows.highlighted_option.id if rows.highlighted_option is not None else None
         rows.clear_options()
-        made = zip(ids, texts, strict=True)
-        rows.add_options(Option(fit(text, width), id=group_id) for group_id, text in made)
+        rows_by_id = zip(ids, texts, strict=True)
+        rows.add_options(Option(fit(text, width), id=group_id) for group_id, text in rows_by_id)
         if not ids:
-            rows.add_option(Option("none is held any more", disabled=True))
+            rows.add_option(Option("no vote is held any more", disabled=True))
             return
         rows.highlighted = ids.index(at) if at in ids else 0
         rows.focus()
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
-        """Enter or a click."""
+        """Close with the group."""
         event.stop()
         self.dismiss(event.option.id)
 
     def action_leave(self) -> None:
-        """Escape."""
+        """Close."""
         self.dismiss(None)
 
 
 class JudgeScreen(ModalScreen[str | None]):
-    """Your votes beside the automatic rewards; ends with the group to open."""
+    """The operator's votes beside the automatic rewards; returns the group to open."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,j,q", "leave", "Close", id="judge.leave"),
@@ -172,7 +172,7 @@ class JudgeScreen(ModalScreen[str | None]):
         who = one_line(self._rater, 30) or "you"
         with Vertical(classes="dialog -wide", id="judge"):
             yield Static(f"{who} and the automatic rewards", markup=False, classes="dialog-title")
-            yield Pane(id="judge-summary")
+            yield TextPane(id="judge-summary")
             yield Static(list_title(len(self._groups)), markup=False, classes="dialog-heading")
             yield OptionList(markup=False, compact=True)
             yield Static(
@@ -182,8 +182,8 @@ class JudgeScreen(ModalScreen[str | None]):
             )
 
     def on_mount(self) -> None:
-        """Fill in what needs a width."""
-        self.query_one("#judge-summary", Pane).show_lines(summary_lines(self._stats))
+        """Paint what depends on the width."""
+        self.query_one("#judge-summary", TextPane).show_lines(summary_lines(self._stats))
         self.call_after_refresh(self._fill)
 
     def _fill(self) -> None:
@@ -196,10 +196,10 @@ class JudgeScreen(ModalScreen[str | None]):
             rows.focus()
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
-        """Enter or a click."""
+        """Close with the group."""
         event.stop()
         self.dismiss(event.option.id)
 
     def action_leave(self) -> None:
-        """Escape."""
+        """Close."""
         self.dismiss(None)

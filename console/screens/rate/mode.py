@@ -14,7 +14,7 @@ from core.commands import MODES as NAMES
 
 
 class ModeScreen(ModalScreen[str | None]):
-    """Three modes and what each means for the user who waits."""
+    """The three modes, with their effect on the waiting user."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "leave", "Leave", id="mode.leave"),
@@ -44,19 +44,19 @@ class ModeScreen(ModalScreen[str | None]):
             yield Static(present, markup=False, classes="dialog-hint")
 
     def on_mount(self) -> None:
-        """The cursor stands on the present mode."""
+        """Put the cursor on the present mode."""
         if self._present in NAMES:
             self.query_one(OptionList).highlighted = NAMES.index(self._present)
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
-        """Enter or a click."""
+        """Close with the mode."""
         event.stop()
         self.dismiss(event.option.id)
 
     def action_take(self, name: str) -> None:
-        """A digit."""
+        """Choose a mode by digit."""
         self.dismiss(name)
 
     def action_leave(self) -> None:
-        """Escape."""
+        """Cancel."""
         self.dismiss(None)

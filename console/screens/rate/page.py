@@ -20,7 +20,7 @@ from console.views.rating import (
     title_line,
     vote_words,
 )
-from console.widgets.pane import Pane, centred
+from console.widgets.pane import TextPane, centred
 from console.widgets.rate_aside import RateAside
 from core.state import Group
 
@@ -36,8 +36,8 @@ class RatingPage(ScreenPart):
         self._queue = context.queue
         self._conversation = conversation
 
-    def _pane(self, name: str) -> Pane:
-        return self.screen.query_one(f"#rate-{name}", Pane)
+    def _pane(self, name: str) -> TextPane:
+        return self.screen.query_one(f"#rate-{name}", TextPane)
 
     # --- painting ----------------------------------------------------------------------------
 

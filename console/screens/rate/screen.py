@@ -16,7 +16,7 @@ from console.screens.rate.page import RatingPage
 from console.screens.rate.tools import WRITING_TOOLS, RatingTools
 from console.screens.rate.votes import VoteController
 from console.widgets.candidates import Candidates
-from console.widgets.pane import Pane
+from console.widgets.pane import TextPane
 from console.widgets.rate_aside import RateAside
 from core.state import Group
 
@@ -125,15 +125,15 @@ class RateScreen(ConsoleScreen):
 
     def compose_body(self) -> ComposeResult:
         """Title, clock, question, answers, what the keys will send."""
-        yield Pane(id="rate-title")
-        yield Pane(id="rate-banner")
-        yield Pane(id="rate-clock")
-        yield Pane(id="rate-prompt")
+        yield TextPane(id="rate-title")
+        yield TextPane(id="rate-banner")
+        yield TextPane(id="rate-clock")
+        yield TextPane(id="rate-prompt")
         yield Candidates(stack=True)
-        yield Pane(id="rate-empty")
+        yield TextPane(id="rate-empty")
         yield RateAside()
-        yield Pane(id="rate-ballot")
-        yield Pane(id="rate-last")
+        yield TextPane(id="rate-ballot")
+        yield TextPane(id="rate-last")
 
     def on_mount(self) -> None:
         """Apply the settings and read the guidelines."""

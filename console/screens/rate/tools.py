@@ -135,7 +135,7 @@ class RatingTools(ScreenPart):
         if action in _READING and context.group is None and self.session.read_only:
             return None if action == "unsure" and self._queue.only_unsure else ""
         if action == "held":
-            return None if context.held_votes() else "No vote of yours is held"
+            return None if context.held_votes() else "You have no held votes"
         if action in _STALL:
             stalls = held_up(self.session.state, self.session.now())
             return None if stalls else "No open rating holds anything up"

@@ -13,7 +13,7 @@ from core.state import Group
 
 _VOTING = frozenset({"digit", "scores", "tie", "bad", "skip", "commit", "vote"})
 _SEALING = frozenset({"accept", "abort", "unrate"})
-_NOTHING = "Nothing waits for a vote"
+_NOTHING = "No group is waiting for a vote"
 
 
 class VoteController(ScreenPart):

@@ -1,4 +1,4 @@
-"""What can be done about the rewards from anywhere: the editor, the clipboard, the group."""
+"""Actions on the rewards from anywhere: the editor, the clipboard, the group."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -11,7 +11,7 @@ from console.widgets.editor import open_place
 
 
 def reward_entries(app: AppHost) -> Iterator[tuple[str, str, Callable[[], Any]]]:
-    """Title, help and action of what makes sense now."""
+    """Yield title, help and action of the palette entries that apply now."""
     state = app.session.state
     fault = last_fault(state)
     if can_edit(app):
@@ -31,14 +31,14 @@ def reward_entries(app: AppHost) -> Iterator[tuple[str, str, Callable[[], Any]]]
 
 
 def what_if(app: AppHost) -> None:
-    """Try other weights."""
+    """Open the screen of other weights."""
     from console.screens.rewards.whatif import RewardsWhatIfScreen
 
     app.push_screen(RewardsWhatIfScreen())
 
 
 def can_edit(app: AppHost) -> bool:
-    """Whether there is a file to edit; an editor writes, so a read-only console opens none."""
+    """Return whether there is a file to edit; a read-only console opens no editor."""
     return not app.session.read_only and bool(place_to_open(app.session.state)[0])
 
 
@@ -56,7 +56,7 @@ async def _edit(app: AppHost) -> None:
 
 
 def copy_fault(app: AppHost) -> None:
-    """Place, cause and traceback of the last fault to the clipboard."""
+    """Copy place, cause and traceback of the last fault."""
     fault = last_fault(app.session.state)
     if fault is None:
         return

@@ -1,4 +1,4 @@
-"""What one part of the reward said of the newest groups; Enter opens a group."""
+"""The values of one part of the reward in the newest groups; Enter opens a group."""
 
 from collections.abc import Iterable
 from typing import ClassVar
@@ -10,9 +10,9 @@ from ajet_swarm.common.text import one_line
 from console.screens.base import ConsoleScreen
 from console.screens.group import GroupScreen
 from console.text.format import plural
-from console.views.rewards.part import GroupSayings, saying_lines, sayings
-from console.widgets.item_list import Item, ItemList
-from console.widgets.pane import Pane
+from console.views.rewards.part import GroupOpinions, group_opinions, opinion_lines
+from console.widgets.item_list import ItemList, ListItem
+from console.widgets.pane import TextPane
 
 
 class RewardPartScreen(ConsoleScreen):
@@ -35,7 +35,7 @@ class RewardPartScreen(ConsoleScreen):
 
     def compose_body(self) -> Iterable[Widget]:
         """Title and list."""
-        yield Pane(id="part-title")
+        yield TextPane(id="part-title")
         yield ItemList(id="part-groups")
 
     @property
@@ -47,23 +47,25 @@ class RewardPartScreen(ConsoleScreen):
         """Paint what is new, once a second at most."""
         if dirty.isdisjoint({"*", "clock"}):
             return
-        told = sayings(self.session.state, self.part)
+        opinions = group_opinions(self.session.state, self.part)
         name = one_line(self.part, 60)
-        said = f"  {plural(len(told), 'group')}, newest first" if told else "  in no group now"
-        title = ((" PART  ", "bold $heading"), (name, "bold"), (said, "$muted"))
-        self.query_one("#part-title", Pane).show_lines([title])
-        self.query_one(ItemList).show_items(tuple(told), lambda width: _items(told, width))
+        count = (
+            f"  {plural(len(opinions), 'group')}, newest first" if opinions else "  in no group now"
+        )
+        title = ((" PART  ", "bold $heading"), (name, "bold"), (count, "$muted"))
+        self.query_one("#part-title", TextPane).show_lines([title])
+        self.query_one(ItemList).show_items(tuple(opinions), lambda width: _items(opinions, width))
 
     def on_item_list_opened(self, event: ItemList.Opened) -> None:
-        """Enter: the group in full."""
+        """Open the group."""
         event.stop()
         others = list(self.query_one(ItemList).keys)
         self.host.push_screen(GroupScreen(event.key, others))
 
     def action_leave(self) -> None:
-        """Back to the parts."""
+        """Go back to the parts."""
         self.dismiss()
 
 
-def _items(told: list[GroupSayings], width: int) -> Iterable[Item]:
-    return (Item(one.group_id, tuple(saying_lines(one, width))) for one in told)
+def _items(opinions: list[GroupOpinions], width: int) -> Iterable[ListItem]:
+    return (ListItem(one.group_id, tuple(opinion_lines(one, width))) for one in opinions)

@@ -1,4 +1,4 @@
-"""What scores the answers: the source, its parts and what each of them decided, its last fault."""
+"""The rewards: the source, its parts and what each of them decided, its last fault."""
 
 from collections.abc import Callable, Iterable, Sequence
 from operator import is_
@@ -25,14 +25,14 @@ from console.views.rewards.fault import Fault, fault_lines, last_fault
 from console.views.rewards.monitor import watch_lines
 from console.views.rewards.rows import PartRow, first_varied, part_rows
 from console.views.rewards.table import head_lines, is_constant, part_head, part_words, row_line
-from console.widgets.item_list import Item, ItemList
-from console.widgets.pane import Pane
+from console.widgets.item_list import ItemList, ListItem
+from console.widgets.pane import TextPane
 from console.widgets.section import Build, Section
 
 _AT_ONCE = frozenset({"*", "rewards"})
-"""Painted with the flush; everything else once a second."""
+"""Painted with the flush; everything else is painted once a second."""
 Chart = Callable[[Sequence[Digest], str, Room], Content]
-"""Makes a chart of the part with that name from the digests of the last groups."""
+"""Builds a chart of the named part from the digests of the last groups."""
 
 
 _CHANGES = (
@@ -61,7 +61,7 @@ _CHANGES = (
 
 
 class RewardsScreen(ConsoleScreen):
-    """Figures over the last groups; a row is a part, Enter shows what it said."""
+    """Figures over the last groups; a row is a part, Enter shows its values."""
 
     area: ClassVar[str] = "Rewards"
     help_text: ClassVar[str] = (
@@ -133,10 +133,10 @@ class RewardsScreen(ConsoleScreen):
 
     def compose_body(self) -> Iterable[Widget]:
         """Source and sums, the fault, the parts, the curve of the part under the cursor."""
-        yield Pane(id="rewards-head")
-        yield Pane(id="rewards-fault")
+        yield TextPane(id="rewards-head")
+        yield TextPane(id="rewards-fault")
         yield ItemList(id="rewards-parts")
-        yield Pane(id="rewards-judges")
+        yield TextPane(id="rewards-judges")
         with Container(id="rewards-charts"):
             yield Section(self._curve, _AT_ONCE, id="rewards-curve")
             for name, build in self._charts().items():
@@ -158,15 +158,15 @@ class RewardsScreen(ConsoleScreen):
         session, now = self.session, self.session.now()
         state = session.state
         before, self._last = self._last, self._digests.last(state, self._window)
-        found = figures(self._last, state.rewards.version)
-        rows = part_rows(state.rewards.parts, found.parts)
+        totals = figures(self._last, state.rewards.version)
+        rows = part_rows(state.rewards.parts, totals.parts)
         self._parts = {row.name: row for row in rows}
-        head = self.query_one("#rewards-head", Pane)
+        head = self.query_one("#rewards-head", TextPane)
         width = max(20, self.size.width - 2)
-        told = head_lines(state, found, now, width, session.seen)
-        head.show_lines([*told, *watch_lines(state, width)])
+        head_rows = head_lines(state, totals, now, width, session.seen)
+        head.show_lines([*head_rows, *watch_lines(state, width)])
         self._show_fault()
-        judges = self.query_one("#rewards-judges", Pane)
+        judges = self.query_one("#rewards-judges", TextPane)
         judges.display = bool(state.judges)
         judges.show_head("judges", judge_head)
         judges.show_lines(judge_lines(state, self.size.width))
@@ -175,7 +175,7 @@ class RewardsScreen(ConsoleScreen):
         parts.display = bool(rows)
         parts.show_head("parts", part_head)
         parts.show_items(rows, lambda room: _items(rows, room))
-        if found.parts and not self._pointed:
+        if totals.parts and not self._pointed:
             self._pointed = True
             if not parts.place:  # a gate that never closes leads, and its charts are empty
                 parts.stand_on(first_varied(rows))
@@ -185,13 +185,13 @@ class RewardsScreen(ConsoleScreen):
         self.refresh_bindings()
 
     def _show_fault(self) -> None:
-        pane, fault = self.query_one("#rewards-fault", Pane), self.fault
+        pane, fault = self.query_one("#rewards-fault", TextPane), self.fault
         pane.display = fault is not None
         width = max(20, self.size.width - 3)
         pane.show_lines(fault_lines(fault, self.session.now(), width, self._unfolded))
 
     def _charts(self) -> dict[str, Build]:
-        """What a wide terminal shows beside the curve, of the part under the cursor."""
+        """Return the charts of the part under the cursor, for a wide terminal."""
 
         def of_part(chart: Chart) -> Build:
             return lambda _, room: chart(self._last, self.query_one(ItemList).cursor, room)
@@ -210,7 +210,7 @@ class RewardsScreen(ConsoleScreen):
         }
 
     def _curve(self, session: Session, room: Room) -> Content:
-        """The part under the cursor by global step."""
+        """Build the curve of the part under the cursor by global step."""
         row = self._parts.get(self.query_one(ItemList).cursor)
         if row is None:
             if not self.query_one("#rewards-curve", Section).framed:
@@ -220,8 +220,9 @@ class RewardsScreen(ConsoleScreen):
         part = row.figures
         if part is None:
             off = row.part is not None and not row.part.enabled
-            said = "it is off: O switches it on" if off else "its figures come with the next group"
-            return heading(one_line(row.name, 40).upper(), said)
+            next_group = "its figures appear with the next group"
+            reason = "it is off: O switches it on" if off else next_group
+            return heading(one_line(row.name, 40).upper(), reason)
         name = one_line(part.name, 40).upper()
         words = part_words(part, room.width - len(name) - 20)
         if is_constant(part):
@@ -231,7 +232,7 @@ class RewardsScreen(ConsoleScreen):
         return lines(title, *curve(points, room.width, room.height - 1))
 
     def on_item_list_moved(self, event: ItemList.Moved) -> None:
-        """Another part: its charts."""
+        """Show the charts of another part."""
         event.stop()
         for chart in self.query("#rewards-charts Section").results(Section):
             chart.repaint()
@@ -239,7 +240,7 @@ class RewardsScreen(ConsoleScreen):
     # --- looking -----------------------------------------------------------------------------
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Only what there is."""
+        """Offer keys that have an effect now."""
         match action:
             case "change":
                 cursor = self.query_one(ItemList).cursor
@@ -257,18 +258,18 @@ class RewardsScreen(ConsoleScreen):
         return super().check_action(action, parameters)
 
     def on_item_list_opened(self, event: ItemList.Opened) -> None:
-        """Enter: what the part said."""
+        """Open the values of the part."""
         event.stop()
         self.host.push_screen(RewardPartScreen(event.key))
 
     def action_window(self) -> None:
-        """The next number of groups."""
+        """Switch to the next number of groups."""
         at = WINDOWS.index(self._window)
         self._window = WINDOWS[(at + 1) % len(WINDOWS)]
         self.update_view(_AT_ONCE)
 
     def action_what_if(self) -> None:
-        """Try other weights."""
+        """Open the screen of other weights."""
         self.host.push_screen(RewardsWhatIfScreen())
 
     def action_fold(self) -> None:
@@ -278,26 +279,26 @@ class RewardsScreen(ConsoleScreen):
         self.update_view(_AT_ONCE)
 
     def action_copy(self) -> None:
-        """The fault to the clipboard."""
+        """Copy the fault."""
         entries.copy_fault(self.host)
 
     def action_fault_group(self) -> None:
-        """The group it failed on."""
+        """Open the group it failed on."""
         entries.open_group(self.host)
 
     def action_change(self, command: str) -> None:
-        """Ask about the part under the cursor, then order."""
+        """Confirm a change of the part under the cursor, then send it."""
         reward_edit.change(self.host, command, self.query_one(ItemList).cursor)
 
     def action_edit(self) -> None:
-        """The place of the fault, or the hook, in the editor."""
+        """Open the place of the fault, or the hook, in the editor."""
         entries.edit(self.host)
 
 
 def _same(one: Sequence[Digest], other: Sequence[Digest]) -> bool:
-    """Whether no group has come or changed: a digest is made again only then."""
+    """Return whether no group was added or changed: only then is a digest rebuilt."""
     return len(one) == len(other) and all(map(is_, one, other))
 
 
-def _items(rows: tuple[PartRow, ...], width: int) -> Iterable[Item]:
-    return (Item(row.name, (row_line(row, width),)) for row in rows)
+def _items(rows: tuple[PartRow, ...], width: int) -> Iterable[ListItem]:
+    return (ListItem(row.name, (row_line(row, width),)) for row in rows)

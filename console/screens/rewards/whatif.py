@@ -1,4 +1,4 @@
-"""What other weights would have made of the groups that are over, before they count."""
+"""The effect of other weights on the finished groups, before they are applied."""
 
 from collections.abc import Iterable
 from typing import ClassVar
@@ -9,7 +9,7 @@ from textual.widget import Widget
 from ajet_swarm.common.text import one_line
 from console.models.reward_whatif import (
     STEP,
-    Tally,
+    WhatIfResult,
     can_weigh,
     group_lines,
     summary_lines,
@@ -21,15 +21,15 @@ from console.screens.group import GroupScreen
 from console.text.format import elapsed, plural
 from console.text.lines import Line
 from console.text.wrap import wrapped
-from console.widgets.item_list import Item, ItemList
-from console.widgets.pane import Pane
+from console.widgets.item_list import ItemList, ListItem
+from console.widgets.pane import TextPane
 from core.events import RewardPart, TrialSummary
 from core.state import WhatIf
 
 LASTS = (100, 500, 20)
 
 
-class PartList(ItemList):
+class WeightList(ItemList):
     """The parts with their weights."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -37,7 +37,7 @@ class PartList(ItemList):
     ]
 
 
-class GroupList(ItemList):
+class ChangedGroupList(ItemList):
     """The groups that change most."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -46,7 +46,7 @@ class GroupList(ItemList):
 
 
 class RewardsWhatIfScreen(ConsoleScreen):
-    """Weights to try; what they come to stands below at once."""
+    """Weights to try, and their effect."""
 
     area: ClassVar[str] = "What if"
     help_text: ClassVar[str] = (
@@ -58,7 +58,7 @@ class RewardsWhatIfScreen(ConsoleScreen):
         "winner flips: another answer wins than the one that was sent as best. dead groups gained: "
         "groups that taught and would not. The groups below change most; Enter opens one."
     )
-    AUTO_FOCUS: ClassVar[str | None] = "PartList"
+    AUTO_FOCUS: ClassVar[str | None] = "WeightList"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("left,minus", "step(-1)", "Less", key_display="←", id="whatif.less"),
         Binding("right,plus", "step(1)", "More", key_display="→", id="whatif.more"),
@@ -93,26 +93,26 @@ class RewardsWhatIfScreen(ConsoleScreen):
         super().__init__()
         self._weights: dict[str, float] = {}
         self._last = LASTS[0]
-        self._made: tuple[object, Tally] | None = None
+        self._made: tuple[object, WhatIfResult] | None = None
         self._stands = False
-        """The cursor was put on a part whose weight can be tried."""
+        """Whether the cursor was put on a part whose weight can be tried."""
 
     def compose_body(self) -> Iterable[Widget]:
-        """What is tried, the parts, what it comes to, the groups that change most."""
-        yield Pane(id="whatif-head")
-        yield PartList(id="whatif-parts")
-        yield Pane(id="whatif-sums")
-        yield GroupList(id="whatif-groups")
+        """The head, the parts, the sums, the groups that change most."""
+        yield TextPane(id="whatif-head")
+        yield WeightList(id="whatif-parts")
+        yield TextPane(id="whatif-sums")
+        yield ChangedGroupList(id="whatif-groups")
 
     @property
     def target_group(self) -> str | None:
         """The group under the cursor, while the list has the focus."""
-        groups = self.query_one(GroupList)
+        groups = self.query_one(ChangedGroupList)
         return groups.cursor or None if groups.has_focus else None
 
     @property
     def _part(self) -> RewardPart | None:
-        name = self.query_one(PartList).cursor
+        name = self.query_one(WeightList).cursor
         return next((one for one in self.session.state.rewards.parts if one.name == name), None)
 
     # --- painting -------------------------------------------------------------------------------
@@ -123,31 +123,33 @@ class RewardsWhatIfScreen(ConsoleScreen):
             return
         state, weights = self.session.state, dict(self._weights)
         parts = state.rewards.parts if can_weigh(state) else ()
-        rows = self.query_one(PartList)
+        rows = self.query_one(WeightList)
         rows.display = bool(parts)
         made_of = (parts, tuple(weights.items()))
         rows.show_items(
             made_of,
-            lambda width: (Item(one.name, (weight_line(one, weights, width),)) for one in parts),
+            lambda width: (
+                ListItem(one.name, (weight_line(one, weights, width),)) for one in parts
+            ),
         )
         if not self._stands and rows.keys:
             self._stands = True
             rows.stand_on(next((one.name for one in parts if one.enabled and not one.gate), ""))
-        found, lacking, said = self._found()
-        self.query_one("#whatif-head", Pane).show_lines([self._head(said)])
-        sums = self.query_one("#whatif-sums", Pane)
-        sums.show_lines(self._sums(found, lacking))
-        groups = self.query_one(GroupList)
-        most = found.most if found is not None else ()
+        summary, lacking, source = self._found()
+        self.query_one("#whatif-head", TextPane).show_lines([self._head(source)])
+        sums = self.query_one("#whatif-sums", TextPane)
+        sums.show_lines(self._sums(summary, lacking))
+        groups = self.query_one(ChangedGroupList)
+        most = summary.most if summary is not None else ()
         groups.display = bool(most)
         groups.show_head("most", lambda width: ((" changes most", "$muted"),))
         groups.show_items(
-            most, lambda width: (Item(one.group_id, group_lines(one, width)) for one in most)
+            most, lambda width: (ListItem(one.group_id, group_lines(one, width)) for one in most)
         )
         self.refresh_bindings()
 
     def _found(self) -> tuple[TrialSummary | None, int, str]:
-        """What is shown below: the proxy's result for just this, else what can be told at once."""
+        """Return the result of the proxy for these weights, else what can be computed here."""
         known = self.session.state.what_if
         if known is not None and known.summary is not None and self._is_ours(known):
             return known.summary, 0, f"{plural(known.summary.groups, 'group')} re-scored"
@@ -157,11 +159,11 @@ class RewardsWhatIfScreen(ConsoleScreen):
         if self._made is None or self._made[0] != key:
             self._made = (key, tally(self.session.state, self._last, self._weights))
         at_once = self._made[1]
-        said = f"{plural(at_once.summary.groups, 'group')}, from what the parts said"
-        return at_once.summary, at_once.lacking, said
+        source = f"{plural(at_once.summary.groups, 'group')}, from the stored part values"
+        return at_once.summary, at_once.lacking, source
 
     def _newest(self) -> object:
-        """What changes with every group that is scored or sent."""
+        """Return what changes with every group that is scored or sent."""
         totals, rewards = self.session.state.totals, self.session.state.rewards
         return totals.groups, totals.done, totals.rated, rewards.version, rewards.parts
 
@@ -169,7 +171,7 @@ class RewardsWhatIfScreen(ConsoleScreen):
         newer = known.began >= self.session.state.rewards.since
         return known.phase == "done" and newer and dict(known.weights) == self._weights
 
-    def _head(self, said: str) -> Line:
+    def _head(self, source: str) -> Line:
         title: Line = ((" WHAT IF  ", "bold $heading"),)
         known = self.session.state.what_if
         if known is not None and known.phase == "doing":
@@ -178,27 +180,27 @@ class RewardsWhatIfScreen(ConsoleScreen):
             return (*title, (f"◌ {share}", "$engine-booting"))
         if known is not None and known.phase == "failed" and dict(known.weights) == self._weights:
             return (*title, (f"✖ {one_line(known.cause, 200)}", "bold $engine-lost"))
-        return (*title, (said, "$muted"))
+        return (*title, (source, "$muted"))
 
-    def _sums(self, found: TrialSummary | None, lacking: int) -> list[Line]:
-        width, looks = max(20, self.size.width - 2), self.session.read_only
-        if found is None:
-            why = "A hook folder alone makes the reward: there are no weights to try. "
-            said = why + ("" if looks else "r re-scores the groups with its newest save.")
-            return [((one, "$muted"),) for one in wrapped(said, width)]
-        if not self._weights and found.compared and not found.flips and not found.died:
-            hint = "Left and right change a weight; what comes out otherwise stands here at once"
+    def _sums(self, summary: TrialSummary | None, lacking: int) -> list[Line]:
+        width, read_only = max(20, self.size.width - 2), self.session.read_only
+        if summary is None:
+            why = "The reward comes from a hook folder alone: there are no weights to try. "
+            text = why + ("" if read_only else "r re-scores the groups with its newest save.")
+            return [((one, "$muted"),) for one in wrapped(text, width)]
+        if not self._weights and summary.compared and not summary.flips and not summary.died:
+            hint = "Left and right change a weight; the effect is shown here at once"
             shown = wrapped(hint, width)
             return [
                 *(((one, "$muted"),) for one in shown),
-                *summary_lines(found, lacking, width, read_only=looks)[2:],
+                *summary_lines(summary, lacking, width, read_only=read_only)[2:],
             ]
-        return summary_lines(found, lacking, width, read_only=looks)
+        return summary_lines(summary, lacking, width, read_only=read_only)
 
     # --- trying ---------------------------------------------------------------------------------
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Only what there is."""
+        """Offer keys that have an effect now."""
         known = self.session.state.what_if
         match action:
             case "step":
@@ -227,29 +229,31 @@ class RewardsWhatIfScreen(ConsoleScreen):
         self.update_view(frozenset({"*"}))
 
     def action_step(self, way: int) -> None:
-        """A little less or more of the part under the cursor."""
+        """Change the weight under the cursor by one step."""
         part = self._part
         if part is not None:
             self._try(part, self._weights.get(part.name, part.weight) + way * STEP)
 
     def action_reset(self) -> None:
-        """The weight in use again."""
+        """Restore the weight in use."""
         part = self._part
         if part is not None:
             self._try(part, part.weight)
 
     def action_window(self) -> None:
-        """The next number of groups."""
+        """Switch to the next number of groups."""
         self._last = LASTS[(LASTS.index(self._last) + 1) % len(LASTS)]
         self.update_view(frozenset({"*"}))
 
     def on_item_list_opened(self, event: ItemList.Opened) -> None:
-        """Enter: a number for a part, or the group in full."""
+        """Ask for a weight, or open the group."""
         event.stop()
-        if self.query_one(PartList).has_focus:
+        if self.query_one(WeightList).has_focus:
             self.run_worker(self._type(), group="question", exclusive=True, exit_on_error=False)
         else:
-            self.host.push_screen(GroupScreen(event.key, list(self.query_one(GroupList).keys)))
+            self.host.push_screen(
+                GroupScreen(event.key, list(self.query_one(ChangedGroupList).keys))
+            )
 
     async def _type(self) -> None:
         part = self._part
@@ -257,15 +261,15 @@ class RewardsWhatIfScreen(ConsoleScreen):
             return
         name = one_line(part.name, 40)
         now = f"{self._weights.get(part.name, part.weight):g}"
-        said = await self.host.ask(f"Try a weight for {name}", "Nothing is changed by it.", now)
-        if said is None:
+        answer = await self.host.ask(f"Try a weight for {name}", "This changes nothing yet.", now)
+        if answer is None:
             return
         try:
-            weight = float(said)
+            weight = float(answer)
         except ValueError:
             weight = float("nan")
         if not abs(weight) <= 1e6:
-            self.host.say(f"{one_line(said, 40)} is no weight", "error")
+            self.host.say(f"{one_line(answer, 40)} is not a weight", "error")
             return
         self._try(part, weight)
 
@@ -275,31 +279,31 @@ class RewardsWhatIfScreen(ConsoleScreen):
         return [f"{name}={weight:g}" for name, weight in self._weights.items()]
 
     def action_rescore(self) -> None:
-        """Score the groups anew on the proxy."""
+        """Re-score the groups on the proxy."""
         work = self.host.order("rewards.whatif", weights=self._told(), last=self._last)
         self.run_worker(work, group="command", exit_on_error=False)
 
     def action_cancel(self) -> None:
-        """End that."""
+        """Cancel the re-scoring."""
         work = self.host.order("rewards.whatif_stop")
         self.run_worker(work, group="command", exit_on_error=False)
 
     def action_apply(self) -> None:
-        """Write the weights; asks first."""
+        """Confirm, then write the weights."""
         self.run_worker(self._apply(), group="question", exclusive=True, exit_on_error=False)
 
     async def _apply(self) -> None:
-        told = self._told()
+        weights = self._told()
         body = (
-            f"{', '.join(one_line(one, 40) for one in told)}. Applies from the next group; what "
+            f"{', '.join(one_line(one, 40) for one in weights)}. Applies from the next group; what "
             "was sent stays as it is. The file of the rewards is written, its comments stay."
         )
         if not await self.host.confirm("Apply these weights?", body, "Apply"):
             return
-        if await self.host.order("rewards.apply", weights=told):  # else they can be tried again
+        if await self.host.order("rewards.apply", weights=weights):  # else they can be tried again
             self._weights.clear()
             self.update_view(frozenset({"*"}))
 
     def action_leave(self) -> None:
-        """Back to the rewards."""
+        """Go back to the rewards."""
         self.dismiss()

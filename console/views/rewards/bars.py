@@ -9,17 +9,17 @@ from console.text.lines import Line, fit
 from core.state import Candidate, Group
 
 ROWS = 8
-"""Answers that have a bar; the best ones of more."""
+"""Most answers with a bar; the best ones."""
 TONES = 6
-"""Colours of parts in the themes; a later part has the colour of an earlier one."""
+"""Colours of parts in the themes; a later part reuses the colour of an earlier one."""
 _HEAD = 7
 _NOTE = 30
-"""Cells of what stands behind a bar at most."""
+"""Most cells of the text after a bar."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """What each part adds to the automatic reward of one answer."""
+    """The contribution of each part to the automatic reward of one answer."""
 
     index: int
     reward: float
@@ -30,7 +30,7 @@ class Shares:
 
 
 def shares_of(one: Candidate) -> Shares | None:
-    """The parts of one answer's automatic reward; None where it has none."""
+    """Return the parts of one answer's automatic reward; None where it has none."""
     if not one.parts or one.auto_reward is None:
         return None
     gates = 1.0
@@ -53,50 +53,50 @@ def shares_of(one: Candidate) -> Shares | None:
 
 
 def bar_lines(group: Group, width: int) -> list[Line]:
-    """What decided, then a bar for each answer that was scored by parts; none without such."""
-    found = [shares for one in group.candidates if (shares := shares_of(one)) is not None]
-    names = list(dict.fromkeys(name for one in found for name, _ in one.parts))
-    if len(found) < 2 or not names:
+    """Return what decided, then a bar for each answer that was scored by parts; empty without."""
+    scored = [shares for one in group.candidates if (shares := shares_of(one)) is not None]
+    names = list(dict.fromkeys(name for one in scored for name, _ in one.parts))
+    if len(scored) < 2 or not names:
         return []
-    order = sorted(found, key=lambda one: (-one.reward, one.index))
-    kept = {one.index for one in order[:ROWS]}
-    notes = [_note(one) for one in found]
+    order = sorted(scored, key=lambda one: (-one.reward, one.index))
+    shown = {one.index for one in order[:ROWS]}
+    notes = [_note(one) for one in scored]
     room = max(10, width - _HEAD - min(_NOTE, max(map(len, notes))) - 1)
-    top = max(sum(max(0.0, share) for _, share in one.parts) for one in found)
+    top = max(sum(max(0.0, share) for _, share in one.parts) for one in scored)
     lines: list[Line] = [_decided(order, width)]
-    for one, note in zip(found, notes, strict=True):
-        if one.index in kept:
+    for one, note in zip(scored, notes, strict=True):
+        if one.index in shown:
             best = one.index == order[0].index
             lines.append(_bar(one, names, top, room, note, best=best))
     return lines
 
 
 def _decided(order: Sequence[Shares], width: int) -> Line:
-    """`▲ #3 is 0.12 above #1: reference +0.10, length +0.02`: the winner beside the next best."""
+    """Return `▲ #3 is 0.12 above #1: reference +0.10, length +0.02`: winner and next best."""
     first, second = order[0], order[1]
     by = first.reward - second.reward
     if by < 1e-9:
-        said = f"#{first.index + 1} and #{second.index + 1} have the same automatic reward"
-        return ((fit(said, width).rstrip(), "$muted"),)
+        text = f"#{first.index + 1} and #{second.index + 1} have the same automatic reward"
+        return ((fit(text, width).rstrip(), "$muted"),)
     before = dict(second.parts)
     changes = [(name, share - before.get(name, 0.0)) for name, share in first.parts]
     changes = sorted(changes, key=lambda one: -abs(one[1]))
-    said = ", ".join(f"{name} {change:+.2f}" for name, change in changes if abs(change) >= 0.005)
+    text = ", ".join(f"{name} {change:+.2f}" for name, change in changes if abs(change) >= 0.005)
     head = f"▲ #{first.index + 1} is {number(by)} above #{second.index + 1}"
     return (
         (head, "bold $winner"),
-        (fit(f": {said}" if said else "", width - len(head)).rstrip(), ""),
+        (fit(f": {text}" if text else "", width - len(head)).rstrip(), ""),
     )
 
 
 def _note(one: Shares) -> str:
-    """Its reward, the gates that hold it down, and what its parts take away."""
-    said = f" {number(one.reward)}"
+    """Return its reward, the gates that hold it down, and what its parts take away."""
+    text = f" {number(one.reward)}"
     for name, value in one.closed:
-        said += f" × {name} {number(value)}"
+        text += f" × {name} {number(value)}"
     if lost := sum(share for _, share in one.parts if share < 0):
-        said += f" ({lost:+.2f} below 0)"
-    return said
+        text += f" ({lost:+.2f} below 0)"
+    return text
 
 
 def _bar(
@@ -122,8 +122,8 @@ def _bar(
 
 
 def _label(name: str, share: float, size: int) -> str:
-    """Name and share as far as they fit into `size` cells of the bar."""
-    for said in (f" {name} {number(share)}", f" {name}", name[:1]):
-        if len(said) <= size:
-            return fit(said, size)
+    """Return name and share as far as they fit into `size` cells of the bar."""
+    for text in (f" {name} {number(share)}", f" {name}", name[:1]):
+        if len(text) <= size:
+            return fit(text, size)
     return " " * size

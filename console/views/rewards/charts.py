@@ -1,4 +1,4 @@
-"""One part of the reward as charts: values over groups, how they lie, by rank, both ends."""
+"""One part of the reward as charts: values over groups, distribution, by rank, best and worst."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,14 +12,14 @@ from console.text.format import number, plural
 from console.text.lines import fit
 from console.text.sections import Room, heading, lines
 from console.text.wrap import wrapped
-from console.views.plots import Column, bars, histogram, scatter
+from console.views.plots import PlotColumn, bars, histogram, scatter
 from console.views.rewards.table import brief
 from core.state import Group, State
 
 _SAME = 1e-9
-"""Values nearer than this are one value."""
+"""Values closer than this count as one value."""
 _ANSWER_ROWS = 2
-"""Rows of an answer at most."""
+"""Most rows of an answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +32,8 @@ class Extreme:
 
 
 def over_groups(digests: Sequence[Digest], name: str, room: Room) -> Content:
-    """Each answer's value over the groups, oldest at the left."""
-    columns = [Column(one.parts[name].values) for one in digests if name in one.parts]
+    """Return each answer's value over the groups, oldest at the left."""
+    columns = [PlotColumn(one.parts[name].values) for one in digests if name in one.parts]
     title = heading("VALUES", "over groups")
     if not columns:
         return lines(title, waits("Each answer's value is a dot here", room.width))
@@ -44,19 +44,19 @@ def over_groups(digests: Sequence[Digest], name: str, room: Room) -> Content:
 
 
 def spread(digests: Sequence[Digest], name: str, room: Room) -> Content:
-    """How many answers have which value."""
+    """Return how many answers have which value."""
     values = [value for one in digests if name in one.parts for value in one.parts[name].values]
     title = heading("SPREAD", plural(len(values), "answer"))
     if not values:
         return lines(title, waits("Counts of answers by value appear here", room.width))
     if max(values) - min(values) < _SAME:
-        said = f"All {plural(len(values), 'answer')} have {brief(values[0])}"
-        return lines(title, Content.styled(said, "$muted"))
+        text = f"All {plural(len(values), 'answer')} have {brief(values[0])}"
+        return lines(title, Content.styled(text, "$muted"))
     return lines(title, *histogram(values, room.width, room.height - 1))
 
 
 def by_rank(digests: Sequence[Digest], name: str, room: Room) -> Content:
-    """Mean value of the answers at each place by reward: a part that counts falls from place 1."""
+    """Return the mean value by rank: a part that counts falls from rank 1."""
     places: dict[int, list[float]] = {}
     for one in digests:
         part = one.parts.get(name)
@@ -65,8 +65,8 @@ def by_rank(digests: Sequence[Digest], name: str, room: Room) -> Content:
     title = heading("BY RANK", "best reward first")
     if not places:
         if not any(name in one.parts for one in digests):
-            return lines(title, waits("Means by place appear here", room.width))
-        said = wrapped("The rewards of each group are equal: no answer has a place", room.width)
+            return lines(title, waits("Means by rank appear here", room.width))
+        said = wrapped("The rewards of each group are equal: no answer has a rank", room.width)
         return lines(title, *(Content.styled(row, "$muted") for row in said))
     rows = []
     for place, values in sorted(places.items())[: room.height - 1]:
@@ -78,17 +78,17 @@ def by_rank(digests: Sequence[Digest], name: str, room: Room) -> Content:
 def extremes(
     digests: Sequence[Digest], name: str, most: int
 ) -> tuple[list[Extreme], list[Extreme]]:
-    """The answers with the highest and those with the lowest values; the newest ones of equals."""
-    found = [
+    """Return the answers with the highest and the lowest values; the newest of equal ones."""
+    candidates = [
         Extreme(one.group_id, index, value)
         for one in reversed(digests)
         if name in one.parts
         for index, value in zip(one.parts[name].indices, one.parts[name].values, strict=True)
     ]
-    if not found:
+    if not candidates:
         return [], []
-    high = sorted(found, key=lambda one: -one.value)[:most]
-    low = sorted(found, key=lambda one: one.value)[:most]
+    high = sorted(candidates, key=lambda one: -one.value)[:most]
+    low = sorted(candidates, key=lambda one: one.value)[:most]
     if high[0].value - low[0].value < _SAME:
         return high, []
     middle = (high[0].value + low[0].value) / 2
@@ -99,7 +99,7 @@ def extremes(
 
 
 def answers(state: State, digests: Sequence[Digest], name: str, best: bool, room: Room) -> Content:
-    """The best or the worst answers by this part, each with value, reward and question."""
+    """Return the best or the worst answers by this part, with value, reward and question."""
     word = "BEST" if best else "WORST"
     most = max(1, (room.height - 1) // (_ANSWER_ROWS + 1))
     high, low = extremes(digests, name, most)
@@ -109,12 +109,12 @@ def answers(state: State, digests: Sequence[Digest], name: str, best: bool, room
         if not high:
             return lines(title, waits("Answers appear here", room.width))
         return lines(title, Content.styled("All answers have the same value", "$muted"))
-    found = [title]
+    result = [title]
     for one in shown:
         group = state.groups.get(one.group_id)
         if group is not None:
-            found += _answer(group, one, best, room.width)
-    return lines(*found)
+            result += _answer(group, one, best, room.width)
+    return lines(*result)
 
 
 def _answer(group: Group, one: Extreme, best: bool, width: int) -> list[Content]:
@@ -138,6 +138,6 @@ def _answer(group: Group, one: Extreme, best: bool, width: int) -> list[Content]
 
 
 def waits(what: str, width: int) -> Content:
-    """An empty panel: what will appear, and the keys that start it."""
-    said = f"{what} with the first scored group. F4, then s: the mock user asks questions."
-    return lines(*(Content.styled(row, "$muted") for row in wrapped(said, width)))
+    """Return an empty panel: what will appear, and the keys that start it."""
+    text = f"{what} with the first scored group. F4, then s: the mock user asks questions."
+    return lines(*(Content.styled(row, "$muted") for row in wrapped(text, width)))

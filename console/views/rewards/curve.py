@@ -1,4 +1,4 @@
-"""The reward curve and what the last updates did, as plain functions of the session."""
+"""The reward curve and the effect of the last updates, as content built from the session."""
 
 from collections.abc import Sequence
 
@@ -18,11 +18,11 @@ def _note(text: str) -> Content:
 
 
 def reward_points(server: Server) -> list[Point]:
-    """Mean and spread of the automatic rewards by global step, else of those of the update.
+    """Return mean and spread of the automatic rewards by global step, else those of the update.
 
     Human ratings are points of their own beside them.
     """
-    found = ((one, *reward_of(one)) for one in server.steps)
+    figures = ((one, *reward_of(one)) for one in server.steps)
     return [
         Point(
             one.step,
@@ -33,13 +33,13 @@ def reward_points(server: Server) -> list[Point]:
             one.version,
             server.is_finished(one),
         )
-        for one, mean, std in found
+        for one, mean, std in figures
         if mean is not None
     ]
 
 
 def rewards(session: Session, room: Room) -> Content:
-    """The reward curve of the first server; its room.height is what the layout gives."""
+    """Return the reward curve of the first server; the layout sets its room.height."""
     server = next(iter(session.state.servers.values()), None)
     points = reward_points(server) if server is not None else []
     if server is None or not points:
@@ -47,33 +47,35 @@ def rewards(session: Session, room: Room) -> Content:
         if server is not None and server.state == "OBSERVING":
             what = "Rewards are recorded and nothing is trained: there is no step to show"
         elif server is not None and any(one.by_hand for one in server.steps):
-            what = "Only human ratings so far: the curve is of automatic rewards"
+            what = "Only human ratings so far: the curve shows automatic rewards"
         return lines(heading("REWARD", "by global step"), _note(what))
     last, step = latest(points)
-    said = Content.assemble(
+    latest_value = Content.assemble(
         (f"{number(last.mean)}", "bold $curve"),
         (f" ±{number(last.std)}", "$curve"),
         (f" at {step}", "$muted"),
     )
     below = learned(server, room.width) if room.tall else []
     plot = curve(points, room.width, max(3, (room.height or 6) - 1 - len(below)))
-    head = heading("REWARD", said, _change(points))
+    head = heading("REWARD", latest_value, _change(points))
     if not below and (beside := _update(server)):
-        head = _with_room(room.width, said, points, beside)
+        head = _with_room(room.width, latest_value, points, beside)
     return lines(head, *plot, *below)
 
 
-def _with_room(width: int, said: Content, points: Sequence[Point], beside: Content) -> Content:
-    """The heading with what the last update did; the change says less where it is narrow."""
+def _with_room(
+    width: int, latest_value: Content, points: Sequence[Point], beside: Content
+) -> Content:
+    """Return the heading with the last update; the change is shorter where it is narrow."""
     for change in (_change(points), _change(points, short=True)):
-        head = heading("REWARD", said, change, beside)
+        head = heading("REWARD", latest_value, change, beside)
         if head.cell_length <= width:
             return head
-    return heading("REWARD", said, beside)
+    return heading("REWARD", latest_value, beside)
 
 
 def _change(points: Sequence[Point], short: bool = False) -> Content:
-    """How the reward changed over the finished steps of one version of the rewards."""
+    """Return the change of the reward over the finished steps of one version of the rewards."""
     points = [one for one in points if one.finished]
     if not points:
         return _note("" if short else "no update yet")
@@ -92,16 +94,16 @@ def _change(points: Sequence[Point], short: bool = False) -> Content:
 
 
 def _of_last_version(points: Sequence[Point]) -> Sequence[Point]:
-    """The newest points whose rewards have one version: those of others are on another scale."""
-    wanted = next((one.version for one in reversed(points) if one.version), "")
+    """Return the newest points of one reward version: other versions have another scale."""
+    version = next((one.version for one in reversed(points) if one.version), "")
     at = len(points)
-    while at and points[at - 1].version in ("", wanted):
+    while at and points[at - 1].version in ("", version):
         at -= 1
     return points[at:]
 
 
 def _update(server: Server) -> Content:
-    """`KL 0.012  no signal 25%` of the last update; empty when the server tells neither."""
+    """Return `KL 0.012  no signal 25%` of the last update; empty when it reports neither."""
     step = server.last_update
     pieces: list[tuple[str, str]] = []
     if step is not None and "kl" in step.update:
@@ -130,20 +132,20 @@ _SPARKS = 10
 
 
 def learned(server: Server, width: int) -> list[Content]:
-    """The last updates in one line: each figure with its way over the last ones."""
+    """Return the last updates in one line: each figure with its trend."""
     last = server.last_update
     if last is None:
         return []
     older = [one.update for one in server.steps if one.update][-_SPARKS:]
     shown = Content.styled(f"update {last.step}", "$muted")
-    for key, word, said in _LEARNED:
+    for key, word, label in _LEARNED:
         if (value := last.update.get(key)) is None:
             continue
         tone = _share_tone(value) if key == "no_signal_share" else "$foreground"
         pieces: list[Content | tuple[str, str]] = [(f"  {word} ", "$muted")]
         if key in ("kl", "no_signal_share"):
             pieces += [sparkline([max(0.0, one.get(key, 0.0)) for one in older]), (" ", "")]
-        piece = Content.assemble(*pieces, (said(value), f"bold {tone}"))
+        piece = Content.assemble(*pieces, (label(value), f"bold {tone}"))
         if shown.cell_length + piece.cell_length > width:
             break
         shown = Content.assemble(shown, piece)

@@ -1,4 +1,4 @@
-"""The last fault of the rewards: what, where, since when, and the place to mend it."""
+"""The last fault of the rewards: what, where, since when, and the place to fix it."""
 
 import re
 from dataclasses import dataclass
@@ -11,14 +11,14 @@ from console.text.wrap import wrapped
 from core.state import RewardFault, State
 
 HOOK = "on_compute_relative_reward.py"
-"""The file of a hook folder that makes the rewards."""
+"""The file of a hook folder that computes the rewards."""
 TOGETHER = 2.0
-"""Seconds between groups that failed of one cause."""
+"""Seconds between groups that failed for one cause."""
 _FRAME = re.compile(r'^[^\S\n]*File "([^"\n]{1,4000})", line (\d{1,9})', re.MULTILINE)
 
 
 def source_kind(source: str) -> str:
-    """`built-in`, `hooks`, `file` or nothing."""
+    """Return `built-in`, `hooks`, `file` or nothing."""
     if source.endswith((".yaml", ".yml")):
         return "file"
     return {"": "", "builtin": "built-in"}.get(source, "hooks")
@@ -26,7 +26,7 @@ def source_kind(source: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """The last thing that went wrong with the rewards."""
+    """The last error of the rewards."""
 
     what: str
     """`did not load`, `ended`, or what it failed on."""
@@ -36,20 +36,20 @@ class Fault:
     line: int
     at: float
     mended: str
-    """How it was mended; empty while it stands."""
+    """How it was fixed; empty while it lasts."""
     group_id: str = ""
-    """The group it failed on; empty when it would not load."""
+    """The group it failed on; empty when it did not load."""
 
 
 def last_fault(state: State) -> Fault | None:
-    """The fault that stands, else the newest of those that were mended; None without any."""
+    """Return the present fault, else the newest of those that were fixed; None without any."""
     loading = state.rewards.fault
-    found = _group_fault(state)
+    fault = _group_fault(state)
     if loading is None:
-        return found
+        return fault
     mended = f"fixed at {clock(loading.mended_at)}" if loading.mended_at is not None else ""
-    if found is not None and mended and found.at > loading.at:
-        return found
+    if fault is not None and mended and fault.at > loading.at:
+        return fault
     return Fault(
         _what(loading),
         loading.cause,
@@ -69,17 +69,17 @@ def _what(loading: RewardFault) -> str:
 
 
 def _group_fault(state: State) -> Fault | None:
-    """The newest group that the rewards failed on; how many were scored since.
+    """Return the newest group the rewards failed on, and how many were scored since.
 
     Of groups that failed within `TOGETHER` of it one that knows the place goes first: what fells
     several groups is known in one of them.
     """
     since = 0
-    found: Fault | None = None
+    fault: Fault | None = None
     tried = [group for group in state.groups.values() if group.scored_at is not None]
     for group in sorted(tried, key=lambda group: group.scored_at or 0.0, reverse=True):
         assert group.scored_at is not None
-        if found is not None and (group.scored_at < found.at - TOGETHER or not group.abstained):
+        if fault is not None and (group.scored_at < fault.at - TOGETHER or not group.abstained):
             break
         if not group.abstained:
             since += 1
@@ -87,26 +87,26 @@ def _group_fault(state: State) -> Fault | None:
         file, line = group.fault_file, group.fault_line
         if not file:
             file, line = place_of(group.traceback)
-        if found is None or line:
+        if fault is None or line:
             over = since and not group.open
             mended = f"{plural(since, 'group')} scored since" if over else ""
-            at, said = group.scored_at, group.abstained
+            at, cause = group.scored_at, group.abstained
             waits = ", which waits for you" if group.rateable else ""
             what = f"failed on a group{waits}"
-            found = Fault(what, said, group.traceback, file, line, at, mended, group.group_id)
+            fault = Fault(what, cause, group.traceback, file, line, at, mended, group.group_id)
         if line:
             break
-    return found
+    return fault
 
 
 def place_of(traceback: str) -> tuple[str, int]:
-    """File and line of the innermost frame of a traceback; an empty name when it has none."""
+    """Return file and line of the innermost frame of a traceback; an empty name without one."""
     frames = _FRAME.findall(traceback)
     return (frames[-1][0], int(frames[-1][1])) if frames else ("", 0)
 
 
 def place_to_open(state: State) -> tuple[str, int]:
-    """What the editor opens: the place of the fault, else hook or file; empty for the built-in."""
+    """Return what the editor opens: the place of the fault, else hook or file; else empty."""
     fault = last_fault(state)
     if fault is not None and fault.file and fault.line:
         return fault.file, fault.line
@@ -117,7 +117,7 @@ def place_to_open(state: State) -> tuple[str, int]:
 
 
 def fault_lines(fault: Fault | None, now: float, width: int, unfolded: bool) -> list[Line]:
-    """What went wrong, where, and what can be done; nothing when nothing did."""
+    """Return what went wrong, where, and what can be done; empty without a fault."""
     if fault is None:
         return []
     standing = not fault.mended

@@ -1,4 +1,4 @@
-"""What the watch over the rewards says, on one line: which traits the rewards follow."""
+"""The result of the reward monitor on one line: the traits that the rewards follow."""
 
 from ajet_swarm.common.text import one_line
 from console.text.lines import Line, flow
@@ -7,11 +7,11 @@ from core.events import WatchFigure
 from core.state import State
 
 LEAST = 30
-"""Answers below which a figure is too unsure to be shown."""
+"""Fewest answers for a figure."""
 
 
 def watch_lines(state: State, width: int) -> list[Line]:
-    """`rewards follow  length +0.12  ! punctuation +0.71`; nothing before there is enough."""
+    """Return `rewards follow  length +0.12  ! punctuation +0.71`; empty before there is enough."""
     watch = state.reward_watch
     figures = [one for one in watch.figures if one.r is not None and one.n >= LEAST]
     if not figures:
@@ -21,11 +21,11 @@ def watch_lines(state: State, width: int) -> list[Line]:
     lines = flow(pieces, width)
     if watch.outliers:
         group, index, reward, z = watch.outliers[-1]
-        said = (
+        text = (
             f"newest outlier: {reward:.3g}, {abs(z):.0f} deviations off, candidate {index + 1} "
             f"in {one_line(group, 20)}"
         )
-        lines.append(((said, "$muted"),))
+        lines.append(((text, "$muted"),))
     return lines
 
 

@@ -1,4 +1,4 @@
-"""What one part of the reward said of the newest groups, answer by answer."""
+"""The values of one part of the reward in the newest groups, answer by answer."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,26 +12,26 @@ from console.views.rewards.table import brief
 from core.state import Candidate, Group, State
 
 SAYINGS = 100
-"""Groups that are listed at most."""
+"""Most groups in the list."""
 
 
 @dataclass(frozen=True, slots=True)
-class Saying:
-    """What a part said of one answer."""
+class PartOpinion:
+    """The value of a part for one answer."""
 
     index: int
     value: float | None
-    """None when it said nothing of it."""
+    """None when the part gave no value."""
     reason: str
     text: str
-    """The beginning of the answer, shown where there is no reason."""
+    """The start of the answer, shown where there is no reason."""
     reward: float | None
     winner: bool
 
 
 @dataclass(frozen=True, slots=True)
-class GroupSayings:
-    """What a part said of one group."""
+class GroupOpinions:
+    """The values of a part for one group."""
 
     group_id: str
     at: float
@@ -39,67 +39,67 @@ class GroupSayings:
     query: str
     decided: bool
     by_hand: bool
-    answers: tuple[Saying, ...]
+    answers: tuple[PartOpinion, ...]
 
 
-def sayings(state: State, name: str, most: int = SAYINGS) -> list[GroupSayings]:
-    """What the part `name` said of the newest groups that have it, newest first."""
-    found: list[GroupSayings] = []
+def group_opinions(state: State, name: str, most: int = SAYINGS) -> list[GroupOpinions]:
+    """Return the values of the part `name` in the newest groups that have it, newest first."""
+    opinions: list[GroupOpinions] = []
     for group in reversed(state.groups.values()):
-        if len(found) == most:
+        if len(opinions) == most:
             break
         if any(part.name == name for one in group.candidates for part in one.parts):
-            found.append(_of_group(group, name))
-    return found
+            opinions.append(_of_group(group, name))
+    return opinions
 
 
-def _of_group(group: Group, name: str) -> GroupSayings:
-    told = digest(group).parts.get(name)
+def _of_group(group: Group, name: str) -> GroupOpinions:
+    part_digest = digest(group).parts.get(name)
     rewards, best = known_rewards(group), best_of(group)
     answers = tuple(
         _saying(one, name, rewards[place], one.index == best)
         for place, one in enumerate(group.candidates)
     )
-    return GroupSayings(
+    return GroupOpinions(
         group.group_id,
         group.opened_at,
         group.step,
         group.query,
-        told is not None and told.decided,
+        part_digest is not None and part_digest.decided,
         group.source == "human",
         answers,
     )
 
 
-def _saying(one: Candidate, name: str, reward: float | None, winner: bool) -> Saying:
+def _saying(one: Candidate, name: str, reward: float | None, winner: bool) -> PartOpinion:
     part = next((part for part in one.parts if part.name == name), None)
     text = (one.text or one.tool_calls)[:400]
     if part is None:
-        return Saying(one.index, None, "", text, reward, winner)
-    return Saying(one.index, part.value, part.reason, text, reward, winner)
+        return PartOpinion(one.index, None, "", text, reward, winner)
+    return PartOpinion(one.index, part.value, part.reason, text, reward, winner)
 
 
-def saying_lines(told: GroupSayings, width: int) -> Iterator[Line]:
-    """The group in one line, then each of its answers in one."""
-    marks = "◆ decided it" if told.decided else ""
-    if told.by_hand:
+def opinion_lines(opinions: GroupOpinions, width: int) -> Iterator[Line]:
+    """Return the group in one line, then each of its answers in one."""
+    marks = "◆ decided it" if opinions.decided else ""
+    if opinions.by_hand:
         marks += ("  " if marks else "") + "✓ human-rated"
-    step = f"step {'–' if told.step is None else told.step:<5} "
+    step = f"step {'–' if opinions.step is None else opinions.step:<5} "
     room = max(10, width - 24 - len(step))
     head: Line = (
-        (f" {clock(told.at)}  ", "$muted"),
+        (f" {clock(opinions.at)}  ", "$muted"),
         (step, "$muted"),
-        (fit(one_line(told.query, 300) or "(no text)", room), "bold"),
+        (fit(one_line(opinions.query, 300) or "(no text)", room), "bold"),
         (" ", ""),
         (marks, "$winner"),
     )
     yield head
-    for one in told.answers:
+    for one in opinions.answers:
         yield _answer_line(one, width)
     yield ()
 
 
-def _answer_line(one: Saying, width: int) -> Line:
+def _answer_line(one: PartOpinion, width: int) -> Line:
     value = UNKNOWN if one.value is None else brief(one.value)
     line: Line = (
         (f"   #{one.index + 1:<2} ", "$muted"),

@@ -1,4 +1,4 @@
-"""The rows of the parts' table: what the model is made of, joined with what groups say of it."""
+"""The rows of the parts' table: parts of the model joined with their figures."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -11,31 +11,37 @@ GONE, OFF = "gone", "off"
 
 @dataclass(frozen=True, slots=True)
 class PartRow:
-    """One part: of the model that serves, of groups, or of both."""
+    """One part: of the active model, of groups, or of both."""
 
     name: str
     part: RewardPart | None
-    """As the model has it; None when it has none of that name."""
+    """The part in the model; None when it has none of that name."""
     figures: PartFigures | None
-    """None while no group was scored with it; its kind says when it is off or gone."""
+    """None while no group was scored with it; its kind tells when it is off or gone."""
 
 
-def part_rows(model: Sequence[RewardPart], found: Sequence[PartFigures]) -> tuple[PartRow, ...]:
-    """Those of the model in its order, scored with or not, then those that are gone.
+def part_rows(
+    model: Sequence[RewardPart], parts_by_name: Sequence[PartFigures]
+) -> tuple[PartRow, ...]:
+    """Return the parts of the model in its order, then those that are gone.
 
     The order is not that of the groups: a part takes part in some groups only, and rows that moved
     with each group could not be read.
     """
     known = {one.name for one in model}
-    scored = {one.name: one for one in found}
+    scored = {one.name: one for one in parts_by_name}
     return (
         *(PartRow(one.name, one, _marked(one, scored.get(one.name))) for one in model),
-        *(PartRow(one.name, None, _left(one, model)) for one in found if one.name not in known),
+        *(
+            PartRow(one.name, None, _left(one, model))
+            for one in parts_by_name
+            if one.name not in known
+        ),
     )
 
 
 def first_varied(rows: Sequence[PartRow]) -> str:
-    """Name of the first part whose values differ; empty where there is none."""
+    """Return the name of the first part whose values differ; empty where there is none."""
     varied = (row.name for row in rows if row.figures is not None and row.figures.spread.std > 0)
     return next(varied, "")
 
@@ -45,5 +51,5 @@ def _marked(part: RewardPart, figures: PartFigures | None) -> PartFigures | None
 
 
 def _left(figures: PartFigures, model: Sequence[RewardPart]) -> PartFigures:
-    """A part the model does not have is gone; a number that a hook notes is in no model."""
+    """Return the kind of a part that is not in the model."""
     return replace(figures, kind=GONE) if len(model) > 1 and figures.kind != "noted" else figures

@@ -1,4 +1,4 @@
-"""The rewards in words: source, figures, the table of parts."""
+"""The rewards as lines: source, figures, the table of parts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,28 +15,28 @@ from console.views.rewards.rows import OFF, PartRow
 from core.state import State
 
 WIDE = 100
-"""Cells from which there is room for more than the most needed."""
+"""Cells from which there is room for secondary content."""
 
 
 # --- source and figures ----------------------------------------------------------------------
 
 
 def head_lines(
-    state: State, found: RewardFigures, now: float, width: int, seen: bool
+    state: State, totals: RewardFigures, now: float, width: int, seen: bool
 ) -> list[Line]:
-    """Source with version and age, then the figures over the last groups."""
+    """Return source with version and age, then the figures over the last groups."""
     if not seen or not state.rewards.source:
         return [_title("the rewards are not known yet")]
-    dead = _causes("○", "dead", found.dead, found.sent, found.causes)
-    lost = _causes("×", "lost", found.lost, found.settled, found.losses)
-    unscored = _causes("?", "not scored", found.abstained, found.groups, found.abstentions)
+    dead = _causes("○", "dead", totals.dead, totals.sent, totals.causes)
+    lost = _causes("×", "lost", totals.lost, totals.settled, totals.losses)
+    unscored = _causes("?", "not scored", totals.abstained, totals.groups, totals.abstentions)
     fault = last_fault(state)
-    if fault is not None and [cause for cause, _ in found.abstentions] == [fault.cause]:
+    if fault is not None and [cause for cause, _ in totals.abstentions] == [fault.cause]:
         del unscored[1:]  # it is said below
     return [
         *flow(_source(state, now, width), width, "  "),
         *flow(model_pieces(state), width, "  "),
-        *flow([*_sums(found, width), *dead[:1], *lost[:1], *unscored[:1]], width, "  "),
+        *flow([*_sums(totals, width), *dead[:1], *lost[:1], *unscored[:1]], width, "  "),
         *flow(_after("  dead: ", dead[1:]), width, "  "),
         *flow(_after("  lost: ", lost[1:]), width, "  "),
         *flow(_after("  not scored: ", unscored[1:]), width, "  "),
@@ -44,12 +44,12 @@ def head_lines(
 
 
 def _after(word: str, pieces: Sequence[Line]) -> list[Line]:
-    """The pieces with a word before the first."""
+    """Return the pieces with a word before the first."""
     return [((word if at == 0 else "", "$muted"), *piece) for at, piece in enumerate(pieces)]
 
 
-def _title(said: str) -> Line:
-    return (("REWARDS", "bold $heading"), (f"  {said}", "$muted"))
+def _title(notes: str) -> Line:
+    return (("REWARDS", "bold $heading"), (f"  {notes}", "$muted"))
 
 
 def _source(state: State, now: float, width: int) -> list[Line]:
@@ -92,7 +92,7 @@ def _standing(state: State) -> tuple[str, str]:
 
 
 def _where(source: str, width: int) -> str:
-    """The hook folder: its whole path where there is room, else its name."""
+    """Return the hook folder: its whole path where there is room, else its name."""
     text = one_line(source, 400)
     most = max(16, width - 110)
     if len(text) <= most:
@@ -101,33 +101,33 @@ def _where(source: str, width: int) -> str:
     return name if len(name) <= most else f"…{name[len(name) - most + 1 :]}"
 
 
-def _sums(found: RewardFigures, width: int) -> list[Line]:
-    if not found.groups:
+def _sums(totals: RewardFigures, width: int) -> list[Line]:
+    if not totals.groups:
         return [(("No group is scored yet", "$muted"),)]
-    pieces: list[Line] = [(("last ", "$muted"), (plural(found.groups, "group"), "bold"))]
-    if found.reward is not None:
+    pieces: list[Line] = [(("last ", "$muted"), (plural(totals.groups, "group"), "bold"))]
+    if totals.reward is not None:
         pieces.append(
             (
                 ("reward ", "$muted"),
-                (number(found.reward.mean), "bold $curve"),
-                (f" ±{number(found.reward.std)}", "$curve"),
+                (number(totals.reward.mean), "bold $curve"),
+                (f" ±{number(totals.reward.std)}", "$curve"),
             )
         )
-    if found.scored and found.present < found.scored:
-        pieces.append((("this version ", "$muted"), (f"{found.present}/{found.scored}", "")))
-    if found.by_hand:
-        rated: Line = (("human-rated ", "$muted"), (str(found.by_hand), ""))
-        if found.hand is not None:
-            rated += ((", winner ", "$muted"), (number(found.hand), ""))
+    if totals.scored and totals.present < totals.scored:
+        pieces.append((("this version ", "$muted"), (f"{totals.present}/{totals.scored}", "")))
+    if totals.by_hand:
+        rated: Line = (("human-rated ", "$muted"), (str(totals.by_hand), ""))
+        if totals.hand is not None:
+            rated += ((", winner ", "$muted"), (number(totals.hand), ""))
         pieces.append(rated)
-    value = UNKNOWN if found.correlation is None else f"{found.correlation:+.2f}"
-    made_of = f"{plural(found.paired, 'answer')}, {found.unit}" if width >= WIDE else ""
-    strong = found.correlation is not None and abs(found.correlation) >= 0.5
+    value = UNKNOWN if totals.correlation is None else f"{totals.correlation:+.2f}"
+    made_of = f"{plural(totals.paired, 'answer')}, {totals.unit}" if width >= WIDE else ""
+    strong = totals.correlation is not None and abs(totals.correlation) >= 0.5
     pieces.append(
         (
             ("length ", "$muted"),
             (f"r {value}", "bold $warning" if strong else "bold"),
-            (f" ({made_of or f'n {found.paired}'})", "$muted"),
+            (f" ({made_of or f'n {totals.paired}'})", "$muted"),
         )
     )
     return pieces
@@ -136,7 +136,7 @@ def _sums(found: RewardFigures, width: int) -> list[Line]:
 def _causes(
     sign: str, word: str, count: int, whole: int, causes: Sequence[tuple[str, int]]
 ) -> list[Line]:
-    """`○ dead 11% (11 of 96)   9 equal rewards   2 few rewards`; nothing of nothing."""
+    """Return `○ dead 11% (11 of 96)   9 equal rewards   2 few rewards`; empty for none."""
     if not whole or (not count and word != "dead"):
         return []
     tone = "$warning" if count * 3 > whole else "$foreground"
@@ -186,7 +186,7 @@ _LONG_NAME = 24
 
 
 def _widths(width: int) -> tuple[list[str], int, int]:
-    """The columns that fit, the width of the name, the width of the trace."""
+    """Return the columns that fit, the width of the name, the width of the trace."""
     shown = [key for key, column in _COLUMNS.items() if width >= column.since]
     used = sum(_COLUMNS[key].width + 1 for key in shown)
     left = width - used - 3
@@ -195,7 +195,7 @@ def _widths(width: int) -> tuple[list[str], int, int]:
 
 
 def part_head(width: int) -> Line:
-    """The titles of the table."""
+    """Return the titles of the table."""
     shown, name, trace = _widths(width)
     titles = "".join(
         f"{fit(_COLUMNS[key].title, _COLUMNS[key].width, key != 'kind')} " for key in shown
@@ -204,7 +204,7 @@ def part_head(width: int) -> Line:
 
 
 def part_line(part: PartFigures, width: int) -> Line:
-    """One part: kind, weight, how its values lie, how often it decided, its way."""
+    """Return one part: kind, weight, distribution, how often it decided, its trace."""
     shown, name, trace = _widths(width)
     pieces = [(f" {fit(one_line(part.name, 60), name)} ", "bold" if part.kind != "noted" else "")]
     for key in shown:
@@ -216,7 +216,7 @@ def part_line(part: PartFigures, width: int) -> Line:
 
 
 def row_line(row: PartRow, width: int) -> Line:
-    """One row of the table; without a group what the model says of it."""
+    """Return one row of the table; without a group only what the model sets."""
     if row.figures is not None:
         return part_line(row.figures, width)
     part = row.part
@@ -259,14 +259,14 @@ def _cell(part: PartFigures, key: str) -> tuple[str, str]:
 
 
 def brief(value: float) -> str:
-    """A value of a part in at most six characters."""
+    """Return a value of a part in at most six characters."""
     if abs(value) < 100:
         return number(value)
     return figure(value) if abs(value) < 10_000 else f"{value:.0e}"
 
 
 def weight_text(part: PartFigures) -> str:
-    """Its weight, or from-to where it differs between groups."""
+    """Return its weight, or from-to where it differs between groups."""
     if part.kind != "weighted":
         return UNKNOWN
     low, high = part.weights
@@ -276,17 +276,17 @@ def weight_text(part: PartFigures) -> str:
 
 
 def decided_text(part: PartFigures) -> str:
-    """The share of groups it decided; a dash for a part that cannot."""
+    """Return the share of groups it decided; a dash for a part that cannot."""
     return UNKNOWN if part.kind == "noted" else percent(part.decided, part.decidable)
 
 
 def is_constant(part: PartFigures) -> bool:
-    """Whether it gave every answer the same."""
+    """Return whether it gave every answer the same value."""
     return part.spread.high - part.spread.low < 1e-9
 
 
 def trace_text(part: PartFigures, width: int) -> str:
-    """Its mean from group to group in `width` bars at most, within its own range."""
+    """Return its mean from group to group in at most `width` bars, within its own range."""
     low, high = part.spread.low, part.spread.high
     if is_constant(part):
         return "─" * min(width, len(part.trace))
@@ -296,7 +296,7 @@ def trace_text(part: PartFigures, width: int) -> str:
 
 
 def thinned(values: Sequence[float], most: int) -> list[float]:
-    """At most `most` values: means of neighbours, the newest ones together at the end."""
+    """Return at most `most` values: means of neighbours, aligned to the newest."""
     count = len(values)
     if count <= most:
         return list(values)
@@ -305,18 +305,18 @@ def thinned(values: Sequence[float], most: int) -> list[float]:
 
 
 def part_words(part: PartFigures, width: int) -> str:
-    """What stands beside the name of the part above its curve, as far as there is room."""
+    """Return the text beside the name of the part above its curve, as far as it fits."""
     spread = part.spread
     constant = is_constant(part)
-    said = [f"{brief(spread.mean)} {'every time' if constant else f'±{brief(spread.std)}'}"]
+    notes = [f"{brief(spread.mean)} {'every time' if constant else f'±{brief(spread.std)}'}"]
     if part.kind != "noted" and part.decidable:
-        said.append(f"decided {part.decided} of {plural(part.decidable, 'group')}")
+        notes.append(f"decided {part.decided} of {plural(part.decidable, 'group')}")
     if part.kind == "gate":
-        said.append(f"held down {part.closed} of {plural(spread.count, 'answer')}")
+        notes.append(f"held down {part.closed} of {plural(spread.count, 'answer')}")
     if part.kind == "noted":
-        said.append("shown only, weight 0")
+        notes.append("shown only, weight 0")
     if not constant:
-        said.append(f"middle half {brief(spread.first)} to {brief(spread.third)}")
-    while len(said) > 1 and len(" · ".join(said)) > width:
-        said.pop()
-    return " · ".join(said)
+        notes.append(f"middle half {brief(spread.first)} to {brief(spread.third)}")
+    while len(notes) > 1 and len(" · ".join(notes)) > width:
+        notes.pop()
+    return " · ".join(notes)

@@ -92,7 +92,7 @@ def test_groups_that_the_engine_discarded_are_a_state_of_their_own() -> None:
     [
         ("paris stat:x", 6, "stat"),
         ("state:nonsense", 6, "nonsense"),
-        ("reward<much", 7, "no number"),
+        ("reward<much", 7, "not a number"),
         ("reward~2", 6, "takes"),
         ("dead:perhaps", 5, "yes or no"),
         ('paris "open', 6, "not closed"),

@@ -42,11 +42,11 @@ def output(**fields: Any) -> WorkflowOutput:
 
 
 BAD: list[tuple[Any, Any, str]] = [
-    ("t", output(metadata={"t": HALF}), "`metadata` has a value that is no JSON"),
+    ("t", output(metadata={"t": HALF}), "`metadata` has a value that is not JSON"),
     ("t", output(metadata=None), "`metadata` is a NoneType"),
     ("t", output(metadata=[1]), "`metadata` is a list"),
     ("t", output(log_metrics=None), "`log_metrics` is a NoneType"),
-    ("t", output(log_metrics={HALF: 1.0}), "`log_metrics` has a value that is no JSON"),
+    ("t", output(log_metrics={HALF: 1.0}), "`log_metrics` has a value that is not JSON"),
     ("t", output(reward=10**400), "one finite number, not one beyond all bounds"),
     (HALF, output(), "task_id is no text"),
     ({"task_id": "t"}, output(), "a dict was given, not a task"),
@@ -96,7 +96,7 @@ def test_a_run_over_what_cannot_be_sent_leaves_nothing(threaded: ThreadedSwarm) 
     with SwarmClient(threaded.url) as client:
         run = rollout(client, lambda task, api: output(metadata={"text": HALF}))
         for _ in range(3):
-            with pytest.raises(SwarmError, match="no JSON"):
+            with pytest.raises(SwarmError, match="not JSON"):
                 run(Task(task_id="t"))
         assert not threaded.server.claimed()
         uuid, _ = client.begin_episode()
@@ -116,7 +116,7 @@ async def test_of_several_servers_none_counts_what_one_cannot_be_sent(
     async with AsyncSwarm(second.url) as other:
         clients = {"a": swarm, "b": other} if first == "a" else {"b": other, "a": swarm}
         async with AsyncJointSwarm(clients).episode("t", timeout=60) as joint:
-            with pytest.raises(SwarmError, match="no JSON"):
+            with pytest.raises(SwarmError, match="not JSON"):
                 await joint.end({"a": 1.0, "b": output(metadata={"text": HALF})})
         assert not server.claimed() + second.claimed()
         assert not server.ends + second.ends

@@ -196,7 +196,7 @@ def test_an_end_that_fails_at_the_last_moment_is_named() -> None:
     with two(a, b).episode("t") as joint:
         with pytest.raises(EpisodeLost, match=r"b: .*wiped.*counts on a"):
             joint.end({"a": 1, "b": 1})
-        assert joint.over
+        assert joint.finished
     assert a.ended == [1.0]
 
 
@@ -324,7 +324,7 @@ async def test_two_real_engines(fault: str) -> None:
             await asyncio.to_thread(act)
             assert [d.engine.pool.finished["t"][0].reward for d in (a, b)] == [0.5, 1.0]
         else:
-            with pytest.raises(EpisodeLost, match="b has it no more"):
+            with pytest.raises(EpisodeLost, match="b no longer holds it"):
                 await asyncio.to_thread(act)
             assert not a.engine.pool.finished
         assert not a.engine.pool.claimed

@@ -40,45 +40,45 @@ FULL = pool({"a": ["me", "me"], "b": ["me", "me"]}, {"b": "me"})
 
 
 def test_a_new_task_waits_when_the_share_is_full() -> None:
-    assert not Throttle("me").lets(policy("c"), FULL)
-    assert Throttle("me").lets(policy("c", ratio=0.75), FULL)
+    assert not Throttle("me").admit(policy("c"), FULL)
+    assert Throttle("me").admit(policy("c", ratio=0.75), FULL)
 
 
 def test_a_task_that_is_there_goes_on() -> None:
     throttle = Throttle("me")
-    assert throttle.lets(policy("b"), FULL)
-    place = throttle.lets(policy("d"), pool({}, {"x": "other"}))
+    assert throttle.admit(policy("b"), FULL)
+    place = throttle.admit(policy("d"), pool({}, {"x": "other"}))
     assert place is not None
-    assert throttle.lets(policy("d"), FULL), "its claim is on its way"
+    assert throttle.admit(policy("d"), FULL), "its claim is on its way"
     place.claimed()
     place.release()
-    assert throttle.lets(policy("d"), FULL), "it was let through before"
+    assert throttle.admit(policy("d"), FULL), "it was let through before"
 
 
 def test_a_claim_on_its_way_counts_until_it_is_given_up() -> None:
     throttle = Throttle("me")
     empty = pool({})
-    first, second = (throttle.lets(policy(task), empty) for task in "ab")
+    first, second = (throttle.admit(policy(task), empty) for task in "ab")
     assert first is not None
     assert second is not None
-    assert throttle.lets(policy("c"), empty) is None, "the share is two tasks"
-    assert throttle.lets(policy("a"), empty), "a further episode of one that comes"
+    assert throttle.admit(policy("c"), empty) is None, "the share is two tasks"
+    assert throttle.admit(policy("a"), empty), "a further episode of one that comes"
     second.release()
     second.release()
-    assert throttle.lets(policy("c"), empty)
-    assert throttle.lets(policy("b"), empty) is None, "what never came was not let through"
+    assert throttle.admit(policy("c"), empty)
+    assert throttle.admit(policy("b"), empty) is None, "what never came was not let through"
 
 
 def test_a_reading_older_than_a_claim_does_not_show_it() -> None:
     now = [10.0]
     throttle = Throttle("me", clock=lambda: now[0])
     for task in "ab":
-        place = throttle.lets(policy(task), pool({}, {"z": "other"}), read_at=9.0)
+        place = throttle.admit(policy(task), pool({}, {"z": "other"}), read_at=9.0)
         assert place is not None
         place.claimed()
     now[0] = 11.0
-    assert throttle.lets(policy("c"), pool({}, {"z": "other"}), read_at=9.5) is None
-    gone = throttle.lets(policy("c"), pool({}, {"z": "other"}), read_at=10.5)
+    assert throttle.admit(policy("c"), pool({}, {"z": "other"}), read_at=9.5) is None
+    gone = throttle.admit(policy("c"), pool({}, {"z": "other"}), read_at=10.5)
     assert gone is not None, "a newer one says that they are no more"
 
 
@@ -90,7 +90,7 @@ def test_of_many_threads_no_more_pass_than_the_share_has_room_for() -> None:
     def ask(number: int) -> None:
         together.wait()
         for turn in range(20):
-            place = throttle.lets(policy(f"t{number}", ratio=0.75), pool({}))
+            place = throttle.admit(policy(f"t{number}", ratio=0.75), pool({}))
             if place is None:
                 continue
             if turn % 2:
@@ -108,18 +108,18 @@ def test_of_many_threads_no_more_pass_than_the_share_has_room_for() -> None:
 
 def test_tasks_shared_with_others_do_not_count() -> None:
     shared = pool({"a": ["other", "me"], "b": ["me", "me"]}, {"z": "other"})
-    assert Throttle("me").lets(policy("c"), shared)
-    assert Throttle("me").lets(policy("z"), FULL) is None
-    assert Throttle("me").lets(policy("z"), shared)
+    assert Throttle("me").admit(policy("c"), shared)
+    assert Throttle("me").admit(policy("z"), FULL) is None
+    assert Throttle("me").admit(policy("z"), shared)
 
 
 def test_nothing_runs_any_more_and_the_batch_is_not_full() -> None:
     done = pool({"a": ["me", "me"], "b": ["me", "me"]})
     throttle = Throttle("me")
-    assert throttle.lets(policy("c"), done, 1.0) is None
-    assert throttle.lets(policy("c"), done, 1.4) is None
-    assert throttle.lets(policy("c"), done, 1.5), "or the batch would never end"
-    assert throttle.lets(policy("d"), done, 9.0) is None, "there is one on its way"
+    assert throttle.admit(policy("c"), done, 1.0) is None
+    assert throttle.admit(policy("c"), done, 1.4) is None
+    assert throttle.admit(policy("c"), done, 1.5), "or the batch would never end"
+    assert throttle.admit(policy("d"), done, 9.0) is None, "there is one on its way"
 
 
 @pytest.mark.parametrize(
@@ -133,25 +133,25 @@ def test_nothing_runs_any_more_and_the_batch_is_not_full() -> None:
 def test_that_nothing_runs_between_two_tasks_lets_nobody_through(between: PoolInfo) -> None:
     done = pool({"a": ["me", "me"], "b": ["me", "me"]})
     throttle = Throttle("me")
-    assert throttle.lets(policy("c"), done, 1.0) is None
-    if place := throttle.lets(policy("a"), between, 1.3):
+    assert throttle.admit(policy("c"), done, 1.0) is None
+    if place := throttle.admit(policy("a"), between, 1.3):
         place.release()
-    assert throttle.lets(policy("c"), done, 1.6) is None
-    assert throttle.lets(policy("c"), done, 2.0) is None
-    assert throttle.lets(policy("c"), done, 2.1)
+    assert throttle.admit(policy("c"), done, 1.6) is None
+    assert throttle.admit(policy("c"), done, 2.0) is None
+    assert throttle.admit(policy("c"), done, 2.1)
 
 
 def test_another_stop_rule_is_an_error() -> None:
     told = PoolInfo(sample_collection_method="rollout_until_finish_enough_episodes")
-    with pytest.raises(SwarmError, match="means nothing under the stop rule"):
-        Throttle("me").lets(policy("c"), told)
+    with pytest.raises(SwarmError, match="has no effect under the stop rule"):
+        Throttle("me").admit(policy("c"), told)
 
 
 def test_it_forgets_old_tasks() -> None:
     now = [0.0]
     throttle = Throttle("me", clock=lambda: now[0])
     for number in range(100):
-        place = throttle.lets(policy(f"t{number}"), pool({}))
+        place = throttle.admit(policy(f"t{number}"), pool({}))
         assert place is not None
         place.claimed()
         now[0] += 100

@@ -132,7 +132,7 @@ def test_other_forms_of_a_directory(tmp_path: Path) -> None:
 
 
 def test_a_directory_that_is_none(tmp_path: Path) -> None:
-    with pytest.raises(DatasetError, match="nothing is fetched"):
+    with pytest.raises(DatasetError, match="downloads nothing"):
         list(hf(tmp_path / "gone").generate_training_tasks())
     (tmp_path / "train.parquet").write_bytes(b"PAR1 no")
     with pytest.raises(DatasetError, match="cannot be read"):

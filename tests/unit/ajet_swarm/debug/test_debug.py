@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ajet_swarm.common.errors import UsageError
-from ajet_swarm.debug import Trace, choose, inside, main, parsed, told
+from ajet_swarm.debug import Trace, choose, main, parse_args, run_here, text_of
 from ajet_swarm.debug.trace import RecordedCall
 from ajet_swarm.protocol.task import Task, WorkflowOutput
 from tests.support.threaded_swarm import threaded_swarm
@@ -18,7 +18,7 @@ TASKS = [Task(task_id="a"), Task(task_id="7"), Task(task_id="c")]
 
 
 def here(words: list[str]) -> int:
-    return inside(parsed(words))
+    return run_here(parse_args(words))
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def test_hostile_text_cannot_move_the_cursor() -> None:
     )
     call.status, call.text, call.answer = 200, "a\x1b]0;x\x07\nb", {}
     trace = Trace(calls=[call], output=WorkflowOutput(reward=1.0, metadata={"note": "\x1b[31m"}))
-    shown = told(trace)
+    shown = text_of(trace)
     assert "\x1b" not in shown
     assert "\x07" not in shown
     assert "reward 1 " in shown
@@ -84,8 +84,8 @@ def test_hostile_text_cannot_move_the_cursor() -> None:
 
 def test_an_error_of_the_server_is_shown() -> None:
     call = RecordedCall("/v1/chat/completions", {"messages": []}, 404, {"detail": "not found"})
-    assert "HTTP 404" in told(Trace(calls=[call]))
-    assert json.dumps({"detail": "not found"}) in told(Trace(calls=[call]))
+    assert "HTTP 404" in text_of(Trace(calls=[call]))
+    assert json.dumps({"detail": "not found"}) in text_of(Trace(calls=[call]))
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ def test_an_output_is_copied_and_written_out() -> None:
     assert json.loads(output.model_dump_json())["log_metrics"] == {"x": 0.5}
     assert output.model_copy(update={"reward": 1.0}).reward == 1.0
     output.metadata["lock"] = object()
-    with pytest.raises(SwarmError, match="no JSON: a object"):
+    with pytest.raises(SwarmError, match="not JSON: a object"):
         output.model_dump_json()
 
 
@@ -52,9 +52,9 @@ def test_fields_it_does_not_have_are_ignored_and_told_of_once(
 
 @pytest.mark.parametrize("given", [3, "text", [("main_query", "q")], None])
 def test_what_is_no_model_is_named(given: object) -> None:
-    with pytest.raises(SwarmError, match="is no Task"):
+    with pytest.raises(SwarmError, match="is not a Task"):
         Task.model_validate(given)
-    with pytest.raises(SwarmError, match="no JSON"):
+    with pytest.raises(SwarmError, match="not JSON"):
         Task.model_validate_json("{")
     with pytest.raises(SwarmError, match="`metadata` is a str"):
         Task.model_validate({"metadata": "x"})

@@ -77,4 +77,4 @@ def test_a_value_that_cannot_be_kept_is_told_of_and_resumed_as_lost(
         assert record.count == 3
         again = run_episodes(TASKS, never, record=record)
     assert [(one.ok, one.value, one.tries) for one in again] == [(False, None, 0)] * 3
-    assert "it is done, but what came of it, a Event" in str(again[0].error)
+    assert "it is done, but its value, a Event" in str(again[0].error)

@@ -7,7 +7,7 @@ import pytest
 
 import proxy.groups.cut_prompts
 from console.session.filters import parse
-from console.views.events import told
+from console.views.events import event_line
 from core.events import AlertCleared, AlertRaised, GroupClosed, GroupSealed
 from tests.support.scripted_chat import completion
 from tests.support.world import settings, texts, world
@@ -37,7 +37,7 @@ async def test_a_cut_prompt_is_answered_and_not_trained_on(tmp_path: Path) -> No
         assert len(w.swarm.aborts) == 4
         assert not w.kinds(GroupSealed)
         assert parse("truncated:yes").matches(group)
-        line = told(w.kinds(GroupClosed)[0])
+        line = event_line(w.kinds(GroupClosed)[0])
         assert line is not None
         assert "prompt cut to 512 tokens: not trained on" in line.text
         alert = w.state.alerts[KEY]

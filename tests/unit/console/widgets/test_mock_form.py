@@ -2,7 +2,7 @@
 
 import pytest
 
-from console.widgets.mock_form import FIELDS, FieldError, read_fields
+from console.widgets.mock_form import FIELDS, MockFieldError, read_fields
 
 
 def test_fields() -> None:
@@ -42,9 +42,9 @@ def test_all_fields() -> None:
 
 @pytest.mark.parametrize("other", ["pace", "concurrency"])
 def test_a_rate_leaves_no_room_for_the_closed_loop(other: str) -> None:
-    with pytest.raises(FieldError, match=f"Rate /s and {FIELDS[other].label}"):
+    with pytest.raises(MockFieldError, match=f"Rate /s and {FIELDS[other].label}"):
         read_fields({"rate": "1", other: "2"})
-    with pytest.raises(FieldError, match="without a side"):
+    with pytest.raises(MockFieldError, match="needs a side"):
         read_fields({"held_out": "0.1"})
 
 
@@ -75,6 +75,6 @@ def test_a_rate_leaves_no_room_for_the_closed_loop(other: str) -> None:
     ],
 )
 def test_fields_that_cannot_be_used_are_named(field: str, text: str) -> None:
-    with pytest.raises(FieldError, match=f"{FIELDS[field].label} cannot be") as caught:
+    with pytest.raises(MockFieldError, match=f"{FIELDS[field].label} cannot be") as caught:
         read_fields({field: text})
     assert caught.value.field == field

@@ -77,5 +77,5 @@ def test_a_stop_says_how_many_groups_of_the_pool_were_rated_by_hand() -> None:
     lost = GroupLost(server="embedded", group_id="g0002", cause="an engine restart")
     assert said(*story, lost).endswith(": 3 tasks, 1 human-rated.")
     again = [engine("OFFLINE", NOW - 40), engine("ROLLING", NOW - 30), pool(1)]
-    assert said(*story, *again).endswith("is thrown away: 1 task.")
-    assert said(*story, engine("WEIGHT_SYNCING", NOW - 20)).endswith("is thrown away: 3 tasks.")
+    assert said(*story, *again).endswith("is discarded: 1 task.")
+    assert said(*story, engine("WEIGHT_SYNCING", NOW - 20)).endswith("is discarded: 3 tasks.")

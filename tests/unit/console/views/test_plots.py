@@ -2,7 +2,7 @@
 
 import pytest
 
-from console.views.plots import Column, bars, histogram, scatter
+from console.views.plots import PlotColumn, bars, histogram, scatter
 
 WIDTHS = (24, 40, 77)
 
@@ -10,14 +10,14 @@ WIDTHS = (24, 40, 77)
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("count", [1, 3, 200, 2_000])
 def test_a_scatter_stays_within_its_room(width: int, count: int) -> None:
-    columns = [Column((at / count, 1.0, -0.5)) for at in range(count)]
+    columns = [PlotColumn((at / count, 1.0, -0.5)) for at in range(count)]
     lines = scatter(columns, width, 9)
     assert len(lines) == 9
     assert all(line.cell_length <= width for line in lines)
 
 
 def test_a_scatter_shows_the_oldest_at_the_left_and_each_mean() -> None:
-    lines = [line.plain for line in scatter([Column((0.0,)), Column((1.0,))], 26, 6)]
+    lines = [line.plain for line in scatter([PlotColumn((0.0,)), PlotColumn((1.0,))], 26, 6)]
     assert lines[0].startswith(" 1.00")
     assert lines[4].startswith(" 0.00")
     assert lines[4].index("━") < lines[0].index("━")
@@ -25,7 +25,7 @@ def test_a_scatter_shows_the_oldest_at_the_left_and_each_mean() -> None:
 
 
 def test_equal_values_can_be_drawn() -> None:
-    assert scatter([Column((0.5, 0.5))] * 4, 40, 6)
+    assert scatter([PlotColumn((0.5, 0.5))] * 4, 40, 6)
     assert histogram([0.5] * 4, 40, 6)
 
 
@@ -62,6 +62,6 @@ def test_the_longest_bar_is_the_highest_value() -> None:
 
 @pytest.mark.parametrize("width", [0, 5])
 def test_without_room_nothing_is_drawn(width: int) -> None:
-    assert scatter([Column((1.0,))], width, 9) == []
+    assert scatter([PlotColumn((1.0,))], width, 9) == []
     assert histogram([1.0], width, 9) == []
     assert bars([("1", 1.0, "1")], width) == []

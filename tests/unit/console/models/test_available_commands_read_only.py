@@ -9,7 +9,7 @@ import pytest
 from console.cli import main
 from console.cli.options import READING
 from console.cli.parser import build_parser
-from console.models.available_commands import offers
+from console.models.available_commands import available_commands
 from console.session.app_state import WATCHER_MAY, Session
 from core.commands import COMMANDS
 from core.commands.spec import Command
@@ -63,10 +63,10 @@ def test_the_palette_offers_nothing() -> None:
     group = next(iter(state.groups))
     session = Session(read_only=True, clock=Clock())
     session.state, session.seen = state, True
-    assert offers(session, group, None) == []
+    assert available_commands(session, group, None) == []
     session = Session(boss=FakeBoss({}), clock=Clock())
     session.state, session.seen = watched(sample_state()), True
-    assert {one.command for one in offers(session, group, None)} <= WATCHER_MAY
+    assert {one.command for one in available_commands(session, group, None)} <= WATCHER_MAY
 
 
 def test_a_watcher_is_known_by_its_first_event() -> None:

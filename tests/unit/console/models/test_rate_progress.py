@@ -2,15 +2,15 @@
 
 import pytest
 
-from console.models.rate_progress import Progress, RatingProgress, progress_words
+from console.models.rate_progress import RatingFigures, RatingProgress, progress_words
 
 
 def test_votes_are_counted_with_their_pace() -> None:
     progress = RatingProgress()
-    assert progress.figures() == Progress(0)
+    assert progress.figures() == RatingFigures(0)
     for number in range(4):
         progress.voted(f"g{number}", 100.0 + 15 * number)
-    assert progress.figures() == Progress(4, pytest.approx(4.0))
+    assert progress.figures() == RatingFigures(4, pytest.approx(4.0))
 
 
 def test_a_break_does_not_change_the_pace_without_end() -> None:
@@ -26,7 +26,7 @@ def test_the_pace_is_that_of_the_newest_votes() -> None:
         progress.voted(f"slow{number}", 30.0 * number)
     for number in range(20):
         progress.voted(f"fast{number}", 1000.0 + 6.0 * number)
-    assert progress.figures() == Progress(50, pytest.approx(10.0))
+    assert progress.figures() == RatingFigures(50, pytest.approx(10.0))
 
 
 def test_a_vote_taken_back_does_not_count_and_a_replaced_one_counts_once() -> None:
@@ -36,24 +36,24 @@ def test_a_vote_taken_back_does_not_count_and_a_replaced_one_counts_once() -> No
     progress.voted("a", 3.0)
     progress.undone("b")
     progress.undone("never")
-    assert progress.figures() == Progress(1)
+    assert progress.figures() == RatingFigures(1)
 
 
 @pytest.mark.parametrize(
     ("now", "words"),
     [
-        (Progress(0), ""),
-        (Progress(1), "1 rated"),
-        (Progress(7, 4.2), "7 rated, 4.2/min"),
-        (Progress(0, None, 20), "0 of 20 rated"),
-        (Progress(7, 4.25, 20), "7 of 20 rated, 4.2/min"),
+        (RatingFigures(0), ""),
+        (RatingFigures(1), "1 rated"),
+        (RatingFigures(7, 4.2), "7 rated, 4.2/min"),
+        (RatingFigures(0, None, 20), "0 of 20 rated"),
+        (RatingFigures(7, 4.25, 20), "7 of 20 rated, 4.2/min"),
     ],
 )
-def test_the_figures_in_words(now: Progress, words: str) -> None:
+def test_the_figures_in_words(now: RatingFigures, words: str) -> None:
     assert progress_words(now) == words
 
 
 def test_the_share_of_a_goal_is_at_most_all_of_it() -> None:
-    assert Progress(5).share is None
-    assert Progress(5, None, 20).share == 0.25
-    assert Progress(25, None, 20).share == 1.0
+    assert RatingFigures(5).share is None
+    assert RatingFigures(5, None, 20).share == 0.25
+    assert RatingFigures(25, None, 20).share == 1.0

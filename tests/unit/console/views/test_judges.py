@@ -12,7 +12,7 @@ from console.cli.rewards import report as command
 from console.models.alerts import way_of
 from console.models.reward_figures import figures
 from console.text.lines import line_width
-from console.views.events import told as event_told
+from console.views.events import event_line as event_told
 from console.views.judges import figures_of, judge_head, judge_lines, judges_data
 from console.views.rewards.fault import last_fault
 from console.views.rewards.table import head_lines
@@ -127,7 +127,7 @@ def test_those_of_the_model_come_first_and_those_that_are_off_say_so() -> None:
     assert [one["judge"] for one in judges_data(state)] == ["helpful", "calm", "gone"]
     assert [one["in_use"] for one in judges_data(state)] == [True, False, False]
     said = text(state)
-    assert said.count("gone from the model") == 1
+    assert said.count("removed from the model") == 1
     assert said.count("   off") == 1
     assert "✖" not in said
     unasked = spent("gone", calls=0)

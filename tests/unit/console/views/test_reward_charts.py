@@ -38,7 +38,7 @@ def test_by_rank_shows_whether_a_part_goes_with_the_reward() -> None:
 def test_groups_of_equal_rewards_have_no_ranks() -> None:
     _, digests = made([two(0.5, 0.5), two(0.5, 0.5)])
     assert digests[0].parts["left"].ranks == ()
-    assert "no answer has a place" in by_rank(digests, "left", ROOM).plain.replace("\n", " ")
+    assert "no answer has a rank" in by_rank(digests, "left", ROOM).plain.replace("\n", " ")
 
 
 def test_best_and_worst_are_of_different_answers_and_the_newest_lead() -> None:

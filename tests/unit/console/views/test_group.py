@@ -15,9 +15,9 @@ from console.session.group_facts import (
 )
 from console.text.format import UNKNOWN
 from console.text.lines import Line
-from console.views.events import told
+from console.views.events import event_line
 from console.views.group import columns_for, header_line, row_line
-from console.views.group_detail import Sight, header_lines
+from console.views.group_detail import DetailOptions, header_lines
 from core.events import GroupLost, ScoringAbstained
 from core.state import Candidate, Rating
 from tests.support.console import NOW, group_events, state_of
@@ -82,11 +82,11 @@ def test_a_finished_group_that_the_engine_discarded_does_not_read_as_trained() -
     row = text_of([row_line(one, columns_for(120, False), NOW)])
     assert "× lost" in row
     assert "finished" not in row
-    shown = text_of(header_lines(one, NOW, 120, Sight()))
+    shown = text_of(header_lines(one, NOW, 120, DetailOptions()))
     assert found.text in shown
     assert "will train" not in shown
     assert "A asks it again" in shown
-    line = told(lost)
+    line = event_line(lost)
     assert line is not None
     assert (line.text, line.level) == (found.text, "warning")
 
@@ -108,12 +108,12 @@ def test_verdict_of_an_abstention_names_the_way_out() -> None:
     ]
     one = state_of(*events).groups["g0001"]
     assert verdict(one).kind == "open"
-    told = text_of(header_lines(one, NOW, 80, Sight()))
-    assert "judge: no answer" in told
-    assert "Rate it by hand" in told
-    assert "traceback, 1 line" in told
-    assert "Trace" not in told.replace("traceback", "")
-    assert "Trace" in text_of(header_lines(one, NOW, 80, Sight(unfolded=True)))
+    event_line = text_of(header_lines(one, NOW, 80, DetailOptions()))
+    assert "judge: no answer" in event_line
+    assert "Rate it by hand" in event_line
+    assert "traceback, 1 line" in event_line
+    assert "Trace" not in event_line.replace("traceback", "")
+    assert "Trace" in text_of(header_lines(one, NOW, 80, DetailOptions(unfolded=True)))
 
 
 def test_eval_requests_are_not_trained_on() -> None:
@@ -127,7 +127,7 @@ def test_a_vote_after_the_seal_is_refused() -> None:
     assert vote_refusal(group()) == ""
     assert "Already finished" in vote_refusal(group(until="DONE"))
     assert "Already aborted" in vote_refusal(group(until="ABORTED"))
-    assert "not all there" in vote_refusal(group(until="GENERATING"))
+    assert "not complete yet" in vote_refusal(group(until="GENERATING"))
 
 
 def test_the_turns_column_says_which_answer_of_a_conversation_is_asked_for() -> None:

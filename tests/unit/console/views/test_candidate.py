@@ -15,8 +15,8 @@ from console.text.lines import fit, line_width
 from console.text.tool_calls import tool_calls
 from console.text.wrap import wrapped
 from console.views.candidate import Card, body, cards, head, share_heights
-from console.views.events import told
-from console.views.group_detail import Sight, header_lines, tabs_line
+from console.views.events import event_line
+from console.views.group_detail import DetailOptions, header_lines, tabs_line
 from core.events import GroupOpened, GroupRated, Part
 from core.state import Rating
 from tests.support.console import NOW, group_events, state_of
@@ -56,11 +56,11 @@ def test_a_prompt_that_was_cut_is_marked_also_while_blind() -> None:
     assert ["✂ prompt cut" in text for text in heads] == [False, False, True, False]
     assert "✂" in text_of([head(made[2], 12, False)])
     assert "✂" in text_of([head(replace(made[2], blind=True), 60, False)])
-    above = text_of(header_lines(one, NOW, 100, Sight()))
+    above = text_of(header_lines(one, NOW, 100, DetailOptions()))
     assert "its middle was dropped for #3" in above
     for candidate in one.candidates:
         candidate.truncated = True
-    assert "was dropped for" not in text_of(header_lines(one, NOW, 100, Sight()))
+    assert "was dropped for" not in text_of(header_lines(one, NOW, 100, DetailOptions()))
 
 
 def test_the_three_marks_are_distinct_and_said_in_words_when_there_is_room() -> None:
@@ -79,9 +79,9 @@ def test_the_three_marks_are_distinct_and_said_in_words_when_there_is_room() -> 
 
 
 def test_a_card_tells_parts_with_weight_and_reason() -> None:
-    told = text_of(body(cards(group())[1], 60))
+    event_line = text_of(body(cards(group())[1], 60))
     for words in ("reward 0.90", "advantage ≈+1.62", "length", "× 0.5", "42 words", "gate", "stop"):
-        assert words in told
+        assert words in event_line
 
 
 def test_one_line_of_facts_begins_with_what_tells_most() -> None:
@@ -143,7 +143,7 @@ def test_the_images_of_a_request_are_named_where_its_query_is_shown() -> None:
     shown = "Why is the sky blue? [image 1.2 MB png]"
     assert whole_texts([opened, *rest])[0] == shown
     assert state_of(opened, *rest).groups["g0001"].query == shown
-    line = told(opened)
+    line = event_line(opened)
     assert line is not None
     assert shown in line.text
 
@@ -180,7 +180,7 @@ def test_the_head_tells_everything_about_a_done_group() -> None:
     one = group(until="DONE", row_id="q007")
     one.reference = "Rayleigh"
     one.note = "look again"
-    told = text_of(header_lines(one, NOW, 80, Sight()))
+    event_line = text_of(header_lines(one, NOW, 80, DetailOptions()))
     for words in (
         "● finished",
         "finished, will train",
@@ -190,8 +190,8 @@ def test_the_head_tells_everything_about_a_done_group() -> None:
         "slowest #4",
         "note",
     ):
-        assert words in told
-    assert all(line_width(line) <= 80 for line in header_lines(one, NOW, 80, Sight()))
+        assert words in event_line
+    assert all(line_width(line) <= 80 for line in header_lines(one, NOW, 80, DetailOptions()))
 
 
 def test_the_head_tells_what_a_rating_means_while_it_is_held() -> None:
@@ -204,8 +204,10 @@ def test_the_head_tells_what_a_rating_means_while_it_is_held() -> None:
         rewards=(0.0, 0.0, 1.0, 0.0),
         rater="anna",
     )
-    told = text_of(header_lines(state_of(*events, rated).groups["g0001"], NOW, 100, Sight()))
-    assert "rated best #3 by anna: rewards 0.00 0.00 1.00 0.00 · held, sends in 0:20" in told
+    event_line = text_of(
+        header_lines(state_of(*events, rated).groups["g0001"], NOW, 100, DetailOptions())
+    )
+    assert "rated best #3 by anna: rewards 0.00 0.00 1.00 0.00 · held, sends in 0:20" in event_line
 
 
 @given(st.text(max_size=400), st.integers(2, 60))

@@ -67,10 +67,10 @@ def test_long_asides_start_folded_and_long_conversations_at_the_last_question() 
 
 def test_a_match_is_marked_and_its_row_found() -> None:
     found = entries(BODY)
-    page = lay_out(found, {4}, 60, at=1, wanted="TERSE")
+    page = lay_out(found, {4}, 60, at=1, search="TERSE")
     assert len(page.matches) == 1
     assert ("terse", "reverse") in page.lines[page.matches[0]]
-    folded = lay_out(found, {4}, 60, wanted="sunny")
+    folded = lay_out(found, {4}, 60, search="sunny")
     assert folded.heads[4] in folded.matches, "a folded entry that holds it shows its head"
     assert "▸ result of get_weather" in text_of(folded.lines)
 

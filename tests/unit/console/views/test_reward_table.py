@@ -18,7 +18,7 @@ from console.models.reward_figures import (
 )
 from console.text.lines import line_width
 from console.views.rewards.fault import fault_lines, last_fault
-from console.views.rewards.part import saying_lines, sayings
+from console.views.rewards.part import group_opinions, opinion_lines
 from console.views.rewards.table import (
     decided_text,
     head_lines,
@@ -263,7 +263,7 @@ def test_everything_fits_its_width(width: int) -> None:
         *head_lines(state, found, NOW, width, True),
         part_head(width),
         *(part_line(part, width) for part in found.parts),
-        *(line for told in sayings(state, HOSTILE) for line in saying_lines(told, width)),
+        *(line for told in group_opinions(state, HOSTILE) for line in opinion_lines(told, width)),
         *fault_lines(last_fault(state_of(broken(NOW, HOSTILE * 9))), NOW, width, True),
     ]
     for line in lines:
@@ -277,15 +277,15 @@ def test_what_a_part_said_newest_first() -> None:
     state = state_with(
         scored(1, [two(0.9, 0.1), two(0.2, 0.3)]), scored(2, [two(0.3, 0.1), two(0.2, 0.3)])
     )
-    told = sayings(state, "left")
+    told = group_opinions(state, "left")
     assert [one.group_id for one in told] == ["g0002", "g0001"]
-    text = text_of(saying_lines(told[1], 78))
+    text = text_of(opinion_lines(told[1], 78))
     assert "◆ decided it" in text
     assert "0.90   reward  0.50 ▲ left 0.9" in text
     assert "“answer 0 to: Why is the sky blue?”" not in text
-    without = text_of(saying_lines(sayings(state, "right")[0], 78))
+    without = text_of(opinion_lines(group_opinions(state, "right")[0], 78))
     assert "“answer 0 to: Why is the sky blue?”" in without
-    assert sayings(state, "nothing") == []
+    assert group_opinions(state, "nothing") == []
 
 
 @pytest.mark.parametrize("json", [False, True])
