@@ -23,12 +23,12 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ajet_swarm.client.async_client import AsyncSwarm as AsyncSwarm
+    from ajet_swarm.client.asynchronous import AsyncSwarm as AsyncSwarm
     from ajet_swarm.client.episode import AsyncEpisode as AsyncEpisode
     from ajet_swarm.client.episode import Episode as Episode
     from ajet_swarm.client.multi_server import AsyncJointSwarm as AsyncJointSwarm
     from ajet_swarm.client.multi_server import JointSwarm as JointSwarm
-    from ajet_swarm.client.sync_client import SwarmClient as SwarmClient
+    from ajet_swarm.client.synchronous import SwarmClient as SwarmClient
     from ajet_swarm.data.readers import RouterTaskReader as RouterTaskReader
     from ajet_swarm.protocol.agentjet_job import AgentJetJob as AgentJetJob
     from ajet_swarm.protocol.claim_models import SwarmThrottlePolicy as SwarmThrottlePolicy
@@ -38,6 +38,13 @@ if TYPE_CHECKING:
     from ajet_swarm.protocol.task import Task as Task
     from ajet_swarm.protocol.task import WorkflowOutput as WorkflowOutput
     from ajet_swarm.protocol.task import WorkflowTask as WorkflowTask
+    from ajet_swarm.runs.episodes import Result as Result
+    from ajet_swarm.runs.episodes import Retry as Retry
+    from ajet_swarm.runs.episodes import rollout as rollout
+    from ajet_swarm.runs.episodes import run_episodes as run_episodes
+    from ajet_swarm.runs.episodes import (
+        run_episodes_until_all_complete as run_episodes_until_all_complete,
+    )
     from ajet_swarm.runs.executors import BoundedThreadPoolExecutor as BoundedThreadPoolExecutor
     from ajet_swarm.runs.executors import (
         PeriodicDrainThreadPoolExecutor as PeriodicDrainThreadPoolExecutor,
@@ -47,13 +54,6 @@ if TYPE_CHECKING:
         TaskCountLimitedThreadPoolExecutor as TaskCountLimitedThreadPoolExecutor,
     )
     from ajet_swarm.runs.record import RunRecord as RunRecord
-    from ajet_swarm.runs.run import Result as Result
-    from ajet_swarm.runs.run import Retry as Retry
-    from ajet_swarm.runs.run import rollout as rollout
-    from ajet_swarm.runs.run import run_episodes as run_episodes
-    from ajet_swarm.runs.run import (
-        run_episodes_until_all_complete as run_episodes_until_all_complete,
-    )
 
 __version__ = "0.1.0"
 """Version of the distributions `ajet-swarm` and `ajet-console`."""
@@ -62,18 +62,18 @@ _HOMES = {
     "AgentJetJob": "protocol.agentjet_job",
     "AsyncEpisode": "client.episode",
     "AsyncJointSwarm": "client.multi_server",
-    "AsyncSwarm": "client.async_client",
+    "AsyncSwarm": "client.asynchronous",
     "BoundedThreadPoolExecutor": "runs.executors",
     "Episode": "client.episode",
     "JointSwarm": "client.multi_server",
     "OpenaiBaseUrlAndApiKey": "protocol.task",
     "PeriodicDrainThreadPoolExecutor": "runs.executors",
-    "Result": "runs.run",
-    "Retry": "runs.run",
+    "Result": "runs.episodes",
+    "Retry": "runs.episodes",
     "RouterTaskReader": "data.readers",
     "RunRecord": "runs.record",
     "SlidingThreadPoolExecutor": "runs.executors",
-    "SwarmClient": "client.sync_client",
+    "SwarmClient": "client.synchronous",
     "SwarmError": "protocol.errors",
     "SwarmThrottlePolicy": "protocol.claim_models",
     "Task": "protocol.task",
@@ -81,9 +81,9 @@ _HOMES = {
     "TrainingFinished": "protocol.errors",
     "WorkflowOutput": "protocol.task",
     "WorkflowTask": "protocol.task",
-    "rollout": "runs.run",
-    "run_episodes": "runs.run",
-    "run_episodes_until_all_complete": "runs.run",
+    "rollout": "runs.episodes",
+    "run_episodes": "runs.episodes",
+    "run_episodes_until_all_complete": "runs.episodes",
 }
 """Name -> its module."""
 

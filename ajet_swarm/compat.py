@@ -6,7 +6,7 @@ each name and its module here are in `docs/library/README.md`, and as data in
 `ajet-console compat DIR` writes a package `ajet` for scripts that are not to be changed.
 """
 
-from ajet_swarm.client.sync_client import SwarmClient
+from ajet_swarm.client.synchronous import SwarmClient
 from ajet_swarm.common.repeats import has_repeat
 from ajet_swarm.data.readers import (
     AjetTaskReader,
@@ -32,13 +32,13 @@ from ajet_swarm.protocol.errors import TrainingFinished
 from ajet_swarm.protocol.schemas import EpisodeRecord as EpisodeStatus
 from ajet_swarm.protocol.schemas import PoolInfo as CurrentBatchRolloutPoolInformation
 from ajet_swarm.protocol.task import OpenaiBaseUrlAndApiKey, Task, WorkflowOutput, WorkflowTask
+from ajet_swarm.runs.episodes import auto_train_with_dataset, run_episodes_until_all_complete
 from ajet_swarm.runs.executors import (
     BoundedThreadPoolExecutor,
     PeriodicDrainThreadPoolExecutor,
     TaskCountLimitedThreadPoolExecutor,
 )
 from ajet_swarm.runs.retry import retry_with_backoff
-from ajet_swarm.runs.run import auto_train_with_dataset, run_episodes_until_all_complete
 
 __all__ = [
     "AgentJetJob",

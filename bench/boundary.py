@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from ajet_swarm.client.sync_client import SwarmClient
+from ajet_swarm.client.synchronous import SwarmClient
 from ajet_swarm.protocol.task import WorkflowOutput
 from bench.polling_client import PollingClient
 from bench.verdict import Verdicts

@@ -12,8 +12,8 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
+from ajet_swarm.runs.episodes import run_episodes
 from ajet_swarm.runs.executors import PeriodicDrainThreadPoolExecutor, SlidingThreadPoolExecutor
-from ajet_swarm.runs.run import run_episodes
 from bench.verdict import Verdicts
 
 THREADS, BATCH, BATCHES = 32, 64, 12

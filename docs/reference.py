@@ -21,8 +21,8 @@ FOLDER = ROOT / "docs" / "library" / "reference"
 COMMAND = "make reference"
 GROUPS: Final[Mapping[str, Mapping[str, Sequence[str]]]] = {
     "Clients and episodes": {
-        "client.sync_client": ("SwarmClient",),
-        "client.async_client": ("AsyncSwarm",),
+        "client.synchronous": ("SwarmClient",),
+        "client.asynchronous": ("AsyncSwarm",),
         "client.episode": ("Episode", "AsyncEpisode"),
         "client.multi_server": (
             "JointSwarm",
@@ -40,7 +40,7 @@ GROUPS: Final[Mapping[str, Mapping[str, Sequence[str]]]] = {
         "data.files": ("DatasetError",),
     },
     "Running many": {
-        "runs.run": (),
+        "runs.episodes": (),
         "runs.retry": ("Retry", "ONCE", "FOREVER", "retry_with_backoff"),
         "runs.record": (),
         "runs.executors": (),

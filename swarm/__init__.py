@@ -14,7 +14,7 @@ import ajet_swarm
 
 _MODULES = {
     "agentjet_job": "protocol.agentjet_job",
-    "asynchronous": "client.async_client",
+    "asynchronous": "client.asynchronous",
     "claim_models": "protocol.claim_models",
     "claims": "claims.claimer",
     "client": "api.engine",
@@ -29,10 +29,10 @@ _MODULES = {
     "readers": "data.readers",
     "repeats": "common.repeats",
     "retry": "runs.retry",
-    "run": "runs.run",
+    "run": "runs.episodes",
     "run_record": "runs.record",
     "schemas": "protocol.schemas",
-    "sync": "client.sync_client",
+    "sync": "client.synchronous",
     "task": "protocol.task",
     "throttle": "client.throttle",
     "trace": "debug.trace",

@@ -9,7 +9,7 @@ from ajet_swarm.protocol.schemas import ClaimAnswer
 if TYPE_CHECKING:
     import httpx
 
-    from ajet_swarm.client.sync_client import SwarmClient
+    from ajet_swarm.client.synchronous import SwarmClient
 
 TIMEOUT = 30.0
 """Seconds of a request, as in AgentJet's client."""

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from ajet_swarm.client.episode import Episode, as_output
-from ajet_swarm.client.sync_client import SwarmClient
+from ajet_swarm.client.synchronous import SwarmClient
 from ajet_swarm.common.errors import AjetError, UsageError
 from ajet_swarm.common.text import one_line, plain, redact
 from ajet_swarm.debug.guard import ChildReport, ReportWriter, run_guarded

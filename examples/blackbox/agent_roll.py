@@ -29,7 +29,7 @@ from ajet_swarm import (
     WorkflowOutput,
     run_episodes,
 )
-from ajet_swarm.runs.run import rollout
+from ajet_swarm.runs.episodes import rollout
 
 
 def whole(name: str, usual: int, least: int = 1) -> int:

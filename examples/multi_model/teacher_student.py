@@ -18,7 +18,7 @@ from statistics import mean
 
 from ajet_swarm import OpenaiBaseUrlAndApiKey, SwarmClient, Task, run_episodes
 from ajet_swarm.common.errors import AjetError
-from ajet_swarm.runs.run import rollout
+from ajet_swarm.runs.episodes import rollout
 from examples.ask import Asker, last_number
 from examples.multi_model.__main__ import BATCH, REPEATS, SUMS, THREADS
 from examples.stage import Stage, StageError, said, say

@@ -44,8 +44,8 @@ from proxy.groups.rerun import rescoring
 from proxy.groups.run import AnswerWaiter, GroupRun, StopReason
 from proxy.http.client_timeout import client_timeout
 from proxy.http.errors import ApiError, NotNow, ProxyStopping, overloaded
+from proxy.servers.facts import ServerFacts, is_down, refused_cause
 from proxy.servers.observe_mode import window
-from proxy.servers.server_facts import ServerFacts, is_down, refused_cause
 
 log = logging.getLogger(__name__)
 

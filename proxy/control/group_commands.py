@@ -19,7 +19,7 @@ from proxy.groups.rerun import await_answer, not_now, opened_by, request_of, res
 from proxy.groups.run import GroupRun, StopReason
 from proxy.groups.seal_policy import held_until
 from proxy.http.errors import ApiError, NotNow, overloaded
-from proxy.servers.server_facts import ROLLING
+from proxy.servers.facts import ROLLING
 
 ABORT_WAIT = 10.0
 """Seconds that the abort of a rated group waits for the group's end."""

@@ -17,7 +17,7 @@ from proxy.groups.run import Candidate, GroupRun
 from proxy.groups.stragglers import StragglerRule
 from proxy.groups.submit import release
 from proxy.http.errors import overloaded
-from proxy.servers.server_facts import ROLLING, has_lost_all
+from proxy.servers.facts import ROLLING, has_lost_all
 
 log = logging.getLogger(__name__)
 

@@ -26,7 +26,7 @@ from proxy.groups.seal_policy import Drop, Seal, Situation, Wait, decide
 from proxy.groups.submit import TAKEN, release, submit
 from proxy.http.errors import ApiError, ProxyStopping
 from proxy.rewards.source import observes_requests
-from proxy.servers.server_facts import ROLLING, ROLLING_POST, has_lost_all
+from proxy.servers.facts import ROLLING, ROLLING_POST, has_lost_all
 
 log = logging.getLogger(__name__)
 

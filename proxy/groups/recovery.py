@@ -22,7 +22,7 @@ from proxy.context import ProxyContext, ServerHandle
 from proxy.groups.handover import is_unrated
 from proxy.groups.outcome import sealed_by_vote, vote_words
 from proxy.groups.submit import PendingReward, end, episodes_held, publish_end
-from proxy.servers.server_facts import ServerFacts
+from proxy.servers.facts import ServerFacts
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from proxy.groups.score import abstain, evaluate, take
 from proxy.groups.submit import release
 from proxy.http.errors import NotNow
 from proxy.rewards.source import Abstention, ScoreSheet
-from proxy.servers.server_facts import ROLLING, has_lost_all
+from proxy.servers.facts import ROLLING, has_lost_all
 
 PATIENCE = 20.0
 """Seconds that the command waits for the outcome."""

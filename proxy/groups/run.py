@@ -24,7 +24,7 @@ from proxy.groups.event_batch import EpisodeEventBatch
 from proxy.groups.waiter import AnswerWaiter, Delta, FinalAnswer
 from proxy.http.errors import BUSY, ApiError
 from proxy.rewards.source import ScoreSheet
-from proxy.servers.server_facts import ServerFacts
+from proxy.servers.facts import ServerFacts
 
 _PHASE_SPANS = {
     "QUEUED": "queue",

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from ajet_swarm.protocol.schemas import EngineState
 from proxy.groups.run import GroupRun
-from proxy.servers.server_facts import ROLLING
+from proxy.servers.facts import ROLLING
 
 POST = frozenset({EngineState.ROLLING_POST})
 CROWD_CHECK = 1.0

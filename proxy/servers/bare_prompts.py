@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ajet_swarm.http.interface import Request, Response
-from proxy.http.observe_http import ErrorMappingTransport
+from proxy.http.upstream_transport import ErrorMappingTransport
 
 PROMPT = "ajetc_prompt"
 """Field of a request for the prompt as it came, text or token ids; the embedded engine reads it."""

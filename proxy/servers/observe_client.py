@@ -43,7 +43,8 @@ from ajet_swarm.protocol.schemas import (
 )
 from core.openai.errors import hide
 from core.settings import UpstreamSettings
-from proxy.http.observe_http import (
+from proxy.http.upstream_errors import LATER, RETRY_AFTER, fault, redirected, spread
+from proxy.http.upstream_transport import (
     NO_KEY,
     ErrorMappingTransport,
     ModelList,
@@ -52,7 +53,6 @@ from proxy.http.observe_http import (
     upstream_request,
     with_candidate_id,
 )
-from proxy.http.upstream_errors import LATER, RETRY_AFTER, fault, redirected, spread
 from proxy.servers.bare_prompts import PROMPT, BareTransport
 from proxy.servers.observe_engine import NoEngine
 

@@ -12,11 +12,11 @@ from core.state import ANSWERS_WITHIN, STARTS_WITHIN
 from proxy.alerts import clear_alert, show_alert
 from proxy.context import ProxyContext, ServerHandle
 from proxy.servers.abort_watch import AbortWatch
+from proxy.servers.facts import refused_cause
 from proxy.servers.held_batch import HeldBatch
 from proxy.servers.observe_client import STATE
 from proxy.servers.observe_mode import update_alerts
 from proxy.servers.restart_loss import RestartLoss
-from proxy.servers.server_facts import refused_cause
 from proxy.servers.updates import UpdateReader
 
 log = logging.getLogger(__name__)

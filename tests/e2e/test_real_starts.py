@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from textual.widgets import Input
 
-from ajet_swarm.client.async_client import AsyncSwarm
+from ajet_swarm.client.asynchronous import AsyncSwarm
 from ajet_swarm.protocol.agentjet_job import AgentJetJob
 from ajet_swarm.protocol.job import KL, LEARNING_RATE, MODEL, get
 from ajet_swarm.protocol.server_job import MODEL_VARIABLE, REQUIRED

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from ajet_swarm.client.sync_client import SwarmClient
+from ajet_swarm.client.synchronous import SwarmClient
 from ajet_swarm.protocol.agentjet_job import AgentJetJob
 from ajet_swarm.protocol.claim_models import SwarmThrottlePolicy
 from ajet_swarm.protocol.errors import GaveUp
 from ajet_swarm.protocol.task import OpenaiBaseUrlAndApiKey, Task
+from ajet_swarm.runs.episodes import rollout, run_episodes
 from ajet_swarm.runs.record import RunRecord
 from ajet_swarm.runs.retry import Retry
-from ajet_swarm.runs.run import rollout, run_episodes
 from tests.support.stack import Stack
 
 ROOT = Path(__file__).parents[2]

@@ -98,7 +98,7 @@ LADDERS = {
     "console.widgets.recent_groups:RecentGroups",
     "console.widgets.item_list:ItemList",
     "core.journal.writer:Journal",
-    "ajet_swarm.client.async_client:AsyncSwarm",
+    "ajet_swarm.client.asynchronous:AsyncSwarm",
     "ajet_swarm.client.engine_control:EngineOrders",
 }
 """Classes that are to be split by composition; the list only gets shorter."""

@@ -12,8 +12,8 @@ import pytest
 
 import ajet_swarm
 from ajet_swarm import compat
-from ajet_swarm.client.async_client import AsyncSwarm
-from ajet_swarm.client.sync_client import SwarmClient
+from ajet_swarm.client.asynchronous import AsyncSwarm
+from ajet_swarm.client.synchronous import SwarmClient
 from ajet_swarm.compat_paths import MODULES, home_of
 
 ROOT = Path(__file__).parents[2]

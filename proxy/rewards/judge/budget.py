@@ -12,7 +12,7 @@ import msgspec
 
 from core.events import Event, JudgeSpent
 from core.settings import UpstreamSettings
-from proxy.http.observe_http import addresses, key_of
+from proxy.http.upstream_transport import addresses, key_of
 
 EVERY = 1.0
 """Minimum seconds between two events of one judge."""

@@ -9,7 +9,7 @@ import pytest
 
 from ajet_swarm.api.engine import AsyncSwarmClient
 from ajet_swarm.client import engine_control
-from ajet_swarm.client.async_client import AsyncSwarm
+from ajet_swarm.client.asynchronous import AsyncSwarm
 from ajet_swarm.client.engine_control import start_engines
 from ajet_swarm.common.tasks import Tasks, cancel
 from ajet_swarm.protocol.agentjet_job import AgentJetJob

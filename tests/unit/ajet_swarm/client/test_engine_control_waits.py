@@ -8,8 +8,8 @@ import pytest
 
 from ajet_swarm.api.completion import ended_before
 from ajet_swarm.api.watcher import ServerStatus
-from ajet_swarm.client.async_client import AsyncSwarm
-from ajet_swarm.client.sync_client import SwarmClient
+from ajet_swarm.client.asynchronous import AsyncSwarm
+from ajet_swarm.client.synchronous import SwarmClient
 from ajet_swarm.client.update_calls import UpdateCalls
 from ajet_swarm.common.tasks import Tasks
 from ajet_swarm.protocol.agentjet_job import AgentJetJob

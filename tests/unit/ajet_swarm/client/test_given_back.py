@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from ajet_swarm.claims.deadlines import REMEMBERED
-from ajet_swarm.client.async_client import AsyncSwarm
+from ajet_swarm.client.asynchronous import AsyncSwarm
 from ajet_swarm.client.multi_server import AsyncJointSwarm
-from ajet_swarm.client.sync_client import SwarmClient
+from ajet_swarm.client.synchronous import SwarmClient
 from ajet_swarm.protocol.claim_models import SwarmThrottlePolicy
 from ajet_swarm.protocol.errors import EpisodeLost, SwarmError
 from ajet_swarm.protocol.task import Task, WorkflowOutput
-from ajet_swarm.runs.run import rollout
+from ajet_swarm.runs.episodes import rollout
 from tests.support.scripted_swarm import ScriptedSwarm
 from tests.support.threaded_swarm import ThreadedSwarm, threaded_swarm
 

@@ -10,7 +10,7 @@ import pytest
 
 from ajet_swarm import SwarmClient
 from ajet_swarm.api.outcomes import EndKind, EndOutcome
-from ajet_swarm.client.async_client import AsyncSwarm
+from ajet_swarm.client.asynchronous import AsyncSwarm
 from ajet_swarm.client.multi_server import AsyncJointSwarm, JointEpisode, JointSwarm
 from ajet_swarm.common.tasks import Tasks, cancel
 from ajet_swarm.protocol.errors import EngineOff, EpisodeLost, GaveUp, SwarmError, Unreachable

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ajet_swarm.client.sync_client import SwarmClient
+from ajet_swarm.client.synchronous import SwarmClient
 from tests.support.threaded_swarm import ThreadedSwarm, threaded_swarm
 
 ROOT = Path(__file__).resolve().parents[4]

@@ -7,7 +7,7 @@ from contextlib import suppress
 import pytest
 
 from ajet_swarm import SwarmClient
-from ajet_swarm.client.async_client import AsyncSwarm
+from ajet_swarm.client.asynchronous import AsyncSwarm
 from ajet_swarm.client.throttle import SwarmThrottlePolicy, Throttle
 from ajet_swarm.protocol.errors import GaveUp, SwarmError
 from ajet_swarm.protocol.schemas import PoolInfo, RunningEpisode

@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from ajet_swarm.client.async_client import AsyncSwarm
-from ajet_swarm.client.sync_client import SwarmClient
+from ajet_swarm.client.asynchronous import AsyncSwarm
+from ajet_swarm.client.synchronous import SwarmClient
 from ajet_swarm.common.tasks import Tasks
 from ajet_swarm.protocol.agentjet_job import AgentJetJob
 from ajet_swarm.protocol.errors import EngineOff, TrainingFinished
 from ajet_swarm.protocol.schemas import EngineState
 from ajet_swarm.protocol.task import Task, WorkflowOutput
+from ajet_swarm.runs.episodes import rollout, run_episodes, run_episodes_until_all_complete
 from ajet_swarm.runs.executors import PeriodicDrainThreadPoolExecutor
 from ajet_swarm.runs.record import RunRecord
 from ajet_swarm.runs.retry import FOREVER, retry_with_backoff
-from ajet_swarm.runs.run import rollout, run_episodes, run_episodes_until_all_complete
 from tests.support.scripted_swarm import ScriptedSwarm
 from tests.support.threaded_swarm import ThreadedSwarm, threaded_swarm
 

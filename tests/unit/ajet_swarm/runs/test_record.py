@@ -11,8 +11,8 @@ import pytest
 
 from ajet_swarm.protocol.errors import SwarmError
 from ajet_swarm.protocol.task import Task, WorkflowOutput
+from ajet_swarm.runs.episodes import run_episodes, run_episodes_until_all_complete
 from ajet_swarm.runs.record import RunRecord
-from ajet_swarm.runs.run import run_episodes, run_episodes_until_all_complete
 
 TASKS = [Task(task_id="a"), Task(task_id="b"), Task(task_id="b")]
 

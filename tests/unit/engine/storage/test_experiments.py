@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ajet_swarm.client.async_client import AsyncSwarm
+from ajet_swarm.client.asynchronous import AsyncSwarm
 from ajet_swarm.protocol.agentjet_job import AgentJetJob
 from ajet_swarm.protocol.errors import TrainingFinished
 from ajet_swarm.protocol.job import EXPERIMENT, default_job, get, hand_job

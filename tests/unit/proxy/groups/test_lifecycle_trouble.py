@@ -13,7 +13,7 @@ import ajet_swarm.claims.releases
 from ajet_swarm.common.tasks import Deadline, DeadlineTimeout
 from core.events import CandidateFailed
 from proxy.http.errors import ApiError
-from proxy.servers.server_facts import is_down
+from proxy.servers.facts import is_down
 from tests.support.scripted_swarm import ScriptedSwarm
 from tests.support.world import World, settings, world
 
@@ -349,7 +349,7 @@ async def test_a_turn_that_does_not_come_is_a_503(tmp_path: Path) -> None:
 async def test_whoever_waits_for_a_turn_closes_windows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("proxy.servers.server_facts.CROWD_AFTER", 0.02)
+    monkeypatch.setattr("proxy.servers.facts.CROWD_AFTER", 0.02)
     async with world(tmp_path, configured=settings(rating={"window": 30.0})) as w:
         w.console()
         first = await w.ask("first")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-import proxy.servers.server_facts
+import proxy.servers.facts
 from core.events import (
     ClaimIntended,
     EpisodeClaimed,
@@ -168,7 +168,7 @@ async def test_requests_are_taken_at_once_and_only_claims_wait(tmp_path: Path) -
 
 
 async def test_claims_do_not_wait_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(proxy.servers.server_facts, "CLEAN_UP", 0.1)
+    monkeypatch.setattr(proxy.servers.facts, "CLEAN_UP", 0.1)
     async with ScriptedSwarm(automatic=False) as swarm:
         await killed_in(tmp_path, swarm, "GENERATING")
         swarm.fail_always("/get_episode_buffer", 500)

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from ajet_swarm.client.sync_client import SwarmClient
+from ajet_swarm.client.synchronous import SwarmClient
 from ajet_swarm.protocol.agentjet_job import AgentJetJob
 from ajet_swarm.protocol.errors import GaveUp, SwarmError
 from ajet_swarm.protocol.task import Task, WorkflowOutput
-from ajet_swarm.runs.run import run_episodes
+from ajet_swarm.runs.episodes import run_episodes
 from tests.support.stopwatch import Stopwatch
 from tests.support.threaded_swarm import ThreadedSwarm, threaded_swarm
 

@@ -6,8 +6,8 @@ import pytest
 
 from ajet_swarm.protocol.errors import ChatErrorKind
 from core.settings import UpstreamSettings
-from proxy.http.observe_http import UpstreamError, addresses, key_of
 from proxy.http.upstream_errors import fault, redirected, refusal_of
+from proxy.http.upstream_transport import UpstreamError, addresses, key_of
 
 
 @pytest.mark.parametrize(

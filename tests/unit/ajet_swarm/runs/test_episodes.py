@@ -7,12 +7,17 @@ from typing import Any
 
 import pytest
 
-from ajet_swarm.client.sync_client import SwarmClient
+from ajet_swarm.client.synchronous import SwarmClient
 from ajet_swarm.protocol.errors import SwarmError, WrongUse
 from ajet_swarm.protocol.task import OpenaiBaseUrlAndApiKey, Task, WorkflowOutput
+from ajet_swarm.runs.episodes import (
+    Progress,
+    rollout,
+    run_episodes,
+    run_episodes_until_all_complete,
+)
 from ajet_swarm.runs.record import RunRecord
 from ajet_swarm.runs.retry import FOREVER, Retry, retry_with_backoff
-from ajet_swarm.runs.run import Progress, rollout, run_episodes, run_episodes_until_all_complete
 from tests.support.threaded_swarm import threaded_swarm
 
 QUICK = Retry(tries=3, first=0.001, most=0.002)

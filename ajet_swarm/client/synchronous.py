@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from ajet_swarm.api.outcomes import EndOutcome
-from ajet_swarm.client.async_client import AsyncSwarm
+from ajet_swarm.client.asynchronous import AsyncSwarm
 from ajet_swarm.client.base import PATIENCE
 from ajet_swarm.client.direct import LazyHttpClient
 from ajet_swarm.client.engine_control import OFF_LIMIT, AnyJob, check_started

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from ajet_swarm.client.sync_client import SwarmClient
+from ajet_swarm.client.synchronous import SwarmClient
 from ajet_swarm.client.waits import join
 from ajet_swarm.protocol.errors import EpisodeLost, SwarmError, TrainingFinished
 from ajet_swarm.protocol.task import OpenaiBaseUrlAndApiKey, Task, WorkflowOutput

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from ajet_swarm.api.outcomes import EndKind
-from ajet_swarm.client import async_client
-from ajet_swarm.client.async_client import AsyncSwarm
+from ajet_swarm.client import asynchronous as async_client
+from ajet_swarm.client.asynchronous import AsyncSwarm
 from ajet_swarm.common.tasks import Tasks
 from ajet_swarm.protocol.errors import EngineOff, EpisodeLost, GaveUp, SwarmError, Unreachable
 from ajet_swarm.protocol.schemas import EngineState
