@@ -270,7 +270,7 @@ class AgentJetJob:
             The job's tree; a copy.
 
         Raises:
-            JobError: the file cannot be read, or is no job; this job is as it was.
+            JobError: the file cannot be read or is not a job; this job is unchanged.
         """
         tree = _default_tree()
         read = self._read(yaml_path) if yaml_path is not None else {}
@@ -289,7 +289,7 @@ class AgentJetJob:
         """Set the value at a dotted path under `ajet`; the job itself, to go on.
 
         Raises:
-            JobError: the job cannot be meant with it; it is as it was.
+            JobError: the value is invalid; the job is unchanged.
         """
         tree = self.config.to_dict()
         put(tree, _full(path), value)

@@ -94,7 +94,7 @@ def clashes(app: type[Any], screens: Sequence[type[Any]]) -> list[str]:
 def _taken_twice(owners: Sequence[type[Any]]) -> Iterator[str]:
     taken: dict[str, Binding] = {}
     for owner in owners:
-        for binding in _standing(owner):
+        for binding in _effective(owner):
             other = taken.setdefault(binding.key, binding)
             if other.id and binding.id and other.id != binding.id:
                 yield f"`{binding.key}` is the key of `{other.id}` and of `{binding.id}`"
@@ -113,7 +113,7 @@ def listing(
         area = _area(chain, app)
         owners = chain if chain == [app] else [one for one in chain if one is not app]
         rows: dict[tuple[str, str], tuple[dict[str, None], list[str]]] = {}
-        for binding in (one for owner in owners for one in _standing(owner)):
+        for binding in (one for owner in owners for one in _effective(owner)):
             if binding.description:
                 row = rows.setdefault((binding.id or "", binding.description), ({}, []))
                 row[0].update(dict.fromkeys(keymap.get(binding.id or "", binding.key).split(",")))
@@ -222,8 +222,8 @@ def _bindings(owner: type[Any]) -> list[Binding]:
     return found
 
 
-def _standing(owner: type[Any]) -> list[Binding]:
-    """Those that work: of two classes with the same key the more special one has it."""
+def _effective(owner: type[Any]) -> list[Binding]:
+    """Return the bindings in effect: where two classes bind a key, the subclass wins."""
     standing: dict[str, list[Binding]] = {}
     for base in reversed(owner.__mro__):
         if base.__module__.startswith("textual."):

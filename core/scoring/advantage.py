@@ -1,4 +1,7 @@
-"""Advantages of a group's rewards; shared by engine, proxy and screens."""
+"""Advantages of a group's rewards, for proxy and screens.
+
+The embedded engine computes those it trains with in `engine.training.objective`.
+"""
 
 import math
 from collections.abc import Sequence

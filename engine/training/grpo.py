@@ -118,7 +118,7 @@ class Learner:
     Args:
         state: Changed in place by `update`.
         reference: Frozen weights of the KL term.
-        trunk: Cache filled by the sampler, for a partly frozen network.
+        prefix_cache: Cache filled by the sampler, for a partly frozen network.
     """
 
     def __init__(

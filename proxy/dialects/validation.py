@@ -52,7 +52,7 @@ def bad_value(text: str, param: str, value: Any = None) -> ApiError:
 
 
 def is_ordinary(body: Mapping[str, Any]) -> bool:
-    """Whether there is nothing in a chat but what most have, as it should be, beside messages."""
+    """Return whether a chat has only common, valid fields, so that full checks can be skipped."""
     if not body.keys() <= _ORDINARY:
         return False
     model, most, warm = body.get("model", ""), body.get("max_tokens", 1), body.get("temperature", 0)

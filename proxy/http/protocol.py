@@ -23,11 +23,11 @@ from proxy.http.fast_response import whole_of
 log = logging.getLogger(__name__)
 
 STALL = 120.0
-"""Seconds a client may leave unread what it was sent."""
-WHOLE = 10
-"""Times the limit on a pause that a body may take in all, so that drops of it hold nothing."""
-AHEAD = 4
-"""Requests that are read while the answer of one before is still awaited."""
+"""Seconds that a client may leave sent bytes unread."""
+BODY_TIME_FACTOR = 10
+"""Times the limit on a pause that a whole body may take; a trickled one ends there."""
+PIPELINE_LIMIT = 4
+"""Requests that are read ahead while an earlier answer is still awaited."""
 IDLE = 3.0
 """Seconds without a request after which a connection counts as a new one. It exceeds the
 `Retry-After` of a full queue, so that a retry on the same connection is no newcomer."""
@@ -135,7 +135,7 @@ class _BodyDeadline:
         if not reads:
             self._until = 0.0
             return pause
-        self._until = self._until or now + WHOLE * pause
+        self._until = self._until or now + BODY_TIME_FACTOR * pause
         return min(pause, max(self._until - now, 0.0))
 
 
@@ -353,7 +353,7 @@ class BoundedProtocol(_ClosingProtocol):
             self._in_head, self._in_body = False, True
             self._body_time.begin()
             super().on_headers_complete()
-            if self._leaving and len(self.pipeline) <= AHEAD:
+            if self._leaving and len(self.pipeline) <= PIPELINE_LIMIT:
                 self.flow.resume_reading()  # paused for it, we would not see that the client leaves
             scope: Scope = self.scope  # type: ignore[assignment]  # uvicorn's own kind of the same
             scope[ON_LEAVE] = self._on_leave

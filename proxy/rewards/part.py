@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 ENTRY_POINTS = "ajet_console.reward_parts"
 """Entry point group for kinds in other packages: name of the kind -> its `PartKind`."""
 
-_OWN = (
+BUILT_IN = (
     "length",
     "format",
     "reference",
@@ -338,14 +338,14 @@ class _Kinds(Mapping[str, PartKind]):
         return kind
 
     def __iter__(self) -> Iterator[str]:
-        yield from _OWN
-        yield from (name for name in self._points() if name not in _OWN)
+        yield from BUILT_IN
+        yield from (name for name in self._points() if name not in BUILT_IN)
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
     def __contains__(self, name: object) -> bool:
-        return name in _OWN or name in self._points()
+        return name in BUILT_IN or name in self._points()
 
     def _points(self) -> dict[str, EntryPoint]:
         if self._others is None:
@@ -353,7 +353,7 @@ class _Kinds(Mapping[str, PartKind]):
         return self._others
 
     def _load(self, name: str) -> PartKind:
-        if name in _OWN:
+        if name in BUILT_IN:
             kind = importlib.import_module(f"proxy.rewards.parts.{name}").KIND
             assert isinstance(kind, PartKind)
             return kind
@@ -383,7 +383,7 @@ def has_fixed_rule(kind: str) -> bool:
 
     Those of a hook, of a judge and of another package's kind need not.
     """
-    return kind in _OWN and not KINDS[kind].slow
+    return kind in BUILT_IN and not KINDS[kind].slow
 
 
 _RENAMED = {
