@@ -239,7 +239,7 @@ class ClaimAttempts:
         """Call `stop` when the engine leaves ROLLING: the other claims would be refused.
 
         Returns:
-            Ends that.
+            A function that ends this.
         """
 
         def on_change(seen: ServerStatus) -> None:

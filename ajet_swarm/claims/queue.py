@@ -42,9 +42,9 @@ class TurnQueue:
         """Wait for the turn.
 
         Returns:
-            False, without the turn, when the request was served in a shared turn; or when a
-            smaller request still waits for which one has stepped back that wants no more episodes
-            than this one: many large groups step back together.
+            False, without the turn, when the request was served in a shared turn, or when a
+            request no larger than this one has stepped back for a smaller one that still waits:
+            many large groups step back together.
         """
         if not self.taken:
             self.taken, self._yielded = True, 0

@@ -40,7 +40,7 @@ class ClaimRequest(msgspec.Struct, eq=False):
     lane: Lane = ()
     """Key, address and session: the queue takes turns between them."""
     newcomer: bool = False
-    """It passes others of its key and address in every second turn, see `Shares`."""
+    """It passes others of its key and address in every second turn; see `FairQueue`."""
     held: list[Claimed] = []
     granted: int = 0
     """Claims of this attempt that were answered with an episode."""

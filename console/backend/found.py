@@ -1,4 +1,4 @@
-"""What a proxy that already runs has and this console was told otherwise."""
+"""Differences between a running proxy and the options of this console."""
 
 from pathlib import Path
 from urllib.parse import urlsplit

@@ -91,7 +91,7 @@ async def snapshot(given: argparse.Namespace, home: Home) -> State:
 
 
 def send(given: argparse.Namespace, home: Home, name: str, args: dict[str, Any]) -> int:
-    """Give one order and tell how it went."""
+    """Send one command and print its result."""
     validate(name, args)
     told = asyncio.run(
         order(need_proxy(given, home), token_of(given, home), name, args, cert_of(home))

@@ -15,7 +15,6 @@ SHIPPED = "shipped"
 """Name of the shipped questions."""
 MOST = 500
 """Most datasets that are listed."""
-_ENDINGS = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet")
 _MARKS = ("dataset_dict.json", "state.json")
 
 
@@ -88,6 +87,8 @@ def datasets(root: Path, here: Path) -> list[DatasetChoice]:
 
 
 def _inside(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
+    from mock.dataset import SUFFIXES
+
     try:
         entries = list(os.scandir(folder))
     except OSError:
@@ -99,7 +100,7 @@ def _inside(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
                 is_dataset = any((path / mark).exists() for mark in _MARKS)
                 is_dataset = is_dataset or any(path.glob("*.parquet"))
             else:
-                is_dataset = path.suffix.lower() in _ENDINGS and not entry.name.startswith(".")
+                is_dataset = path.suffix.lower() in SUFFIXES and not entry.name.startswith(".")
             if is_dataset:
                 yield path, entry.stat()
         except OSError:
@@ -114,6 +115,7 @@ def _near(home: Home, text: str) -> str:
 
 def one_question() -> str:
     """Return the path of the dataset with one question, for rating by hand."""
+
     from mock.dataset import shipped
 
     return str(shipped().with_name("one_question.jsonl"))

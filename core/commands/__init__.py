@@ -1,8 +1,8 @@
 """Registry of all commands of the operator.
 
-It feeds the key bindings, the palette, the HTTP routes of the control API, the command line and the
-docs. `where` names the process that executes a command: `proxy` (through
-`POST /control/commands/NAME`) or `console` (the supervisor of child processes).
+It feeds the palette, the HTTP routes of the control API, the command line and the docs; the id of a
+key binding is the name of its command. `where` names the process that executes a command: `proxy`
+(through `POST /control/commands/NAME`) or `console` (the supervisor of child processes).
 """
 
 from collections.abc import Mapping
@@ -31,14 +31,12 @@ _ALL = (
         "Group: Undo the rating",
         "Undo a vote before it is sent",
         args=(GROUP, Arg("rater", "text", "Who rates", False)),
-        key="u",
     ),
     Command(
         "group.accept",
         "Group: Accept the automatic reward",
         "Finish the group now: with the rating if there is one, else with the automatic reward",
         args=(GROUP,),
-        key="a",
     ),
     Command(
         "group.abort",
@@ -46,7 +44,6 @@ _ALL = (
         "Give all episodes of the group back; nothing of it is trained on",
         args=(GROUP, Arg("reason", "text", "Why", False)),
         danger=True,
-        key="x",
     ),
     *AGAIN,
     Command(
@@ -54,14 +51,12 @@ _ALL = (
         "Group: Mark",
         "Set or clear the mark",
         args=(GROUP, Arg("marked", "flag", "Set or clear; toggles when left out", False)),
-        key="m",
     ),
     Command(
         "group.note",
         "Group: Note",
         "Write a note on the group",
         args=(GROUP, Arg("note", "text", "The note; empty clears it")),
-        key="n",
     ),
     Command(
         "rating.mode",
@@ -77,21 +72,18 @@ _ALL = (
         "Stop the engine; episodes that are claimed are lost, for every client of the server",
         args=(_SERVER,),
         danger=True,
-        key="k",
     ),
     Command(
         "engine.resume",
         "Engine: Resume",
         "Start the engine again with the job it has, from what is saved of the policy",
         args=(_SERVER,),
-        key="c",
     ),
     Command(
         "engine.save",
         "Engine: Save a checkpoint",
         "Save the policy as it is now under a name; an older checkpoint of that name is replaced",
         args=(_SERVER, Arg("name", "text", "Its name: letters, digits, dot, _ and -")),
-        key="w",
     ),
     Command(
         "engine.restore",
@@ -99,7 +91,6 @@ _ALL = (
         "Make a checkpoint the policy to continue from; an engine that runs is stopped and resumed",
         args=(_SERVER, Arg("name", "text", "Name of the checkpoint, or base")),
         danger=True,
-        key="b",
     ),
     Command(
         "engine.prune",
@@ -107,7 +98,6 @@ _ALL = (
         "Delete all but the newest named checkpoints",
         args=(_SERVER, Arg("keep", "int", "How many of the named checkpoints stay")),
         danger=True,
-        key="d",
     ),
     Command(
         "engine.reset",
@@ -115,7 +105,6 @@ _ALL = (
         "Base weights, step 0, a fresh optimizer; an engine that runs is stopped and resumed",
         args=(_SERVER,),
         danger=True,
-        key="z",
     ),
     *JOBS,
     *TRY,
@@ -154,11 +143,10 @@ _ALL = (
             Arg("results", "text", "File that gets one JSON line a row", False),
             Arg("restart", "flag", "Start over instead of continuing", False),
         ),
-        key="s",
     ),
-    Command("mock.pause", "Mock user: Pause", "Send nothing more until it is resumed", key="p"),
-    Command("mock.resume", "Mock user: Resume", "Go on", key="r"),
-    Command("mock.stop", "Mock user: Stop", "End after what is in flight", key="k"),
+    Command("mock.pause", "Mock user: Pause", "Send nothing more until it is resumed"),
+    Command("mock.resume", "Mock user: Resume", "Go on"),
+    Command("mock.stop", "Mock user: Stop", "End after what is in flight"),
     Command(
         "proxy.restart",
         "Proxy: Restart",

@@ -20,7 +20,6 @@ START = Command(
         Arg("job", "text", "The job as YAML; it is saved for the server, too", False),
         _MODEL,
     ),
-    key="s",
 )
 
 JOBS = (
@@ -71,7 +70,6 @@ TRY = (
             Arg("server", "text", "Name of the swarm server; the first one when left out", False),
             Arg("try_id", "text", "How to call the try; a new name when left out", False),
         ),
-        key="ctrl+t",
     ),
     Command(
         "engine.try_stop",

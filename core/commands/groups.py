@@ -92,21 +92,18 @@ AGAIN = (
         "Group: Re-score",
         "Score its answers again with the rewards as they are now, as long as it is not sent",
         args=(GROUP,),
-        key="S",
     ),
     Command(
         "group.refill",
         "Group: Refill",
         "Ask for the candidates it is short of and score all again; only while it waits for you",
         args=(GROUP,),
-        key="R",
     ),
     Command(
         "group.rerun",
         "Group: Ask again",
         "Send its request once more, as a new group of its own; trained on if the first one was",
         args=(GROUP,),
-        key="A",
     ),
 )
 

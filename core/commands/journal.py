@@ -1,4 +1,4 @@
-"""What can be ordered of the journal."""
+"""Commands about the journal."""
 
 from core.commands.spec import Arg, Command
 

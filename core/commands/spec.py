@@ -30,5 +30,3 @@ class Command:
     args: tuple[Arg, ...] = ()
     danger: bool = False
     """Whether it destroys something: the console then asks first and names the loss."""
-    key: str = ""
-    """Default key; empty for none."""

@@ -36,7 +36,7 @@ __all__ = [
 
 HEAD = 200
 """Number of records checked before a dataset counts as usable."""
-KINDS = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet")
+SUFFIXES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet")
 """Suffixes of files that are offered as datasets."""
 
 

@@ -13,7 +13,7 @@ groups."""
 
 
 async def take_turn(run: GroupRun) -> None:
-    """Wait for the turn of the run among the sessions; it then stays in until it holds no episode.
+    """Wait at the fair gate for the turn of the run; it stays inside until it holds no episode.
 
     Raises:
         TimeoutError: The turn did not come before the deadline of the run.

@@ -5,9 +5,9 @@ addresses, then sessions; the requests of one lane go in order, while newcomers 
 second turn (`ajet_swarm.claims.shares`). Only `CLAIMING` groups claim at a time, so that the next
 one is chosen here and not by the order in which they began to claim.
 
-A lane of which nobody claims yet is let in beyond that limit, up to as many again, and once more as
-many if nobody of its key and address claims: the claimer takes turns by lane too, so waiting
-requests of one lane do not keep another one out.
+A lane without a claiming group may exceed that limit by up to `CLAIMING` groups, and by as many
+again if its key and address have no claiming group: the claimer takes turns by lane too, so waiting
+requests of one lane do not block another lane.
 
 The last place is reserved for a group that is smaller than all that claim: large groups that wait
 in vain for more episodes than there are do not keep out a small one that could be served. Inside,

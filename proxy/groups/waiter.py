@@ -1,4 +1,4 @@
-"""What a request handler holds while it waits: the waiter, its deltas, the final answer."""
+"""A user's wait for an answer: the deltas, the final answer, the deadline."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence

@@ -1,1 +1,1 @@
-"""Rewards.yaml: read, edit, assemble, hot reload."""
+"""`rewards.yaml`: reading, editing, assembling, reloading."""
