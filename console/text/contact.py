@@ -1,24 +1,24 @@
-"""Whether a server answers, in words: what it is while it does not."""
+"""Words for the contact with a server: starting, gone, silent."""
 
 from core.state import Server
 
-LOST = frozenset({"gone", "frozen", "mute", "strange"})
-"""What the cause of a lost server begins with, before its colon."""
+LOST = frozenset({"gone", "frozen", "silent", "unrecognized", "mute", "strange"})
+"""Words before the colon of a lost server's cause; the last two stand in earlier journals."""
 
 
 def is_starting(server: Server, now: float) -> bool:
-    """Whether a server that has not answered yet may still be about to."""
+    """Return whether a server that has not answered yet may still be starting."""
     return bool(server.lost) and not server.seen_at and now < server.expected_until
 
 
 def lost_word(server: Server) -> str:
-    """Why a lost server does not answer, in one word: GONE, FROZEN."""
+    """Return the trouble of a lost server in one word: GONE, SILENT."""
     why = server.lost.partition(":")[0]
     return why.upper() if why in LOST else "LOST"
 
 
 def lost_text(server: Server, now: float) -> str:
-    """What a server is that does not answer: `GONE 36s (was ROLLING)`, `STARTING`."""
+    """Return the state of a server without contact: `GONE 36s (was ROLLING)`, `STARTING`."""
     if is_starting(server, now):
         return "STARTING"
     if not server.seen_at:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from console.text.contact import is_starting, lost_text
+from console.text.contact import is_starting, lost_text, lost_word
 from console.text.format import state_text, state_word
 from core.events import EngineChanged, EngineLost, ProxyStarted
 from core.reducer import reduce
@@ -58,3 +58,10 @@ def test_a_server_that_answered_and_went_is_gone_at_once() -> None:
     assert state_word(server, NOW + 36)[0] == "× GONE 36s (was ROLLING)"
     reduce(state, stamp(started(own="http://own"), 9))
     assert lost_text(state.servers["own"], NOW + 1) == "STARTING"
+
+
+@pytest.mark.parametrize("word", ["gone", "frozen", "silent", "unrecognized", "mute", "strange"])
+def test_a_lost_server_is_named_by_its_trouble_also_from_an_earlier_journal(word: str) -> None:
+    lost = EngineLost(server="own", error=f"{word}: no answer", seen_at=NOW)
+    state = state_of(started(own="http://own"), EngineChanged(server="own", state="ROLLING"), lost)
+    assert lost_word(state.servers["own"]) == word.upper()
