@@ -167,6 +167,6 @@ def test_a_login_in_a_servers_address_is_refused_and_not_shown(tmp_path: Path) -
     with Stack(tmp_path / "home") as stack:
         told = stack.run("proxy", "--swarm-url", "http://me:hush@127.0.0.1:1", "--port", "0")
         assert told.returncode == 2
-        assert "holds a user or a password" in told.stderr
+        assert "contains a user or a password" in told.stderr
         assert "hush" not in told.stderr + told.stdout
         assert b"hush" not in stored_bytes(stack.home.root)

@@ -128,7 +128,7 @@ async def test_reset_and_prune_ask_first() -> None:
         await console.press("tab", "z")
         text = console.text()
         assert "11 updates since then are given up." in text
-        assert "stays as before-reset" in text
+        assert "kept as before-reset" in text
         await console.press("y")
         await console.press("d")
         assert "How many of the named checkpoints stay" in console.text()

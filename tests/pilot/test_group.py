@@ -52,7 +52,11 @@ async def test_digits_without_an_answer_do_not_vote() -> None:
 
 
 async def test_what_is_sent_cannot_be_rated() -> None:
-    refusals = {1: "Already finished", 2: "Already aborted", 3: "not all"}
+    refusals = {
+        1: "Already finished",
+        2: "Already aborted",
+        3: "Its candidates are not complete yet",
+    }
     events = [
         *group_events(1, until="DONE"),
         *group_events(2, until="ABORTED"),

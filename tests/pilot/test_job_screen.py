@@ -337,7 +337,7 @@ async def test_the_longest_idle_episode_is_aborted_with_a_reason() -> None:
             assert words in text, words
         await console.press("x")
         assert "Client other holds it and is not consulted." in console.text()
-        assert "kept in the proxy's log" in console.text()  # there may be no group of ours
+        assert "recorded in the proxy's log" in console.text()  # there may be no group of ours
         await console.press("3", "y")
         assert console.link.commands == [
             (

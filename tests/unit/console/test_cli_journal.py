@@ -169,10 +169,10 @@ async def test_a_running_proxy_prunes_for_it(
 ) -> None:
     home = Home.open(tmp_path / "home")
     async with proxy_of(home, load(None)) as made:
-        journal = made.seat.journal
+        journal = made.context.journal
         for end in ("", *SIBLINGS):  # the journal of tests has another name
             os.symlink(f"{journal.path}{end}", f"{home.journal}{end}")
-        bus = made.seat.bus
+        bus = made.context.bus
         dice = random.Random(1)
         for number in range(30):
             at = time.time() - (30 - number) * DAY
@@ -184,13 +184,13 @@ async def test_a_running_proxy_prunes_for_it(
         assert "a proxy runs in this home" in capsys.readouterr().err
         assert await run(*prune) == 1
         assert "prunes no journal" in capsys.readouterr().err
-        made.seat.pruner = Pruner(journal, Retention(), rest=0.0)
+        made.context.pruner = Pruner(journal, Retention(), rest=0.0)
         assert await run(*prune) == 0
         assert "deleted" in capsys.readouterr().out
-        assert made.seat.journal.group_events("g0001") == []
-        assert made.seat.journal.group_events("g0029")
+        assert made.context.journal.group_events("g0001") == []
+        assert made.context.journal.group_events("g0029")
         assert await run("journal", "stats", "--home", str(home.root)) == 0
         assert "the history starts at" in capsys.readouterr().out
         assert await run("journal", "check", "--home", str(home.root)) == 0
         assert journal.load_state() == bus.state == journal.replayed_state()
-        made.seat.pruner.close()
+        made.context.pruner.close()

@@ -74,7 +74,7 @@ async def test_after_kill_9_no_row_is_asked_twice(
     assert set(target.asked[:before]).isdisjoint(rest)
     assert b"2 rows asked" in told
     assert b"6 done before" in told
-    assert b"2 rows in flight at a kill" in told
+    assert b"2 rows lost in flight when a start was killed" in told
 
 
 @pytest.mark.process
