@@ -73,7 +73,7 @@ class TrainBatch:
 
 
 def build_train_batch(batch: Iterable[FinishedEpisode], job: Job) -> TrainBatch:
-    """Build timeline sample per timeline, with the reward of its episode.
+    """Build one sample per timeline, with the reward of its episode.
 
     The non-dummy rule excludes full groups without signal.
     """
