@@ -70,7 +70,7 @@ Message = dict[str, Any]
 def corpus() -> str:
     """The guides and sources of this repository."""
     root = Path(__file__).parents[1]
-    files = [*sorted(root.glob("docs/*.md")), *sorted(root.glob("[cp]*/*.py"))]
+    files = [*sorted(root.glob("docs/**/*.md")), *sorted(root.glob("[cp]*/**/*.py"))]
     return "\n".join(file.read_text(encoding="utf-8") for file in files)
 
 
