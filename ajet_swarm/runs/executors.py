@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from ajet_swarm.client.waits import BEAT, acquire, join
 from ajet_swarm.protocol.errors import SwarmError, TrainingFinished
-from ajet_swarm.runs.retry import FOREVER, ONCE, Retry, Stopped, attempt
+from ajet_swarm.runs.retry import FOREVER, ONCE, Retry, Stopped, attempt, stop_quietly
 
 __all__ = [
     "BoundedThreadPoolExecutor",
@@ -73,7 +73,7 @@ class _Pool:
             cancel_futures: Drop jobs that have not started, and retry none.
         """
         if cancel_futures or not wait:
-            self._stop.set()
+            stop_quietly(self._stop)
         self._executor.shutdown(wait=False, cancel_futures=cancel_futures)
         if wait:
             join(tuple(self._executor._threads))

@@ -18,6 +18,10 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
+_REPORTS = threading.RLock()
+"""Held while a failure is logged, and while a stop is set: see `stop_quietly`."""
+
+
 class Stopped(Exception):
     """The run has ended, so there is no further try."""
 
@@ -64,6 +68,12 @@ class AttemptResult:
     """From the first try to the end of the last."""
 
 
+def stop_quietly(stop: threading.Event) -> None:
+    """Set `stop`. Once this returns, `attempt` logs no warning of a failure any more."""
+    with _REPORTS:
+        stop.set()
+
+
 def attempt(
     work: Callable[[], object], retry: Retry, stop: threading.Event, name: str
 ) -> AttemptResult:
@@ -85,18 +95,19 @@ def attempt(
             tried.error = error
             last = retry.ends(error, tried.tries) or stop.is_set()
             pause = 0.0 if last else retry.pause(tried.tries)
-            ending = stop.is_set() or isinstance(error, TrainingFinished)
-            log.log(
-                # A failure while the run ends is most likely caused by that.
-                logging.INFO if ending else logging.WARNING,
-                "%s failed (try %d)%s: %s",
-                name,
-                tried.tries,
-                "" if last else f", again in {pause:.1f} s",
-                str(error) or type(error).__name__,
-                # Errors of the library need no traceback, those of a script do.
-                exc_info=None if isinstance(error, AjetError) else error,
-            )
+            with _REPORTS:
+                ending = stop.is_set() or isinstance(error, TrainingFinished)
+                log.log(
+                    # A failure while the run ends is most likely caused by that.
+                    logging.INFO if ending else logging.WARNING,
+                    "%s failed (try %d)%s: %s",
+                    name,
+                    tried.tries,
+                    "" if last else f", again in {pause:.1f} s",
+                    str(error) or type(error).__name__,
+                    # Errors of the library need no traceback, those of a script do.
+                    exc_info=None if isinstance(error, AjetError) else error,
+                )
             last = last or stop.wait(pause)
         else:
             last = True

@@ -1,5 +1,6 @@
 """Thread pools."""
 
+import logging
 import subprocess
 import sys
 import threading
@@ -235,3 +236,34 @@ def test_groups_of_a_batch_that_is_over_keep_no_place() -> None:
         begun.join(30)
         assert [one.result(30) for one in (*old, *new)] == [True] * 3
         assert not begun.is_alive()
+
+
+def test_no_failure_is_logged_as_a_warning_after_a_shutdown() -> None:
+    """The sentence that ends a script stays its last line."""
+    reporting, written = threading.Event(), threading.Event()
+    levels: list[int] = []
+
+    class Slow(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            reporting.set()
+            written.wait(60)
+            levels.append(record.levelno)
+
+    log, handler = logging.getLogger("ajet_swarm.runs.retry"), Slow(logging.WARNING)
+    log.addHandler(handler)
+    try:
+        executor = PeriodicDrainThreadPoolExecutor(workers=2, retry=QUICK)
+        executor.submit(_fails_at_two, 2)
+        assert reporting.wait(60)
+        stop = threading.Thread(target=lambda: executor.shutdown(wait=False))
+        stop.start()
+        stop.join(0.2)
+        assert stop.is_alive(), "the shutdown waits for the line that is being written"
+        written.set()
+        stop.join(60)
+        logged = len(levels)
+        executor.shutdown()
+        assert len(levels) == logged
+    finally:
+        written.set()
+        log.removeHandler(handler)
