@@ -13,19 +13,22 @@ import datetime as dt
 import random
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
 
 from ajet_swarm.common.errors import AjetError, UsageError
 from ajet_swarm.common.text import did_you_mean, one_line
-from console.cli.common import cert_of, look_home, need_proxy, token_of
+from console.cli.common import cert_of, changed_keys, look_home, need_proxy, token_of
 from console.cli.options import add_note, add_proxy_access
+from console.models.advice import advice_context
+from console.text.alerts import AdviceContext, alert_text, event_in_words, in_words
 from console.text.contact import lost_text
 from console.views.events import event_line
 from core.events import (
     EVENT_KINDS,
+    AlertRaised,
     EpisodesClaimed,
     Event,
     GenerationStarted,
@@ -96,7 +99,9 @@ def watch(given: argparse.Namespace) -> int:
         raise UsageError("seconds, 0 or more", f"--timeout {given.timeout:g}")
     wanted = Wanted(given.filter, given.kind or (), given.until)
     home = look_home(given)
-    follower = Follower(wanted, Json(full=given.full) if given.json else People(), given.after)
+    keys = changed_keys(home)
+    form = Json(full=given.full, keys=keys) if given.json else People(keys)
+    follower = Follower(wanted, form, given.after)
     try:
         asyncio.run(_bounded(follower, given, home))
     except TimeoutError:
@@ -185,8 +190,9 @@ def _known(kind: str, known: list[str]) -> str:
     return word
 
 
-def in_short(state: State) -> dict[str, Any]:
+def in_short(state: State, context: AdviceContext | None = None) -> dict[str, Any]:
     """What is going on now, a few hundred bytes; the names are those of the whole state."""
+    context = context or advice_context(watch_only=state.watch_only)
     waiting = [group for group in state.waiting() if group.rating is None]
     return {
         "run_id": state.run_id,
@@ -207,7 +213,13 @@ def in_short(state: State) -> dict[str, Any]:
             for name, one in state.servers.items()
         },
         "alerts": {
-            key: {"level": one.level, "cause": one.cause, "at": one.at}
+            key: {
+                "level": one.level,
+                "cause": alert_text(one, context).cause,
+                "at": one.at,
+                "alert_kind": one.alert_kind,
+                "params": one.params,
+            }
             for key, one in state.alerts.items()
         },
         "groups": len(state.groups),
@@ -223,17 +235,26 @@ class Json:
 
     Args:
         full: A snapshot has the whole state, with all groups in memory; else what is going on now.
+        keys: Keys that the operator has changed, for the advice of alerts.
     """
 
-    def __init__(self, *, full: bool = False) -> None:
+    def __init__(self, *, full: bool = False, keys: Mapping[str, str] | None = None) -> None:
         self._full = full
+        self._keys = keys
 
     def snapshot(self, state: State) -> list[bytes]:
-        shown = state if self._full else in_short(state)
+        context = advice_context(self._keys, watch_only=state.watch_only)
+        shown: Any = in_short(state, context)
+        if self._full:
+            alerts = {key: in_words(one, context) for key, one in state.alerts.items()}
+            shown = msgspec.structs.replace(state, alerts=alerts)
         data = {"kind": "snapshot", "seq": state.seq, "state": shown}
         return [encode_full(data)]
 
     def event(self, event: Event, state: State) -> list[bytes]:
+        if isinstance(event, AlertRaised):
+            context = advice_context(self._keys, watch_only=state.watch_only)
+            event = event_in_words(event, context)
         lines = [encode_full(event)]
         if isinstance(event, EpisodesClaimed) and event.expires_at:
             begun = [one for one in singles(event) if isinstance(one, GenerationStarted)]
@@ -246,7 +267,14 @@ class Json:
 
 
 class People:
-    """Lines for people: time, what it is about, what happened."""
+    """Lines for people: time, what it is about, what happened.
+
+    Args:
+        keys: Keys that the operator has changed, for the advice of alerts.
+    """
+
+    def __init__(self, keys: Mapping[str, str] | None = None) -> None:
+        self._keys = keys
 
     def snapshot(self, state: State) -> list[bytes]:
         waiting = [group for group in state.waiting() if group.rating is None]
@@ -264,12 +292,13 @@ class People:
             step = "" if one.step is None else f", step {one.step}"
             shown = f"{lost_text(one, time.time())}{step}: {one_line(one.lost, 60)}"
             lines.append(_line(time.time(), one.name, shown if one.lost else f"{one.state}{step}"))
+        context = advice_context(self._keys, watch_only=state.watch_only)
         for alert in state.alerts.values():
-            lines.append(_line(alert.at, "! alert", alert.cause))
+            lines.append(_line(alert.at, "! alert", alert_text(alert, context).cause))
         return lines
 
     def event(self, event: Event, state: State) -> list[bytes]:
-        found = event_line(event)
+        found = event_line(event, advice_context(self._keys, watch_only=state.watch_only))
         if found is None or found.level == "debug":
             return []
         mark = "! " if found.level in ("warning", "error") else ""

@@ -1,6 +1,8 @@
 """What open ratings hold up: servers that cannot sync, and users who wait."""
 
 from ajet_swarm.common.text import one_line
+from console.models.advice import advice_context
+from console.text.alerts import alert_text
 from console.text.format import plural
 from core.state import State
 
@@ -17,8 +19,9 @@ def held_up(state: State, now: float) -> dict[str, str]:
 
     A user who waits for a moment, as every request does, is nothing to speak of.
     """
+    context = advice_context()
     return {
-        name: alert.cause
+        name: alert_text(alert, context).cause
         for key, alert in state.alerts.items()
         if key.startswith(HOLD) and _lasting(state, name := key.removeprefix(HOLD), now)
     }

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import Any
 
 from console.backend.feed import Feed
+from console.models.advice import context_of
 from console.replay.link import JournalLink
 from console.session.app_state import Session
 from console.views.events import event_line
@@ -273,10 +274,11 @@ class Replay(JournalLink):
         session = self._session
         if session is None:
             return
+        context = context_of(session)
         for event in events:
             if event.seq <= self._logged:
                 continue
             self._logged = event.seq
-            if (line := event_line(event)) is not None:
+            if (line := event_line(event, context)) is not None:
                 session.store.add(line.source, f"{line.about}  {line.text}", event.at, line.level)
         session.touch(("log",))

@@ -173,6 +173,8 @@ class Session:
         self.rating = rating or RatingSettings()
         self.keep_rater = keep_rater
         """Keeps the name for the next start; None where nothing is kept."""
+        self.keymap: Mapping[str, str] = {}
+        """Keys that the operator has changed and that are in use: id of an action -> its keys."""
         self.home: Path | None = None
         """The home of this console; None where it has none."""
         self.replay: ReplayStatus | None = None

@@ -13,6 +13,7 @@ from ajet_swarm.claims.shares import Lane
 from ajet_swarm.common.text import one_line
 from core.bus import Bus
 from core.events import AnswerReturned, GroupEvent, RequestJoined, RequestReplayed
+from core.events.alerts import KeyLimited, SessionLimited
 from core.settings import ProxySettings
 from proxy.admission.conversations import Conversations
 from proxy.admission.helper_calls import helper_of
@@ -170,7 +171,10 @@ class Admission:
         try:
             self.keys.open(key)
         except LimitExceeded as over:
-            self._told("key", key[:8] or "none", request, over, server)
+            params = KeyLimited(
+                name=key[:8] or "none", limit=over.limit, query=one_line(request.query, 60)
+            )
+            self._limit_alert(params, server)
             raise _too_many("with this key", over) from None
         if not session:
             return 0
@@ -179,7 +183,10 @@ class Admission:
             return self.sessions.open(session, helper=bool(helper), tools=tools)
         except LimitExceeded as over:
             self.keys.close(key)
-            self._told("session", session, request, over, server)
+            limited = SessionLimited(
+                name=one_line(session, 60), limit=over.limit, query=one_line(request.query, 60)
+            )
+            self._limit_alert(limited, server, session)
             raise _too_many("in this session", over) from None
 
     def _by_content(self, request: ChatRequest, helper: str) -> str:
@@ -210,10 +217,10 @@ class Admission:
 
     # --- sessions and keys over their cap -------------------------------------------------------
 
-    def _told(
-        self, what: str, name: str, request: ChatRequest, over: LimitExceeded, server: str
+    def _limit_alert(
+        self, params: KeyLimited | SessionLimited, server: str, session: str = ""
     ) -> None:
-        alert = f"{what}:{name}"
+        alert = f"{params.kind}:{session or params.name}"
         known = alert in self._over
         if not known and len(self._over) >= ALERTS:
             return
@@ -224,10 +231,8 @@ class Admission:
         show_alert(
             self._bus,
             alert,
-            f"{what} {one_line(name, 60)} is answered 429, it is over {over.limit}: "
-            f"{one_line(request.query, 60)}",
-            f"Stop that client, or raise proxy.{what}_calls and proxy.{what}_cap",
-            groups=[one.group_id for one in groups if what == "session" and one.session == name],
+            params,
+            groups=[one.group_id for one in groups if session and one.session == session],
             server=server,
         )
         self._look_again(alert)
