@@ -1,16 +1,23 @@
-"""The screen, and the key there, with which an alert is handled."""
+"""The screen, and the key there, with which an alert is handled; what open ratings hold up."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from ajet_swarm.common.text import one_line
 from console.models.advice import advice_context, context_of
 from console.models.screen_registry import SCREENS, ScreenSpec
 from console.session.app_state import ChildProcess, Session
 from console.session.server_facts import ended
-from console.text.alerts import AdviceContext, alert_kind, in_words
+from console.text.alerts import AdviceContext, alert_kind, alert_text, in_words
+from console.text.format import plural
 from core.events.alerts import ProcessEnded
 from core.runtime.sockets import TAKEN
-from core.state import Alert
+from core.state import Alert, State
+
+PATIENCE = 3.0
+"""Seconds a request may wait for its episodes before it counts as held up."""
+HOLD = "hold:"
+"""Prefix of the key of an alert about stalling ratings; a server's name follows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,3 +175,45 @@ def by_need(session: Session) -> list[Alert]:
     ordered = sorted(raised, key=lambda one: (one.level != "error", -one.at))
     context = context_of(session)
     return [*fallen(session), *(in_words(one, context) for one in ordered)]
+
+
+# --- what open ratings hold up -------------------------------------------------------------------
+
+
+def held_up(state: State, now: float) -> dict[str, str]:
+    """Return the servers on which open ratings hold something up, with the cause.
+
+    Users who wait for only a moment, as every request does, do not count.
+    """
+    context = advice_context()
+    return {
+        name: alert_text(alert, context).cause
+        for key, alert in state.alerts.items()
+        if key.startswith(HOLD) and _lasting(state, name := key.removeprefix(HOLD), now)
+    }
+
+
+def stall_words(state: State, now: float) -> str:
+    """Return why requests wait as long as no one rates; empty while no rating holds them up."""
+    if causes := held_up(state, now):
+        return "; ".join(one_line(cause, 120) for cause in causes.values())
+    count = sum(
+        group.rating is None
+        and group.waited is None
+        and group.awaiting != "window"
+        and now - (group.scored_at or group.opened_at) > PATIENCE
+        for group in state.waiting()
+    )
+    if not count:
+        return ""
+    return f"{plural(count, 'request')} {'waits' if count == 1 else 'wait'} for your rating"
+
+
+def _lasting(state: State, name: str, now: float) -> bool:
+    server = state.servers.get(name)
+    if server is not None and server.state == "ROLLING_POST":
+        return True
+    return any(
+        group.server == name and group.phase == "CLAIMING" and now - group.opened_at > PATIENCE
+        for group in state.groups.values()
+    )

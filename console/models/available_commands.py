@@ -6,10 +6,10 @@ from typing import Any
 
 from ajet_swarm.common.text import one_line
 from console.models.advice import context_of
+from console.models.alerts import held_up
 from console.models.consequences import server_of
 from console.models.group_obstacles import obstacle
 from console.models.job_commands import of_all, orders_of, said_of
-from console.models.stalls import held_up
 from console.session.app_state import Session
 from console.text.alerts import alert_text
 from core.commands import COMMANDS, MODES

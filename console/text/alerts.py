@@ -131,7 +131,7 @@ def _start(context: AdviceContext) -> str:
 
 
 def _lost(one: kinds.ServerLost, context: AdviceContext) -> AlertText:
-    todo = "See that it runs and that the URL is right; requests wait or are answered 503"
+    todo = "Check that it runs and that the URL is right; requests wait or are answered 503"
     if context.watch_only:
         todo = "Check that it runs and that the URL is right; it is polled until it answers"
     return AlertText(f"{one.server} does not answer: {one.error}", todo)
@@ -258,7 +258,7 @@ def _observe(one: kinds.ObserveMode, context: AdviceContext) -> AlertText:
 def _upstream(one: kinds.UpstreamTrouble, context: AdviceContext) -> AlertText:
     return AlertText(
         f"the upstream does not answer as it should: {one.error}",
-        "See that its key and its model's name are right",
+        "Check its key and the name of its model",
     )
 
 
@@ -307,12 +307,12 @@ _RECOVERED = {
 def _recovered(one: kinds.Recovered, context: AdviceContext) -> AlertText:
     groups = "1 group was" if one.groups == 1 else f"{one.groups} groups were"
     waited = f" ({one.unrated} waiting for a rating)" if one.unrated else ""
-    cause = f"the proxy was killed while {groups} open{waited}{_lost_votes(one)} on {one.server}"
+    cause = f"the proxy was killed while {groups} open{waited} on {one.server}{_lost_votes(one)}"
     if one.situation == "silent":
         cause += ": the server does not answer, they stay open until it does"
     elif one.situation == "removed":
         cause += ", which is no longer configured: "
-        cause += "what it holds of them is freed only by its own time limit"
+        cause += "the server frees their episodes only at its own time limit"
     else:
         fates = [
             text.format(one.outcomes[name])
@@ -334,8 +334,10 @@ def _lost_votes(one: kinds.Recovered) -> str:
 
 
 def _strays(one: kinds.EpisodesReturned, context: AdviceContext) -> AlertText:
-    what = "an episode was" if one.episodes == 1 else f"{one.episodes} episodes were"
-    cause = f"{what} claimed for us on {one.server} that no group here has: given back"
+    cause = f"1 episode on {one.server} belonged to no group of ours: it was given back"
+    if one.episodes != 1:
+        cause = f"{one.episodes} episodes on {one.server} belonged to no group of ours: "
+        cause += "they were given back"
     return AlertText(cause, "Nothing is left to do")
 
 
@@ -350,7 +352,7 @@ def _waited(one: kinds.WaitedAtStop, context: AdviceContext) -> AlertText:
     listed = ", ".join(f"{count} {fate}" for fate, count in fates.items() if count)
     cause = one.text or f"{groups} waited for a rating when the proxy was stopped: {listed}"
     return AlertText(
-        cause, f"{context.keys['overview.alert']} opens them: each group says what it was"
+        cause, f"{context.keys['overview.alert']} opens them: each group shows its outcome"
     )
 
 
@@ -396,17 +398,18 @@ def _judge(one: kinds.JudgeTrouble, context: AdviceContext) -> AlertText:
     cause = f"the judge {one.judge} {what}: {_place(one.file, one.line)}{one.error}; {meanwhile}"
     todo = f"`rewards-enable {one.judge} off` scores without it"
     if one.unreached:
-        return AlertText(cause, f"It is looked at again by itself; {todo}")
+        return AlertText(cause, f"It is tried again automatically; {todo}")
     counts = f"{context.screens['rewards']} shows its counts"
     opens = f"{context.keys['rewards.edit']} there opens the file"
     return AlertText(cause, f"{counts}, {opens}; {todo}")
 
 
 def _unscored(one: kinds.Unscored, context: AdviceContext) -> AlertText:
-    share = "the last group has"
+    cause = "the last group has no automatic reward and trains nothing"
     if one.of != 1:
-        share = f"{one.count} of the last {one.of} groups have"
-    cause = f"{share} no automatic reward and trains nothing: {one.error}"
+        share = f"{one.count} of the last {one.of} groups"
+        cause = f"{share} have no automatic reward and train nothing"
+    cause += f": {one.error}"
     if one.waiting:
         waits = " waits" if one.waiting == 1 else "s wait"
         cause += f"; {one.waiting} open group{waits} for you"

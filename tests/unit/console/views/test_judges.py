@@ -211,7 +211,7 @@ def test_an_alert_names_the_judge_and_leads_to_it() -> None:
     (alert,) = state.alerts.values()
     assert alert.key == "judge"
     assert "the judge helpful is in trouble: no key" in cause_of(alert)
-    way = way_of("judge")
+    way = way_of(alert)
     assert way is not None
     assert (way.place.name, way.does) == ("rewards", "its counts; e opens the file")
     assert "`rewards-enable helpful off`" in todo_of(alert)

@@ -124,7 +124,9 @@ async def test_figures_come_every_few_seconds_and_new_holders_at_once(
     async with world(tmp_path, watched=True) as w:
         taken = [*take(w.swarm, 2), *take(w.swarm, 1, "bob")]
         w.swarm.set_state("ROLLING_POST")
-        await w.until(lambda: "client bob" in getattr(w.state.alerts.get(KEY), "cause", ""))
+        await w.until(
+            lambda: KEY in w.state.alerts and "client bob" in cause_of(w.state.alerts[KEY])
+        )
 
         def raised() -> int:
             return sum(one.key == KEY for one in w.kinds(AlertRaised))

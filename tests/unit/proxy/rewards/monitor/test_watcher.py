@@ -447,7 +447,7 @@ async def test_an_alert_has_the_figures_and_groups_of_now(tmp_path: Path) -> Non
             monitor.take(one)
             monitor._report()
         first = state.alerts["dead:s"]
-        assert "15 of the 15 groups" in first.cause
+        assert "15 of the 15 groups" in cause_of(first)
         assert first.groups == tuple(f"g{number}" for number in range(5, 20))
         one = group(20, ["a", "b"], [0.5, 0.5])
         one.step = 3
