@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ajet_swarm.api.outcomes import Claimed, ClaimRefused, RefusedKind
+from ajet_swarm.claims.lane_queue import Lane
 from ajet_swarm.claims.queue import TurnQueue
 from ajet_swarm.claims.request import ClaimRequest
 from ajet_swarm.claims.shared_batch import MOST, SharedBatch
-from ajet_swarm.claims.shares import Lane
 
 NONE = ClaimRefused(RefusedKind.NONE_AVAILABLE, "none free")
 OTHER = ClaimRefused(RefusedKind.NOT_ROLLING, "ENGINE.WEIGHT_SYNCING")
