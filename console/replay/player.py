@@ -106,7 +106,7 @@ class Replay:
         self._wake = asyncio.Event()
         self._jumped = False
         self._session: Session | None = None
-        self._logged = 0
+        self._log = _EventLog(file)
 
     # --- controls ---------------------------------------------------------------------------------
 
@@ -195,7 +195,7 @@ class Replay:
 
     async def run(self, session: Session) -> None:
         """Feed a session until cancelled."""
-        self._session = session
+        self._session = self._log.session = session
         session.link = self
         session.step("link", "doing", str(self.file.path), title="read the journal")
         await Feed(session, self).run()
@@ -209,7 +209,7 @@ class Replay:
         if not ended:  # before the first event: start the clock at its time
             ended = next((one.at for one in await self._page(0, 1)), 0.0)
         self.tempo.set(ended, running=self._play and not self.at_end)
-        await self._log_past(position)
+        await self._log.add_past(position)
         return state
 
     async def events(
@@ -233,7 +233,7 @@ class Replay:
                 continue
             event = waiting.pop(0)
             self.position = event.seq
-            self._log([event])
+            self._log.add([event])
             yield event
 
     async def _page(self, after: int, limit: int = _PAGE) -> list[AnyEvent]:
@@ -277,49 +277,59 @@ class Replay:
 
     async def command(self, name: str, args: Mapping[str, Any]) -> Reply:
         """Refuse: a replay runs no command."""
-        self._refuse("no command can be run")
+        _refuse("no command can be run")
 
     async def post_fact(self, fact_id: str, event: Event) -> None:
         """Refuse: a replay writes nothing."""
-        self._refuse("no event can be added")
+        _refuse("no event can be added")
 
     async def tokens(self, episode_uuid: str, server: str) -> EpisodeTokens:
         """Refuse: the engine stores the tokens, not the journal."""
-        self._refuse("the tokens are in the engine, not in the journal")
+        _refuse("the tokens are in the engine, not in the journal")
 
     async def look(self, server: str) -> ServerDetails:
         """Refuse: the server's present details do not belong to the recorded time."""
-        self._refuse("no server is queried")
+        _refuse("no server is queried")
 
     async def job(self, server: str) -> JobInfo:
         """Refuse: the server's present job does not belong to the recorded time."""
-        self._refuse("no server is queried for its job")
+        _refuse("no server is queried for its job")
 
-    def _refuse(self, reason: str) -> NoReturn:
-        raise ReplayError(f"this is a replay: {reason}")
 
-    # --- the log ----------------------------------------------------------------------------------
+def _refuse(reason: str) -> NoReturn:
+    raise ReplayError(f"this is a replay: {reason}")
 
-    async def _log_past(self, position: int) -> None:
-        after = max(self._logged, position - _LOG_TAIL)
+
+class _EventLog:
+    """Writes the events of a journal to a session's log, each once."""
+
+    def __init__(self, file: JournalFile) -> None:
+        self.session: Session | None = None
+        self._file = file
+        self._last = 0
+        """Sequence number of the last event written."""
+
+    async def add_past(self, position: int) -> None:
+        """Write the newest events up to `position` that are not in the log yet."""
+        after = max(self._last, position - _LOG_TAIL)
         while after < position:
-            events = [one for one in await self._page(after) if one.seq <= position]
+            page = await asyncio.to_thread(self._file.events, after, _PAGE)
+            events = [one for one in page if one.seq <= position]
             if not events:
                 return
-            self._log(events)
+            self.add(events)
             after = events[-1].seq
 
-    def _log(self, events: Iterable[Event]) -> None:
-        """Write each event to the session's log once."""
-        session = self._session
+    def add(self, events: Iterable[Event]) -> None:
+        """Write the events that are not in the log yet."""
+        session = self.session
         if session is None:
             return
         for event in events:
-            if event.seq <= self._logged:
+            if event.seq <= self._last:
                 continue
-            self._logged = event.seq
+            self._last = event.seq
             if (line := event_line(event)) is not None:
-                session.log_store.add(
-                    line.source, f"{line.about}  {line.text}", event.at, line.level
-                )
+                text = f"{line.about}  {line.text}"
+                session.log_store.add(line.source, text, event.at, line.level)
         session.touch(("log",))
