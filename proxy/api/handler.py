@@ -165,7 +165,7 @@ class RequestHandler:
             return
         winners = _winners(reply)
         writer = exchange.dialect.writer(request, self._model(request), int(time.time()))
-        body = writer.whole(winners)
+        body = writer.body(winners)
         exchange.started = True
         if exchange.at_once is None or not exchange.at_once(body, exchange.more):
             await send_json(exchange.send, 200, body, exchange.more)
@@ -188,7 +188,7 @@ class RequestHandler:
         exchange.started, exchange.writer = True, writer
         await start_stream(exchange.send, exchange.more, first)
         while not isinstance(news, FinalAnswer):
-            if news is not None and (data := writer.piece(news.delta)):
+            if news is not None and (data := writer.delta_events(news.delta)):
                 await send_part(exchange.send, data)
             news = await _news(waiter, self.settings.keepalive)
             if news is None:
