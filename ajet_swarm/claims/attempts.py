@@ -178,7 +178,7 @@ class ClaimAttempts:
         flight.answered(await self._claim(flight.batch.requests[0]))
 
     async def _gather(self, request: ClaimRequest, seconds: float) -> None:
-        """Collect episodes as they become free; give all back if the group is incomplete at the end.
+        """Collect episodes as they become free; give all back if the group stays incomplete.
 
         Without it, another client whose workers take each free episode at once would never leave
         enough of them at the same time.

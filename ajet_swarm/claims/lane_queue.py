@@ -12,7 +12,7 @@ session)."""
 
 
 class LaneQueue(Generic[T]):
-    """Queue of items by lane: at each level the names take turns; the items of a lane stay in order.
+    """Queue of items by lane; at each level the names take turns, within a lane items are in order.
 
     A name that joins the queue goes before the one that had the last turn. All lanes of a queue
     have the same number of names.
