@@ -163,7 +163,7 @@ class GroupClaimer:
 
         Args:
             episode_type: See `claim_group`.
-            discard_timeout: See `claim_group`.
+            discard_timeout: Idle seconds after which the server takes the episode back.
             deadline: Time on the event loop's clock; None for no deadline.
             on_claimed: See `claim_group`.
             on_returned: See `claim_group`.
