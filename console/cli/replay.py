@@ -45,24 +45,24 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="the list as JSON")
 
 
-def replay(given: argparse.Namespace) -> int:
+def replay(args: argparse.Namespace) -> int:
     """Show a journal, or list the runs in it.
 
     Raises:
         UsageError: there is no such journal or run, or no terminal.
         JournalError: it is broken, or of a newer version.
     """
-    if given.speed is not None and not 0 < given.speed <= 10_000:
-        raise UsageError("no speed", f"--speed {given.speed:g}", "Give a number above 0, 10 say")
-    screen = _screen(given.screen)
-    root = given.home.expanduser() if given.home else default_root()
+    if args.speed is not None and not 0 < args.speed <= 10_000:
+        raise UsageError("no speed", f"--speed {args.speed:g}", "Give a number above 0, 10 say")
+    screen = _screen(args.screen)
+    root = args.home.expanduser() if args.home else default_root()
     home = Home(root.absolute())  # not opened: nothing is made or written in it
-    path, run = which(given.journal, given.run, home)
+    path, run = which(args.journal, args.run, home)
     from core.journal.read_only import JournalFile
 
     with JournalFile(path) as file:
-        if given.list:
-            return _list(given, file)
+        if args.list:
+            return _list(args, file)
         base = file.base()
         first, last = base.seq if base is not None else 0, file.last_seq()
         if last == 0:
@@ -76,8 +76,8 @@ def replay(given: argparse.Namespace) -> int:
             )
         from console.replay.app import run_replay
 
-        settings = load(home.config, flags={"console.theme": given.theme})
-        return run_replay(file, first, last, given.speed, settings, screen)
+        settings = load(home.config, flags={"console.theme": args.theme})
+        return run_replay(file, first, last, args.speed, settings, screen)
 
 
 def _screen(named: str | None) -> str:
@@ -119,9 +119,9 @@ def which(named: str | None, run: str | None, home: Home) -> tuple[Path, str]:
     return path, run or ""
 
 
-def _list(given: argparse.Namespace, file: "JournalFile") -> int:
+def _list(args: argparse.Namespace, file: "JournalFile") -> int:
     runs = file.runs()
-    if given.json:
+    if args.json:
         say_json(
             {
                 "journal": str(file.path),

@@ -9,7 +9,7 @@ from console.cli.common import (
     NotRunning,
     cert_of,
     confirm,
-    look_home,
+    existing_home,
     say,
     say_json,
     settings_of,
@@ -25,14 +25,14 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_yes(parser)
 
 
-def restart(given: argparse.Namespace) -> int:
+def restart(args: argparse.Namespace) -> int:
     """Stop a process of this home and start it as it was started.
 
     Raises:
         NotRunning: there is none.
     """
-    role = "proxy" if given.order_name == "proxy.restart" else "engine"
-    home = look_home(given)
+    role = "proxy" if args.order_name == "proxy.restart" else "engine"
+    home = existing_home(args)
     info = running(home, role)
     if info is None:
         raise NotRunning(
@@ -41,17 +41,17 @@ def restart(given: argparse.Namespace) -> int:
     lost = "what is claimed, and what was trained since its last update"
     if role == "proxy":
         lost = "no request: those in flight are finished first, new ones are refused meanwhile"
-        if not given.yes:
+        if not args.yes:
             lost = "; ".join([lost, *asyncio.run(_waiting(info.url, home))])
-    if not confirm(f"Restart the {role} (pid {info.pid})", lost, given.yes):
-        say("left as it is")
+    if not confirm(f"Restart the {role} (pid {info.pid})", lost, args.yes):
+        say("nothing was changed")
         return 1
     again = asyncio.run(_restart(home, role))
     told = f"The {role} runs again, pid {again[0]}, {again[1]}"
-    if given.json:
+    if args.json:
         say_json(
             {
-                "command": given.order_name,
+                "command": args.order_name,
                 "ok": True,
                 "message": told,
                 "pid": again[0],

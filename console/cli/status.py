@@ -8,7 +8,15 @@ from typing import Any
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.text import ended_words, one_line
 from console.backend.swarm_report import ServerReport, addresses, report
-from console.cli.common import cert_of, look_home, proxy_url, say, say_json, settings_of, token_of
+from console.cli.common import (
+    cert_of,
+    existing_home,
+    proxy_url,
+    say,
+    say_json,
+    settings_of,
+    token_of,
+)
 from console.cli.options import add_json, add_proxy_access, add_swarm_url
 from console.text.causes import cause_words
 from console.text.contact import is_starting
@@ -28,18 +36,18 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_proxy_access(parser)
 
 
-def status(given: argparse.Namespace) -> int:
+def status(args: argparse.Namespace) -> int:
     """Show how everything is.
 
     Raises:
         AjetError: a proxy named with --url does not answer; or nothing is named, and there is no
             home.
     """
-    home = look_home(given)
-    if not (home.exists or given.url or given.swarm_url):
+    home = existing_home(args)
+    if not (home.exists or args.url or args.swarm_url):
         raise missing_home(home)
-    data = asyncio.run(_gather(given, home))
-    if given.json:
+    data = asyncio.run(_gather(args, home))
+    if args.json:
         say_json(data)
     else:
         for line in _lines(data):
@@ -47,16 +55,16 @@ def status(given: argparse.Namespace) -> int:
     return 0
 
 
-async def _gather(given: argparse.Namespace, home: Home) -> dict[str, Any]:
-    settings = settings_of(home, given.swarm_url)
-    url = "" if given.swarm_url and not given.url else proxy_url(given, home)
+async def _gather(args: argparse.Namespace, home: Home) -> dict[str, Any]:
+    settings = settings_of(home, args.swarm_url)
+    url = "" if args.swarm_url and not args.url else proxy_url(args, home)
     state: State | None = None
     problem = ""
     if url:
         try:
-            state = await _snapshot(url, token_of(given, home), cert_of(home))
+            state = await _snapshot(url, token_of(args, home), cert_of(home))
         except AjetError as error:
-            if given.url:
+            if args.url:
                 raise
             problem = str(error)
     servers = (

@@ -9,7 +9,7 @@ from typing import Any
 
 from ajet_swarm.common.errors import UsageError
 from console.cli.commands import add_common, send
-from console.cli.common import look_home, settings_of
+from console.cli.common import existing_home, settings_of
 from console.session.rater_name import saved_name
 from core.commands import COMMANDS
 from core.runtime.home import Home
@@ -87,98 +87,98 @@ def _add_vote(parser: argparse.ArgumentParser) -> Any:
     return kinds
 
 
-def rate(given: argparse.Namespace) -> int:
+def rate(args: argparse.Namespace) -> int:
     """Rate a group, or take a rating back."""
-    home = look_home(given)
-    name, args = rating_of(given)
-    args["rater"] = given.rater or load(home.config).console.rater or saved_name(home) or None
+    home = existing_home(args)
+    name, values = rating_of(args)
+    values["rater"] = args.rater or load(home.config).console.rater or saved_name(home) or None
     if name == "group.rate":
-        args |= {"note": given.note, "tags": given.tag, "override": given.override or None}
-    return send(given, home, name, args)
+        values |= {"note": args.note, "tags": args.tag, "override": args.override or None}
+    return send(args, home, name, values)
 
 
-def rating_of(given: argparse.Namespace) -> tuple[str, dict[str, Any]]:
+def rating_of(args: argparse.Namespace) -> tuple[str, dict[str, Any]]:
     """Command and arguments meant; people count candidates from 1, the wire from 0.
 
     Raises:
         UsageError: no rating, more than one, or a candidate that cannot be.
     """
-    args: dict[str, Any] = {"group_id": given.group_id}
-    flags = [name for name in ("tie", "bad", "skip", "undo") if getattr(given, name)]
-    if given.order and (flags or given.scores):
-        raise UsageError("say one rating, not two", f"rate {given.group_id}")
+    values: dict[str, Any] = {"group_id": args.group_id}
+    flags = [name for name in ("tie", "bad", "skip", "undo") if getattr(args, name)]
+    if args.order and (flags or args.scores):
+        raise UsageError("say one rating, not two", f"rate {args.group_id}")
     if flags == ["undo"]:
-        return "group.unrate", args
+        return "group.unrate", values
     if flags:
-        return "group.rate", {**args, "rating": flags[0]}
-    if given.scores:
-        return "group.rate", {**args, "rating": "scores", "scores": given.scores}
-    if not given.order:
+        return "group.rate", {**values, "rating": flags[0]}
+    if args.scores:
+        return "group.rate", {**values, "rating": "scores", "scores": args.scores}
+    if not args.order:
         raise UsageError(
             "there is no rating in it",
-            f"rate {given.group_id}",
+            f"rate {args.group_id}",
             "Give its number, all numbers best first, --scores, --tie, --bad, --skip or --undo",
         )
-    if min(given.order) < 1 or len(set(given.order)) < len(given.order):
+    if min(args.order) < 1 or len(set(args.order)) < len(args.order):
         raise UsageError(
             "candidates are counted from 1, each at most once",
-            f"rate {given.group_id} {' '.join(map(str, given.order))}",
+            f"rate {args.group_id} {' '.join(map(str, args.order))}",
         )
-    kind = "best" if len(given.order) == 1 else "ranking"
-    return "group.rate", {**args, "rating": kind, "order": [number - 1 for number in given.order]}
+    kind = "best" if len(args.order) == 1 else "ranking"
+    return "group.rate", {**values, "rating": kind, "order": [number - 1 for number in args.order]}
 
 
-def repeat(given: argparse.Namespace) -> int:
+def repeat(args: argparse.Namespace) -> int:
     """A second vote on a group that was rated and sent."""
-    home = look_home(given)
-    given.undo = False
-    _, args = rating_of(given)
-    return send(given, home, "group.repeat", {**args, "rater": _rater(given, home)})
+    home = existing_home(args)
+    args.undo = False
+    _, values = rating_of(args)
+    return send(args, home, "group.repeat", {**values, "rater": _rater(args, home)})
 
 
-def lease(given: argparse.Namespace) -> int:
+def lease(args: argparse.Namespace) -> int:
     """Keep a group for oneself, or give it back."""
-    home = look_home(given)
-    args = {
-        "group_id": given.group_id,
-        "holder": given.holder or f"{getpass.getuser()}@{socket.gethostname()}",
-        "rater": _rater(given, home),
-        "seconds": given.seconds,
+    home = existing_home(args)
+    values = {
+        "group_id": args.group_id,
+        "holder": args.holder or f"{getpass.getuser()}@{socket.gethostname()}",
+        "rater": _rater(args, home),
+        "seconds": args.seconds,
     }
-    return send(given, home, "group.lease", args)
+    return send(args, home, "group.lease", values)
 
 
-def edit(given: argparse.Namespace) -> int:
+def edit(args: argparse.Namespace) -> int:
     """Keep a better text for one answer, or take it back.
 
     Raises:
         UsageError: there is no such candidate, or no text.
     """
-    home = look_home(given)
-    if given.candidate < 1:
-        raise UsageError("candidates are counted from 1", f"edit {given.group_id}")
-    text = "" if given.clear else _text(given)
-    if not given.clear and not text.strip():
+    home = existing_home(args)
+    if args.candidate < 1:
+        raise UsageError("candidates are counted from 1", f"edit {args.group_id}")
+    text = "" if args.clear else _text(args)
+    if not args.clear and not text.strip():
         raise UsageError("the text is empty", "edit", "--clear removes a correction")
-    args = {
-        "group_id": given.group_id,
-        "index": given.candidate - 1,
+    values = {
+        "group_id": args.group_id,
+        "index": args.candidate - 1,
         "edited": text,
-        "rater": _rater(given, home),
+        "rater": _rater(args, home),
     }
-    return send(given, home, "group.edit", args)
+    return send(args, home, "group.edit", values)
 
 
-def _text(given: argparse.Namespace) -> str:
-    if given.text is not None:
-        return str(given.text)
-    if given.file == "-":
+def _text(args: argparse.Namespace) -> str:
+    if args.text is not None:
+        return str(args.text)
+    if args.file == "-":
         return sys.stdin.read()
     try:
-        return Path(given.file).expanduser().read_text(encoding="utf-8")
+        return Path(args.file).expanduser().read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"the text cannot be read: {error}", f"--file {given.file}") from error
+        raise UsageError(f"the text cannot be read: {error}", f"--file {args.file}") from error
 
 
-def _rater(given: argparse.Namespace, home: Home) -> str | None:
-    return given.rater or settings_of(home).console.rater or saved_name(home) or None
+def _rater(args: argparse.Namespace, home: Home) -> str | None:
+    return args.rater or settings_of(home).console.rater or saved_name(home) or None

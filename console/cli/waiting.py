@@ -5,7 +5,7 @@ import asyncio
 import sys
 
 from console.cli.commands import add_common, send, snapshot
-from console.cli.common import confirm, count, look_home, say
+from console.cli.common import confirm, count, existing_home, say
 from console.cli.options import add_yes
 from core.commands import COMMANDS
 from core.commands.groups import ABORT_REASONS
@@ -24,40 +24,40 @@ def add(parser: argparse.ArgumentParser) -> None:
         parser.add_argument("--yes", action="store_true", help="do not ask on a terminal")
 
 
-def accept_all(given: argparse.Namespace) -> int:
+def accept_all(args: argparse.Namespace) -> int:
     """Seal all groups that wait; on a terminal after saying how many and asking."""
-    home = look_home(given)
-    if not given.yes and sys.stdin.isatty():
-        state = asyncio.run(snapshot(given, home))
-        groups = [one for one in state.waiting() if given.server in (None, one.server)]
+    home = existing_home(args)
+    if not args.yes and sys.stdin.isatty():
+        state = asyncio.run(snapshot(args, home))
+        groups = [one for one in state.waiting() if args.server in (None, one.server)]
         rated = sum(one.rating is not None for one in groups)
         act = (
             f"Send the rewards of {count(len(groups), 'group')} that wait for a rating "
             f"({rated} rated, the others automatic)"
         )
-        if not confirm(act, "", given.yes):
-            say("left as it is")
+        if not confirm(act, "", args.yes):
+            say("nothing was changed")
             return 1
-    return send(given, home, "rating.accept_all", {"server": given.server})
+    return send(args, home, "rating.accept_all", {"server": args.server})
 
 
-def abort_all(given: argparse.Namespace) -> int:
+def abort_all(args: argparse.Namespace) -> int:
     """Abort all groups that wait without a rating, after saying how many."""
-    home = look_home(given)
-    if not given.yes:
-        state = asyncio.run(snapshot(given, home))
+    home = existing_home(args)
+    if not args.yes:
+        state = asyncio.run(snapshot(args, home))
         groups = [
             one
             for one in state.waiting()
-            if one.rating is None and given.server in (None, one.server)
+            if one.rating is None and args.server in (None, one.server)
         ]
         held = sum(one.phase in ("claimed", "answered") for one in _candidates(groups))
         loss = f"{count(len(groups), 'group')} with {count(held, 'episode')}"
-        if not confirm("Abort all groups that wait for a rating", loss, given.yes):
-            say("left as it is")
+        if not confirm("Abort all groups that wait for a rating", loss, args.yes):
+            say("nothing was changed")
             return 1
-    args = {"server": given.server, "reason": given.reason}
-    return send(given, home, "rating.abort_all", args)
+    values = {"server": args.server, "reason": args.reason}
+    return send(args, home, "rating.abort_all", values)
 
 
 def _candidates(groups: list[Group]) -> list[Candidate]:

@@ -20,7 +20,7 @@ import msgspec
 
 from ajet_swarm.common.errors import AjetError, UsageError
 from ajet_swarm.common.text import did_you_mean, one_line
-from console.cli.common import cert_of, look_home, need_proxy, token_of
+from console.cli.common import cert_of, existing_home, need_proxy, token_of
 from console.cli.options import add_note, add_proxy_access
 from console.text.contact import lost_text
 from console.views.events import event_line
@@ -82,7 +82,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_proxy_access(parser)
 
 
-def watch(given: argparse.Namespace) -> int:
+def watch(args: argparse.Namespace) -> int:
     """Follow the feed until interrupted, or until what is waited for has happened.
 
     Returns:
@@ -92,22 +92,22 @@ def watch(given: argparse.Namespace) -> int:
         UsageError: the filter or an event's name cannot be read, or the time is none.
         AjetError: there is no proxy, or it refuses.
     """
-    if given.timeout is not None and not given.timeout >= 0:
-        raise UsageError("seconds, 0 or more", f"--timeout {given.timeout:g}")
-    wanted = Wanted(given.filter, given.kind or (), given.until)
-    home = look_home(given)
-    follower = Follower(wanted, Json(full=given.full) if given.json else People(), given.after)
+    if args.timeout is not None and not args.timeout >= 0:
+        raise UsageError("seconds, 0 or more", f"--timeout {args.timeout:g}")
+    wanted = Wanted(args.filter, args.kind or (), args.until)
+    home = existing_home(args)
+    follower = Follower(wanted, Json(full=args.full) if args.json else People(), args.after)
     try:
-        asyncio.run(_bounded(follower, given, home))
+        asyncio.run(_bounded(follower, args, home))
     except TimeoutError:
-        sys.stderr.write(f"ajet-console: not seen within {given.timeout:g} s\n")
+        sys.stderr.write(f"ajet-console: not seen within {args.timeout:g} s\n")
         return 1
     return 0
 
 
-async def _bounded(follower: "Follower", given: argparse.Namespace, home: Home) -> None:
-    async with asyncio.timeout(given.timeout):
-        await follower.run(given, home)
+async def _bounded(follower: "Follower", args: argparse.Namespace, home: Home) -> None:
+    async with asyncio.timeout(args.timeout):
+        await follower.run(args, home)
 
 
 class Wanted:
@@ -323,14 +323,14 @@ class Follower:
         self._told_loss = False
         self._delay = FIRST_DELAY
 
-    async def run(self, given: argparse.Namespace, home: Home) -> None:
+    async def run(self, args: argparse.Namespace, home: Home) -> None:
         """Follow until what was waited for has happened."""
         from proxy.control.client import ControlClient
 
         while True:
             try:
-                url = need_proxy(given, home)  # it may listen elsewhere after a restart
-                async with ControlClient(url, token_of(given, home), cert=cert_of(home)) as client:
+                url = need_proxy(args, home)  # it may listen elsewhere after a restart
+                async with ControlClient(url, token_of(args, home), cert=cert_of(home)) as client:
                     if await self.follow(client):
                         return
             except AjetError as error:

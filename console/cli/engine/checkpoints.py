@@ -9,7 +9,7 @@ from ajet_swarm.common.errors import AjetError, UsageError
 from ajet_swarm.common.text import did_you_mean, one_line
 from ajet_swarm.common.urls import web_address
 from console.backend.swarm_report import addresses, choose, no_engine
-from console.cli.common import confirm, look_home, say, settings_of
+from console.cli.common import confirm, existing_home, say, settings_of
 from console.cli.effective import of_proxy
 from console.cli.options import add_home, add_server, add_swarm_url, add_yes
 from core.runtime.home import Home, running
@@ -76,58 +76,58 @@ def _add_common(parser: argparse.ArgumentParser, **default: Any) -> None:
     add_swarm_url(parser, **default)
 
 
-def checkpoints(given: argparse.Namespace) -> int:
-    """List, save, restore, prune, export or import; `given.verb` names which."""
-    _check_name(given)
-    home = look_home(given)
-    known = _servers(given, home)
-    every = getattr(given, "all", False)
-    chosen = known.items() if every else [choose(known, given)]
-    engines = [_Engine(*one, None if given.swarm_url else home) for one in chosen]
-    verb: str = given.verb
-    if every and (given.server or verb in ("export", "import")):
+def checkpoints(args: argparse.Namespace) -> int:
+    """List, save, restore, prune, export or import; `args.verb` names which."""
+    _check_name(args)
+    home = existing_home(args)
+    known = _servers(args, home)
+    every = getattr(args, "all", False)
+    chosen = known.items() if every else [choose(known, args)]
+    engines = [_Engine(*one, None if args.swarm_url else home) for one in chosen]
+    verb: str = args.verb
+    if every and (args.server or verb in ("export", "import")):
         raise UsageError("not with --all: it is about one server", "checkpoints", "Remove --all")
     if verb in ("restore", "prune"):
         where = f" on {len(engines)} servers" if every else ""
         act, loss = (
-            (f"go back to {given.name}", "what was learned since is set aside as before-restore")
+            (f"go back to {args.name}", "what was learned since is set aside as before-restore")
             if verb == "restore"
             else (
-                f"keep the newest {given.keep} named checkpoints",
+                f"keep the newest {args.keep} named checkpoints",
                 "the others cannot be restored",
             )
         )
         if not every and verb == "restore":
-            _check_exists(engines[0], given.name)
+            _check_exists(engines[0], args.name)
         elif not every:
             engines[0].check_home()
-        if not confirm(act + where, loss, given.yes):
-            say("left as it is")
+        if not confirm(act + where, loss, args.yes):
+            say("nothing was changed")
             return 1
     if not every:
-        _do(engines[0], verb, given)
+        _do(engines[0], verb, args)
         return 0
-    return max([_guarded(engine, verb, given) for engine in engines], default=0)
+    return max([_guarded(engine, verb, args) for engine in engines], default=0)
 
 
-def _servers(given: argparse.Namespace, home: Home) -> dict[str, str]:
+def _servers(args: argparse.Namespace, home: Home) -> dict[str, str]:
     """URL of each server: of the flags, else of the running proxy, else of the settings."""
-    if given.swarm_url:
-        return addresses(settings_of(home, given.swarm_url), home)
-    found = of_proxy(given, home)
+    if args.swarm_url:
+        return addresses(settings_of(home, args.swarm_url), home)
+    found = of_proxy(args, home)
     return addresses(settings_of(home) if found is None else found.settings, home)
 
 
-def _check_name(given: argparse.Namespace) -> None:
+def _check_name(args: argparse.Namespace) -> None:
     """What no checkpoint is called is not asked of an engine, nor of the operator."""
-    name: str | None = getattr(given, "name", None)
+    name: str | None = getattr(args, "name", None)
     if name is None:
         return
     if not name.strip():
-        raise UsageError("the name is empty", f"checkpoints {given.verb}", "Give the checkpoint's")
+        raise UsageError("the name is empty", f"checkpoints {args.verb}", "Give the checkpoint's")
     if len(name) > LONGEST_NAME:
         what = f"a name has at most {LONGEST_NAME} characters, this one {len(name)}"
-        raise UsageError(what, f"checkpoints {given.verb}", "Give a shorter one")
+        raise UsageError(what, f"checkpoints {args.verb}", "Give a shorter one")
 
 
 def _check_exists(engine: "_Engine", name: str) -> None:
@@ -142,33 +142,33 @@ def _check_exists(engine: "_Engine", name: str) -> None:
         raise AjetError(f"there is no checkpoint `{one_line(name, 64)}`", engine.url, todo)
 
 
-def _guarded(engine: "_Engine", verb: str, given: argparse.Namespace) -> int:
+def _guarded(engine: "_Engine", verb: str, args: argparse.Namespace) -> int:
     """One of several servers: says its name, and goes on with the next when it fails."""
     say(f"{one_line(engine.name, 40)}  {engine.url}")
     try:
-        _do(engine, verb, given)
+        _do(engine, verb, args)
     except AjetError as error:
         say(f"FAILED  {one_line(str(error), 300)}")
         return 1
     return 0
 
 
-def _do(engine: "_Engine", verb: str, given: argparse.Namespace) -> None:
+def _do(engine: "_Engine", verb: str, args: argparse.Namespace) -> None:
     if verb == "list":
         _list(engine)
     elif verb == "save":
-        told = engine.ask("POST", "/ajetc/checkpoints", json={"name": given.name})
+        told = engine.ask("POST", "/ajetc/checkpoints", json={"name": args.name})
         say(f"saved {told['name']} at step {told['step']}")
     elif verb == "restore":
-        told = engine.ask("POST", "/ajetc/restore", json={"name": given.name})
+        told = engine.ask("POST", "/ajetc/restore", json={"name": args.name})
         say(f"back at {told['name']}, step {told['step']}; start the engine to continue from there")
     elif verb == "prune":
-        deleted = engine.ask("POST", "/ajetc/prune", json={"keep": given.keep})["deleted"]
+        deleted = engine.ask("POST", "/ajetc/prune", json={"keep": args.keep})["deleted"]
         say(f"deleted: {', '.join(deleted)}" if deleted else "nothing to delete")
     elif verb == "export":
-        _export(engine, given)
+        _export(engine, args)
     else:
-        _import(engine, given)
+        _import(engine, args)
 
 
 def _list(engine: "_Engine") -> None:
@@ -183,33 +183,33 @@ def _list(engine: "_Engine") -> None:
         say(f"{name:<28} {step:<12} {size:6.1f} MB  {at:%Y-%m-%d %H:%M:%S}")
 
 
-def _export(engine: "_Engine", given: argparse.Namespace) -> None:
-    target: Path = given.file
-    half = "true" if given.half else "false"
-    data = engine.call("GET", "/ajetc/export", params={"name": given.name, "half": half})
+def _export(engine: "_Engine", args: argparse.Namespace) -> None:
+    target: Path = args.file
+    half = "true" if args.half else "false"
+    data = engine.call("GET", "/ajetc/export", params={"name": args.name, "half": half})
     try:
         target.write_bytes(data)
     except OSError as error:
         raise AjetError(f"the file cannot be written: {error.strerror}", str(target)) from error
-    say(f"{given.name} written to {target}, {len(data) / 1e6:.1f} MB, safetensors")
+    say(f"{args.name} written to {target}, {len(data) / 1e6:.1f} MB, safetensors")
 
 
-def _import(engine: "_Engine", given: argparse.Namespace) -> None:
-    source: Path = given.file
+def _import(engine: "_Engine", args: argparse.Namespace) -> None:
+    source: Path = args.file
     try:
         data = source.read_bytes()
     except OSError as error:
         raise UsageError(f"the file cannot be read: {error.strerror}", str(source)) from error
-    told = engine.json(engine.call("POST", "/ajetc/import", params={"name": given.name}, data=data))
+    told = engine.json(engine.call("POST", "/ajetc/import", params={"name": args.name}, data=data))
     say(f"the policy continues from {source} as {told['name']}; start the engine")
 
 
-def tokens(given: argparse.Namespace) -> int:
+def tokens(args: argparse.Namespace) -> int:
     """Print each token of an episode."""
-    home = look_home(given)
-    chosen = choose(_servers(given, home), given)
-    engine = _Engine(*chosen, None if given.swarm_url else home)
-    found = engine.ask("GET", f"/ajetc/tokens/{given.episode}")
+    home = existing_home(args)
+    chosen = choose(_servers(args, home), args)
+    engine = _Engine(*chosen, None if args.swarm_url else home)
+    found = engine.ask("GET", f"/ajetc/tokens/{args.episode}")
     reward = "–" if found["reward"] is None else f"{found['reward']:.3f}"
     step = "–" if found["step"] is None else found["step"]
     say(f"episode {found['episode_uuid']}  {found['state']}  task {one_line(found['task_id'])}")
@@ -219,7 +219,7 @@ def tokens(given: argparse.Namespace) -> int:
         say(f"\ncall {number}: {prompt} prompt tokens, sampled at step {step}")
         say(f"{'id':>6}  {'loss':>4}  {'sampled':>8}  {'now':>8}  text")
         for row in call["tokens"]:
-            if given.all or row["mask"]:
+            if args.all or row["mask"]:
                 say(_token(row))
     return 0
 

@@ -8,7 +8,7 @@ from ajet_swarm.common.text import did_you_mean, one_line
 from console.cli.common import (
     cert_of,
     confirm,
-    look_home,
+    existing_home,
     need_proxy,
     token_of,
 )
@@ -54,66 +54,66 @@ def add_abort_episode(parser: argparse.ArgumentParser) -> None:
     add_yes(parser)
 
 
-def start(given: argparse.Namespace) -> int:
+def start(args: argparse.Namespace) -> int:
     """Send the job and start the engine."""
     from console.cli.engine.direct import start_directly
     from console.cli.engine.job_source import given_job, job_args
     from console.cli.engine.start import agreed_to_start
 
-    aim = aimed(given)
-    if not agreed_to_start(given, aim):
+    aim = aimed(args)
+    if not agreed_to_start(args, aim):
         return 1
 
     async def one(target: Target) -> str:
         if aim.proxy:
-            order = await job_args(given, aim, target)
-            return await send(given, aim, "engine.start", order)
+            order = await job_args(args, aim, target)
+            return await send(args, aim, "engine.start", order)
         return await start_directly(
-            target.name, target.url, await given_job(given, aim, target, needed=True)
+            target.name, target.url, await given_job(args, aim, target, needed=True)
         )
 
-    return each(given, aim, one)
+    return each(args, aim, one)
 
 
-def stop(given: argparse.Namespace) -> int:
+def stop(args: argparse.Namespace) -> int:
     """Stop the engine, after saying what is lost."""
     from console.cli.engine.direct import stop_directly
 
-    aim = aimed(given, look=not given.yes)
-    if not agreed(given, aim, "Stop the engine"):
+    aim = aimed(args, look=not args.yes)
+    if not agreed(args, aim, "Stop the engine"):
         return 1
 
     async def one(target: Target) -> str:
         if aim.proxy:
-            return await send(given, aim, "engine.stop", {"server": target.name or None})
+            return await send(args, aim, "engine.stop", {"server": target.name or None})
         return await stop_directly(target.name, target.url)
 
-    return each(given, aim, one)
+    return each(args, aim, one)
 
 
-def plain(given: argparse.Namespace) -> int:
+def plain(args: argparse.Namespace) -> int:
     """An order that needs a proxy and no question."""
-    aim = aimed(given, proxy=need_proxy(given, look_home(given)))
-    return each(given, aim, lambda target: _ordered(given, aim, target))
+    aim = aimed(args, proxy=need_proxy(args, existing_home(args)))
+    return each(args, aim, lambda target: _ordered(args, aim, target))
 
 
-def asked(given: argparse.Namespace) -> int:
+def asked(args: argparse.Namespace) -> int:
     """An order that needs a proxy and destroys something."""
-    proxy = need_proxy(given, look_home(given))
-    aim = aimed(given, look=not given.yes, proxy=proxy)
-    act = COMMANDS[given.order_name].title.partition(": ")[2]
-    if given.order_name == "engine.abort_episode":
-        if not given.yes:
-            asyncio.run(_check_episode(given, aim))
-        yes = confirm(f"{act} {given.episode}", "it: the client that holds it loses it", given.yes)
+    proxy = need_proxy(args, existing_home(args))
+    aim = aimed(args, look=not args.yes, proxy=proxy)
+    act = COMMANDS[args.order_name].title.partition(": ")[2]
+    if args.order_name == "engine.abort_episode":
+        if not args.yes:
+            asyncio.run(_check_episode(args, aim))
+        yes = confirm(f"{act} {args.episode}", "it: the client that holds it loses it", args.yes)
     else:
-        yes = agreed(given, aim, act)
+        yes = agreed(args, aim, act)
     if not yes:
         return 1
-    return each(given, aim, lambda target: _ordered(given, aim, target))
+    return each(args, aim, lambda target: _ordered(args, aim, target))
 
 
-async def _check_episode(given: argparse.Namespace, aim: Aim) -> None:
+async def _check_episode(args: argparse.Namespace, aim: Aim) -> None:
     """See that there is an episode to abort, before the operator is asked.
 
     Raises:
@@ -122,18 +122,18 @@ async def _check_episode(given: argparse.Namespace, aim: Aim) -> None:
     from proxy.control.client import ControlClient
 
     home = aim.home
-    async with ControlClient(aim.proxy, token_of(given, home), cert=cert_of(home)) as client:
+    async with ControlClient(aim.proxy, token_of(args, home), cert=cert_of(home)) as client:
         looked = await client.look(aim.targets[0].name)
     uuids = [one.uuid for one in looked.episodes]
-    found = [uuid for uuid in uuids if uuid.startswith(given.episode)]
+    found = [uuid for uuid in uuids if uuid.startswith(args.episode)]
     if len(found) == 1 or len(uuids) >= DETAILS_CAP:
         return
     what = f"{len(found)} claimed episodes begin" if found else "no claimed episode begins"
-    todo = "Give more of its id" if found else did_you_mean(given.episode, uuids)
-    raise AjetError(f"{what} with `{one_line(given.episode, 60)}`", todo=todo)
+    todo = "Give more of its id" if found else did_you_mean(args.episode, uuids)
+    raise AjetError(f"{what} with `{one_line(args.episode, 60)}`", todo=todo)
 
 
-async def _ordered(given: argparse.Namespace, aim: Aim, target: Target) -> str:
-    known = {arg.name for arg in COMMANDS[given.order_name].args} - {"server"}
-    args = {name: getattr(given, name, None) for name in known}
-    return await send(given, aim, given.order_name, {**args, "server": target.name or None})
+async def _ordered(args: argparse.Namespace, aim: Aim, target: Target) -> str:
+    known = {arg.name for arg in COMMANDS[args.order_name].args} - {"server"}
+    values = {name: getattr(args, name, None) for name in known}
+    return await send(args, aim, args.order_name, {**values, "server": target.name or None})

@@ -46,7 +46,7 @@ def remote_model() -> str:
 
 
 async def given_job(
-    given: argparse.Namespace, aim: Aim, target: Target, *, needed: bool = False
+    args: argparse.Namespace, aim: Aim, target: Target, *, needed: bool = False
 ) -> str:
     """The job that the flags mean for one server.
 
@@ -58,14 +58,14 @@ async def given_job(
     """
     from console.models.job_form import check_job, parse_set, values, with_values
 
-    if given.file is not None:
-        text, where = _read(given.file), str(given.file)
+    if args.file is not None:
+        text, where = _read(args.file), str(args.file)
     else:
-        text, where = await base_job(given, aim, target, needed)
+        text, where = await base_job(args, aim, target, needed)
     if not aim.proxy:  # which does it itself
         text = _unmasked(aim, target, text)
     check_job(text, where)
-    fields = parse_set(given.set)
+    fields = parse_set(args.set)
     if (model := remote_model()) and not values(text)["model"]:
         fields = {"model": model, **fields}
     return with_values(text, fields) if fields else text
@@ -78,12 +78,12 @@ def _unmasked(aim: Aim, target: Target, text: str) -> str:
 
 
 async def base_job(
-    given: argparse.Namespace, aim: Aim, target: Target, needed: bool
+    args: argparse.Namespace, aim: Aim, target: Target, needed: bool
 ) -> tuple[str, str]:
     if aim.proxy:
-        sheet = await sheet_of(given, aim, target)
-        if given.preset:
-            return (sheet.hand if given.preset == "hand" else sheet.default), given.preset
+        sheet = await sheet_of(args, aim, target)
+        if args.preset:
+            return (sheet.hand if args.preset == "hand" else sheet.default), args.preset
         if sheet.last:
             note = "default; a start keeps the job the server has, which another client sent"
             return (sheet.saved, sheet.path) if sheet.saved else (sheet.default, note)
@@ -92,21 +92,21 @@ async def base_job(
     from proxy.control.job_store import JobStore
 
     store = JobStore.beside(aim.home.journal)
-    saved = None if given.preset else store.load(target.name)
+    saved = None if args.preset else store.load(target.name)
     if saved is not None:
         return saved[0], str(store.path(target.name))
-    settings = settings_of(aim.home, given.swarm_url)
-    preset = given.preset or "default"
+    settings = settings_of(aim.home, args.swarm_url)
+    preset = args.preset or "default"
     own = settings.servers().get(target.name) == "embedded"
     embedded = own or await answers_as_embedded(target.name, target.url)
     return preset_job(preset, embedded, settings.engine.model), preset
 
 
-async def sheet_of(given: argparse.Namespace, aim: Aim, target: Target) -> JobInfo:
+async def sheet_of(args: argparse.Namespace, aim: Aim, target: Target) -> JobInfo:
     """What the proxy knows about the jobs of a server."""
     from proxy.control.client import ControlClient
 
-    token = token_of(given, aim.home)
+    token = token_of(args, aim.home)
     async with ControlClient(aim.proxy, token, cert=cert_of(aim.home)) as client:
         name = target.name or next(iter((await client.snapshot()).servers), "")
         return await client.job(name)

@@ -48,71 +48,69 @@ def add_apply(parser: argparse.ArgumentParser) -> None:
     add_job_source(parser)
 
 
-def job(given: argparse.Namespace) -> int:
+def job(args: argparse.Namespace) -> int:
     """Show, check or save the job of a server."""
-    aim = aimed(given)
-    if given.diff or given.running:
-        return _look(given, aim)
-    changes = given.file is not None or given.preset is not None or given.set
-    if not changes and not given.check:
-        return _show(given, aim)
+    aim = aimed(args)
+    if args.diff or args.running:
+        return _look(args, aim)
+    changes = args.file is not None or args.preset is not None or args.set
+    if not changes and not args.check:
+        return _show(args, aim)
 
     async def one(target: Target) -> str:
-        text = await given_job(given, aim, target, needed=True)
-        if given.check:
-            return await _checked_for(given, aim, target, text)
+        text = await given_job(args, aim, target, needed=True)
+        if args.check:
+            return await _checked_for(args, aim, target, text)
         if aim.proxy:
-            return await send(
-                given, aim, "engine.job", {"server": target.name or None, "job": text}
-            )
+            return await send(args, aim, "engine.job", {"server": target.name or None, "job": text})
         from proxy.control.job_store import JobStore
 
         _checked(target, text)
         file = JobStore.beside(aim.home.journal).save(target.name, text)
         return f"{target.name}: the job is saved in {file}; the next start takes it"
 
-    return each(given, aim, one)
+    return each(args, aim, one)
 
 
-def apply(given: argparse.Namespace) -> int:
+def apply(args: argparse.Namespace) -> int:
     """Stop, wait, send the job and start, after saying what is lost."""
     from console.cli.engine.start import show_first_jobs
 
-    aim = aimed(given, look=not given.yes)
-    if not given.yes:
-        show_first_jobs(given, aim, keeps=False)
-    if not agreed(given, aim, "Stop and start again with the job: the engine"):
+    aim = aimed(args, look=not args.yes)
+    if not args.yes:
+        show_first_jobs(args, aim, keeps=False)
+    if not agreed(args, aim, "Stop and start again with the job: the engine"):
         return 1
     from console.cli.engine.direct import apply_directly
 
     async def one(target: Target) -> str:
         if not aim.proxy:
-            text = await given_job(given, aim, target, needed=True)
+            text = await given_job(args, aim, target, needed=True)
             return await apply_directly(target.name, target.url, text)
-        args = await job_args(given, aim, target)
-        return await _followed(given, aim, target, args)
+        values = await job_args(args, aim, target)
+        return await _followed(args, aim, target, values)
 
-    return each(given, aim, one)
+    return each(args, aim, one)
 
 
 async def _followed(
-    given: argparse.Namespace, aim: Aim, target: Target, args: dict[str, str | None]
+    args: argparse.Namespace, aim: Aim, target: Target, values: dict[str, str | None]
 ) -> str:
     """Give the order and tell its steps meanwhile; an interrupt cancels it."""
-    if given.json:
-        return await send(given, aim, "engine.apply", args)
+    if args.json:
+        return await send(args, aim, "engine.apply", values)
     from proxy.control.client import ControlClient
 
-    token, cert = token_of(given, aim.home), cert_of(aim.home)
+    token, cert = token_of(args, aim.home), cert_of(aim.home)
     async with ControlClient(aim.proxy, token, cert=cert) as client, asyncio.TaskGroup() as tasks:
         steps = tasks.create_task(_tell_steps(client, target, await client.snapshot()))
         try:
-            return await send(given, aim, "engine.apply", args)
+            return await send(args, aim, "engine.apply", values)
         except AjetError as error:
             failure = error  # raised outside of the group, which would wrap it
         except asyncio.CancelledError:
             with contextlib.suppress(AjetError, TimeoutError):
-                await send(given, aim, "engine.cancel", {"server": target.name or None})
+                await send(args, aim, "engine.cancel", {"server": target.name or None})
                 async with asyncio.timeout(LEFT_LIMIT):
                     await _tell_left(client, target)
             raise
@@ -187,22 +185,22 @@ def _checked(target: Target, text: str) -> str:
 # --- looking -------------------------------------------------------------------------------------
 
 
-def _show(given: argparse.Namespace, aim: Aim) -> int:
+def _show(args: argparse.Namespace, aim: Aim) -> int:
     """Print the job a start would take."""
     from ajet_swarm.protocol.job_secrets import masked
 
     several = len(aim.targets) > 1
     for target in aim.targets:
-        text, where = asyncio.run(base_job(given, aim, target, True))
+        text, where = asyncio.run(base_job(args, aim, target, True))
         text = masked(text)
-        if given.json:
+        if args.json:
             say_json({"server": target.name, "from": where, "job": text})
         else:
             say(f"# {target.name}: {where}\n{text}" + ("---" if several else "").rstrip())
     return 0
 
 
-def _look(given: argparse.Namespace, aim: Aim) -> int:
+def _look(args: argparse.Namespace, aim: Aim) -> int:
     """What the server runs, or what a start would change."""
     from console.models.job_form import change_words, difference
 
@@ -211,15 +209,15 @@ def _look(given: argparse.Namespace, aim: Aim) -> int:
             "what a server runs is known to a proxy alone", todo="Start one, or name it with --url"
         )
     for target in aim.targets:
-        sheet = asyncio.run(sheet_of(given, aim, target))
+        sheet = asyncio.run(sheet_of(args, aim, target))
         known = f"# {sheet.server}: {sheet.source or 'what it runs is not known'}"
-        if given.running:
+        if args.running:
             say(known + (f"\n{sheet.running}" if sheet.running else ""))
             continue
-        text = asyncio.run(given_job(given, aim, target, needed=True))
+        text = asyncio.run(given_job(args, aim, target, needed=True))
         found = difference(sheet.running, text, sheet.whole)
         rows = [change_words(one) for one in found]
-        if given.json:
+        if args.json:
             say_json({"server": sheet.server, "source": sheet.source, "changes": rows})
             continue
         say(known)

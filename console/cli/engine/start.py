@@ -33,7 +33,7 @@ def agreed_to_start(args: argparse.Namespace, aim: Aim) -> bool:
         return True
     if confirm(f"Start {names} with this job", "", False):
         return True
-    say("left as it is")
+    say("nothing was changed")
     return False
 
 

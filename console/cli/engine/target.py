@@ -13,11 +13,11 @@ from console.cli.common import (
     cert_of,
     confirm,
     count,
-    look_home,
-    order,
+    existing_home,
     proxy_url,
     say,
     say_json,
+    send_command,
     settings_of,
     token_of,
 )
@@ -78,7 +78,7 @@ class Aim:
 Doing = Callable[[Target], Awaitable[str]]
 
 
-def aimed(given: argparse.Namespace, *, look: bool = False, proxy: str | None = None) -> Aim:
+def aimed(args: argparse.Namespace, *, look: bool = False, proxy: str | None = None) -> Aim:
     """Which servers are meant, and how they are reached.
 
     Args:
@@ -88,52 +88,52 @@ def aimed(given: argparse.Namespace, *, look: bool = False, proxy: str | None = 
     Raises:
         UsageError: there is no server of that name.
     """
-    home = look_home(given)
+    home = existing_home(args)
     if proxy is None:
-        direct = getattr(given, "swarm_url", None) and not given.url
-        proxy = "" if direct else proxy_url(given, home)
-    every = getattr(given, "all", False)
+        direct = getattr(args, "swarm_url", None) and not args.url
+        proxy = "" if direct else proxy_url(args, home)
+    every = getattr(args, "all", False)
     if proxy and not (every or look):
-        return Aim(home, proxy, [Target(given.server or "")])
+        return Aim(home, proxy, [Target(args.server or "")])
     if proxy:
-        state = asyncio.run(snapshot(given, home, proxy))
+        state = asyncio.run(snapshot(args, home, proxy))
         known = {one.name: one.url for one in state.servers.values()}
     else:
         state = None
-        known = addresses(settings_of(home, given.swarm_url), home)
+        known = addresses(settings_of(home, args.swarm_url), home)
     if not known:
         raise AjetError("the proxy knows no swarm server", proxy)
     if every:
         return Aim(home, proxy, [Target(*one) for one in known.items()], state)
-    return Aim(home, proxy, [Target(*choose(known, given))], state)
+    return Aim(home, proxy, [Target(*choose(known, args))], state)
 
 
-async def snapshot(given: argparse.Namespace, home: Home, proxy: str) -> State:
+async def snapshot(args: argparse.Namespace, home: Home, proxy: str) -> State:
     """What the proxy knows."""
     from proxy.control.client import ControlClient
 
-    async with ControlClient(proxy, token_of(given, home), cert=cert_of(home)) as client:
+    async with ControlClient(proxy, token_of(args, home), cert=cert_of(home)) as client:
         return await client.snapshot()
 
 
-async def send(given: argparse.Namespace, aim: Aim, name: str, args: dict[str, Any]) -> str:
+async def send(args: argparse.Namespace, aim: Aim, name: str, values: dict[str, Any]) -> str:
     """Give an order to the proxy; returns what it says."""
     home = aim.home
-    return await order(aim.proxy, token_of(given, home), name, args, cert_of(home))
+    return await send_command(aim.proxy, token_of(args, home), name, values, cert_of(home))
 
 
-def each(given: argparse.Namespace, aim: Aim, doing: Doing) -> int:
+def each(args: argparse.Namespace, aim: Aim, doing: Doing) -> int:
     """Do it for every server at once and say how each went.
 
     Returns:
         The exit code.
     """
-    every = getattr(given, "all", False)
-    if not every and not given.json:
+    every = getattr(args, "all", False)
+    if not every and not args.json:
         say(asyncio.run(_one(doing, aim.targets[0])))
         return 0
     results = asyncio.run(_every(doing, aim.targets))
-    if given.json:
+    if args.json:
         say_json([{"server": name, "ok": ok, "message": text} for name, ok, text in results])
     else:
         for name, ok, text in results:
@@ -160,9 +160,9 @@ async def _every(doing: Doing, targets: Sequence[Target]) -> list[tuple[str, boo
     return [task.result() for task in running]
 
 
-def agreed(given: argparse.Namespace, aim: Aim, act: str) -> bool:
+def agreed(args: argparse.Namespace, aim: Aim, act: str) -> bool:
     """Ask once for all servers, naming what each would lose."""
-    if given.yes:
+    if args.yes:
         return True
     told = asyncio.run(_losses(aim))
     if len(told) == 1:
@@ -171,9 +171,9 @@ def agreed(given: argparse.Namespace, aim: Aim, act: str) -> bool:
     else:
         act = f"{act} of {len(told)} servers"
         lost = "; ".join(f"{where}: {one}" for where, one in told)
-    if confirm(act, lost, given.yes):
+    if confirm(act, lost, args.yes):
         return True
-    say("left as it is")
+    say("nothing was changed")
     return False
 
 
