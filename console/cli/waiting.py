@@ -1,4 +1,4 @@
-"""`accept-all` and `abort-all`: the groups that wait for a rating."""
+"""`accept-all` and `abort-all`: seal or abort all groups that wait for a rating."""
 
 import argparse
 import asyncio
@@ -13,7 +13,7 @@ from core.state import Candidate, Group
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of both."""
+    """Add the arguments of both commands."""
     command = COMMANDS[parser.get_default("order_name")]
     add_common(parser, abort_all if command.danger else accept_all)
     parser.add_argument("--server", metavar="NAME", help=command.args[0].help)
@@ -25,14 +25,14 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def accept_all(args: argparse.Namespace) -> int:
-    """Seal all groups that wait; on a terminal after saying how many and asking."""
+    """Seal all waiting groups; on a terminal, show their number and ask first."""
     home = existing_home(args)
     if not args.yes and sys.stdin.isatty():
         state = asyncio.run(snapshot(args, home))
         groups = [one for one in state.waiting() if args.server in (None, one.server)]
         rated = sum(one.rating is not None for one in groups)
         act = (
-            f"Send the rewards of {count(len(groups), 'group')} that wait for a rating "
+            f"Send the rewards of {count(len(groups), 'group')} waiting for a rating "
             f"({rated} rated, the others automatic)"
         )
         if not confirm(act, "", args.yes):
@@ -42,7 +42,7 @@ def accept_all(args: argparse.Namespace) -> int:
 
 
 def abort_all(args: argparse.Namespace) -> int:
-    """Abort all groups that wait without a rating, after saying how many."""
+    """Abort all waiting groups without a rating; show their number and ask first."""
     home = existing_home(args)
     if not args.yes:
         state = asyncio.run(snapshot(args, home))
@@ -51,8 +51,8 @@ def abort_all(args: argparse.Namespace) -> int:
             for one in state.waiting()
             if one.rating is None and args.server in (None, one.server)
         ]
-        held = sum(one.phase in ("claimed", "answered") for one in _candidates(groups))
-        loss = f"{count(len(groups), 'group')} with {count(held, 'episode')}"
+        episodes = sum(one.phase in ("claimed", "answered") for one in _candidates(groups))
+        loss = f"{count(len(groups), 'group')} with {count(episodes, 'episode')}"
         if not confirm("Abort all groups that wait for a rating", loss, args.yes):
             say("nothing was changed")
             return 1

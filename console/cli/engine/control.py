@@ -1,4 +1,4 @@
-"""`engine-start`, `engine-stop` and the other commands that need no job."""
+"""`engine-start`, `engine-stop` and the other engine commands except those about the job."""
 
 import argparse
 import asyncio
@@ -41,13 +41,13 @@ def add_plain(parser: argparse.ArgumentParser) -> None:
 
 def add_reset(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `engine-reset`."""
-    add_targets(parser, asked)
+    add_targets(parser, confirmed)
     add_yes(parser)
 
 
 def add_abort_episode(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `engine-abort-episode`."""
-    add_targets(parser, asked, every=False)
+    add_targets(parser, confirmed, every=False)
     about = COMMANDS["engine.abort_episode"].args[0].help
     parser.add_argument("episode", metavar="EPISODE", help=about)
     parser.add_argument("--reason", metavar="TEXT", help="why")
@@ -76,10 +76,10 @@ def start(args: argparse.Namespace) -> int:
 
 
 def stop(args: argparse.Namespace) -> int:
-    """Stop the engine, after saying what is lost."""
+    """Stop the engine after showing what is lost."""
     from console.cli.engine.direct import stop_directly
 
-    aim = aimed(args, look=not args.yes)
+    aim = aimed(args, with_state=not args.yes)
     if not agreed(args, aim, "Stop the engine"):
         return 1
 
@@ -92,48 +92,49 @@ def stop(args: argparse.Namespace) -> int:
 
 
 def plain(args: argparse.Namespace) -> int:
-    """An order that needs a proxy and no question."""
+    """Send a command that needs a proxy but no confirmation."""
     aim = aimed(args, proxy=need_proxy(args, existing_home(args)))
-    return each(args, aim, lambda target: _ordered(args, aim, target))
+    return each(args, aim, lambda target: _send_plain(args, aim, target))
 
 
-def asked(args: argparse.Namespace) -> int:
-    """An order that needs a proxy and destroys something."""
+def confirmed(args: argparse.Namespace) -> int:
+    """Send a command that needs a proxy and, because it destroys something, a confirmation."""
     proxy = need_proxy(args, existing_home(args))
-    aim = aimed(args, look=not args.yes, proxy=proxy)
+    aim = aimed(args, with_state=not args.yes, proxy=proxy)
     act = COMMANDS[args.order_name].title.partition(": ")[2]
     if args.order_name == "engine.abort_episode":
         if not args.yes:
             asyncio.run(_check_episode(args, aim))
-        yes = confirm(f"{act} {args.episode}", "it: the client that holds it loses it", args.yes)
+        loss = "the episode, also for the client that claimed it"
+        yes = confirm(f"{act} {args.episode}", loss, args.yes)
     else:
         yes = agreed(args, aim, act)
     if not yes:
         return 1
-    return each(args, aim, lambda target: _ordered(args, aim, target))
+    return each(args, aim, lambda target: _send_plain(args, aim, target))
 
 
 async def _check_episode(args: argparse.Namespace, aim: Aim) -> None:
-    """See that there is an episode to abort, before the operator is asked.
+    """Check that the episode exists, before asking the operator.
 
     Raises:
-        AjetError: no claimed episode, or several, begin so.
+        AjetError: no claimed episode has this id, or several do.
     """
     from proxy.control.client import ControlClient
 
     home = aim.home
     async with ControlClient(aim.proxy, token_of(args, home), cert=cert_of(home)) as client:
-        looked = await client.look(aim.targets[0].name)
-    uuids = [one.uuid for one in looked.episodes]
-    found = [uuid for uuid in uuids if uuid.startswith(args.episode)]
-    if len(found) == 1 or len(uuids) >= DETAILS_CAP:
+        details = await client.look(aim.targets[0].name)
+    uuids = [one.uuid for one in details.episodes]
+    matches = [uuid for uuid in uuids if uuid.startswith(args.episode)]
+    if len(matches) == 1 or len(uuids) >= DETAILS_CAP:
         return
-    what = f"{len(found)} claimed episodes begin" if found else "no claimed episode begins"
-    todo = "Give more of its id" if found else did_you_mean(args.episode, uuids)
+    what = f"{len(matches)} claimed episodes begin" if matches else "no claimed episode begins"
+    todo = "Give more of its id" if matches else did_you_mean(args.episode, uuids)
     raise AjetError(f"{what} with `{one_line(args.episode, 60)}`", todo=todo)
 
 
-async def _ordered(args: argparse.Namespace, aim: Aim, target: Target) -> str:
+async def _send_plain(args: argparse.Namespace, aim: Aim, target: Target) -> str:
     known = {arg.name for arg in COMMANDS[args.order_name].args} - {"server"}
     values = {name: getattr(args, name, None) for name in known}
     return await send(args, aim, args.order_name, {**values, "server": target.name or None})
