@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from proxy.http.upstream_errors import LONGEST, LOOKED, passed_on
+from proxy.http.upstream_errors import LONGEST, LOOKED, public_text
 from tests.conformance.forms import CHAT, MESSAGES, PATHS, RESPONSES, always, ask, events, settle
 from tests.support.faults_load import status_of_stream
 from tests.support.front import BODIES, fronted
@@ -120,7 +120,7 @@ async def test_only_what_a_user_may_read_is_passed_on(tmp_path: Path, detail: An
 )
 def test_a_large_prompt_that_it_repeats_holds_nobody_up(text: str, told: str) -> None:
     watch = Stopwatch()
-    assert passed_on(text, 422) == told
+    assert public_text(text, 422) == told
     assert watch.seconds < 0.3
 
 
