@@ -112,7 +112,7 @@ async def test_only_what_a_user_may_read_is_passed_on(tmp_path: Path, detail: An
             "at [address], [address]. Ratio 1.25:10, step:12",
         ),
         ("x " * MAX_SCANNED_CHARS, "x " * (MAX_TEXT_CHARS // 2)),
-        ("a." * MAX_SCANNED_CHARS, "422 Unprocessable Entity"),  # one word, and cut: nobody knows what it was
+        ("a." * MAX_SCANNED_CHARS, "422 Unprocessable Entity"),
         ("no: " + "a." * 7_000, "no: " + "a." * (MAX_TEXT_CHARS // 2 - 2)),
         ("no" + " " * MAX_SCANNED_CHARS + "more", "no"),
     ],
@@ -151,7 +151,7 @@ async def test_what_nobody_foresaw_is_a_500_in_json(
 
     caplog.set_level(logging.INFO)
     async with fronted(tmp_path) as f, wire(f.url) as one:
-        monkeypatch.setattr("proxy.http.router._enter_session", broken)
+        monkeypatch.setattr("proxy.http.router._strip_session", broken)
         await one.ask("GET", "/sessions/x/v1/models")
         answer = await one.answer()
         assert answer.status == 500
