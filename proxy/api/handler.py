@@ -24,7 +24,7 @@ from proxy.dialects.images import without_images
 from proxy.dialects.request import ChatRequest, PublicAnswer, public_answer
 from proxy.groups.waiter import AnswerWaiter, Delta, FinalAnswer
 from proxy.http.asgi import (
-    AT_ONCE,
+    FAST_RESPONSE,
     IDLE,
     ON_LEAVE,
     App,
@@ -40,7 +40,7 @@ from proxy.http.asgi import (
     send_json,
     send_part,
     start_stream,
-    until_left,
+    wait_for_disconnect,
 )
 from proxy.http.body_budget import BODY_BYTES, BodyReservation
 from proxy.http.errors import ApiError, overloaded
@@ -150,7 +150,7 @@ class RequestHandler:
             waiter.leave()
 
         async def watch() -> None:
-            await until_left(receive)
+            await wait_for_disconnect(receive)
             left()
 
         if exchange.on_leave is not None:
@@ -260,7 +260,8 @@ class _Exchange:
         self.dialect = dialect
         self.send = send
         self.on_leave: OnLeave | None = scope.get(ON_LEAVE)
-        self.at_once: SendWhole | None = scope.pop(AT_ONCE, None)  # in there it would be a cycle
+        # removed from the scope, which would refer to itself through the function
+        self.at_once: SendWhole | None = scope.pop(FAST_RESPONSE, None)
         self.body_bytes: BodyReservation | None = scope.get(BODY_BYTES)
         self.headers = headers_of(scope)
         if session := scope.get("session"):
