@@ -148,7 +148,7 @@ def way_of(
 def fallen(session: Session) -> list[Alert]:
     """Return alerts, in words, for processes that ended unexpectedly."""
     context = context_of(session)
-    return [in_words(_fallen(child), context) for child in session.fallen]
+    return [in_words(_fallen(child), context) for child in session.crashed]
 
 
 def _fallen(child: ChildProcess) -> Alert:
