@@ -55,7 +55,7 @@ def part_named(state: State, name: str) -> RewardPart | None:
 def may(app: AppHost, command: str, name: str) -> bool:
     """Return whether the command applies to the part."""
     session = app.session
-    if session.looks_on or not session.may(command) or len(session.state.rewards.parts) < 2:
+    if session.observing or not session.allows(command) or len(session.state.rewards.parts) < 2:
         return False
     part = part_named(session.state, name)
     if part is None:

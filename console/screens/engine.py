@@ -223,13 +223,13 @@ class EngineScreen(ConsoleScreen):
 
         Then the key that starts it again leads the footer.
         """
-        fallen = [f"restart({one.role!r})" for one in self.session.fallen]
+        fallen = [f"restart({one.role!r})" for one in self.session.crashed]
         words = dict.fromkeys(fallen, "Resume")
         if words != self.footer_words:
             self.first_keys, self.footer_words = tuple(fallen), words
             self.refresh_bindings()
         frame, section = self.query_one("#servers"), self.query_one("#processes")
-        first = bool(self.session.fallen)
+        first = bool(self.session.crashed)
         if first == (frame.children[0] is section):
             return
         if first:

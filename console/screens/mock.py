@@ -53,7 +53,7 @@ class MockScreen(ConsoleScreen):
         Binding("s", "start", "Start", id="mock.start", tooltip="Ask the dataset"),
         Binding("p", "pause", "Pause", id="mock.pause", tooltip="Send nothing more for now"),
         Binding("r", "resume", "Resume", id="mock.resume", tooltip="Go on"),
-        Binding("k", "stop", "Stop", id="mock.stop", tooltip="End after what is in flight"),
+        Binding("k", "stop", "Stop", id="mock.stop", tooltip="End after the requests in flight"),
         Binding("o", "pick", "Dataset", id="mock.pick", tooltip="Pick a dataset, look at its rows"),
         Binding("e", "edit", "Edit", id="mock.edit", tooltip="Go to the fields"),
         Binding(
@@ -96,7 +96,7 @@ class MockScreen(ConsoleScreen):
             return
         self.refresh_bindings()
         mock, now = self.session.state.mock, self.session.now()
-        alive = self.session.mock_lives
+        alive = self.session.mock_running
         width = max(20, self.size.width - 2)
         stall = stall_words(self.session.state, now)
         self.query_one("#mock-summary", TextPane).show_lines(
@@ -169,7 +169,7 @@ class MockScreen(ConsoleScreen):
     def _leave(self) -> None:
         results = self.query_one(ResultList)
         self.set_focus(results if results.display else None)
-        self.set_class(self.session.mock_lives, "-asking")
+        self.set_class(self.session.mock_running, "-asking")
 
     @work(group="pick", exclusive=True, exit_on_error=False)
     async def action_pick(self) -> None:
@@ -210,7 +210,7 @@ class MockScreen(ConsoleScreen):
         if action in WRITING | {"anew"} and self.session.read_only:
             return False
         mock = self.session.state.mock
-        alive = self.session.mock_lives
+        alive = self.session.mock_running
         phase = mock.phase if mock is not None else ""
         match action:
             case "start" | "pick":

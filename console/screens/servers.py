@@ -92,7 +92,7 @@ class ServersScreen(ConsoleScreen):
     @work(group="look", exclusive=True, exit_on_error=False)
     async def _fetch(self, name: str) -> None:
         try:
-            self._looks[name] = await self.session.look(name)
+            self._looks[name] = await self.session.server_details(name)
             self._trouble.pop(name, None)
         except AjetError as error:
             self._trouble[name] = f"it cannot be read now: {error.what}"

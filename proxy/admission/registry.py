@@ -14,7 +14,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from ajet_swarm.api.watcher import ServerStatus
-from ajet_swarm.claims.shares import Lane, crowding
+from ajet_swarm.claims.lane_queue import Lane, item_to_displace
 from ajet_swarm.common.tasks import Tasks
 from ajet_swarm.common.text import did_you_mean
 from core.events import (
@@ -35,7 +35,7 @@ from proxy.admission.models import check_model, check_vision, model_names
 from proxy.alerts import show_alert
 from proxy.context import ProxyContext, ServerHandle
 from proxy.dataset_rows import Row, kept
-from proxy.dialects.images import image_words
+from proxy.dialects.images import image_labels
 from proxy.dialects.request import ChatRequest
 from proxy.groups.capacity import most_choices, too_many_choices
 from proxy.groups.lifecycle import Lifecycle
@@ -272,7 +272,7 @@ class Groups:
                 n=run.n,
                 query=request.query,
                 body=request.body if shown is None else {**request.body, "messages": shown},
-                images=image_words(shown),
+                images=image_labels(shown),
                 model=request.model,
                 stream=request.stream,
                 episode_type=run.kind,
@@ -451,7 +451,7 @@ def _crowding(runs: Iterable[GroupRun], lane: Lane, idle: bool) -> GroupRun:
         ApiError: the request's sender has its share of the places.
     """
     waiting = [(run.lane, run) for run in runs if _waits(run)]
-    if (found := crowding(waiting, lane)) is not None:
+    if (found := item_to_displace(waiting, lane)) is not None:
         return found
     own = [run for one, run in waiting if one == lane]
     own = own or [run for one, run in waiting if one[:-1] == lane[:-1]]

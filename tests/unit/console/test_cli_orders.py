@@ -19,7 +19,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from console.cli import main
-from console.session.rater_name import keep_name
+from console.session.rater_name import save_name
 from core.control_payloads import JobInfo
 from core.runtime.home import Home, Role
 from core.runtime.sockets import bind
@@ -247,12 +247,12 @@ def test_accepting_all_on_a_terminal_says_how_many_and_asks(
     }
     monkeypatch.setattr(sys, "stdin", Terminal(answer))
     assert main(["accept-all"]) == 1 - sent
-    assert "rewards of 2 groups that wait for a rating (1 rated" in capsys.readouterr().err
+    assert "rewards of 2 groups waiting for a rating (1 rated" in capsys.readouterr().err
     assert len(proxied.orders) == sent
 
 
 def test_the_name_the_console_has_kept_goes_with_a_rating(proxied: World, home: Home) -> None:
-    keep_name(home, "cleo")
+    save_name(home, "cleo")
     assert main(["rate", "g1", "2"]) == 0
     assert proxied.orders[0][1]["rater"] == "cleo"
 
@@ -346,7 +346,7 @@ def test_status_counts_what_is_claimed(proxied: World, capsys: pytest.CaptureFix
     text = capsys.readouterr().out
     assert f"gpu  {proxied.url}  ROLLING  step 3  1/4 tasks  5/16 episodes  2 claimed" in text
     assert "paused (no process here)  2/9 rows" in text
-    assert "1 waiting, 1 user waits for it" in text
+    assert "1 waiting, 1 user waits for a rating" in text
     assert re.search(r"g1  user waits \d+ s", text)
 
 
