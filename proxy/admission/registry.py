@@ -14,7 +14,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from ajet_swarm.api.watcher import ServerStatus
-from ajet_swarm.claims.shares import Lane, crowding
+from ajet_swarm.claims.lane_queue import Lane, item_to_displace
 from ajet_swarm.common.tasks import Tasks
 from ajet_swarm.common.text import did_you_mean
 from core.events import (
@@ -454,13 +454,13 @@ def _run_to_replace(runs: Iterable[GroupRun], lane: Lane, idle: bool) -> GroupRu
         ApiError: The sender already has its share of the queue.
     """
     waiting = [(run.lane, run) for run in runs if _is_waiting(run)]
-    if (run_ := crowding(waiting, lane)) is not None:
-        return run_
-    own_runs = [run for run_lane, run in waiting if run_lane == lane]
-    own_runs = own_runs or [run for run_lane, run in waiting if run_lane[:-1] == lane[:-1]]
-    if not idle or len(own_runs) < 3:
+    if (displaced := item_to_displace(waiting, lane)) is not None:
+        return displaced
+    same_sender = [run for run_lane, run in waiting if run_lane == lane]
+    same_sender = same_sender or [run for run_lane, run in waiting if run_lane[:-1] == lane[:-1]]
+    if not idle or len(same_sender) < 3:
         raise overloaded(2)
-    return own_runs[len(own_runs) // 2]
+    return same_sender[len(same_sender) // 2]
 
 
 def _end_for_another(run: GroupRun) -> None:

@@ -2,8 +2,8 @@
 
 A sender with a hundred requests does not delay one with a single request: API keys take turns, then
 addresses, then sessions; the requests of one lane go in order, while newcomers overtake in every
-second turn (`ajet_swarm.claims.shares`). Only `CLAIMING` groups claim at a time, so that the next
-one is chosen here and not by the order in which they began to claim.
+second turn (`ajet_swarm.claims.lane_queue`). Only `CLAIMING` groups claim at a time, so that the
+next one is chosen here and not by the order in which they began to claim.
 
 A lane without a claiming group may exceed that limit by up to `CLAIMING` groups, and by as many
 again if its key and address have no claiming group: the claimer takes turns by lane too, so waiting
@@ -17,7 +17,7 @@ inside, the claimer serves the small one first.
 import asyncio
 from collections import Counter
 
-from ajet_swarm.claims.shares import FairQueue, Lane
+from ajet_swarm.claims.lane_queue import Lane, LaneQueue
 from ajet_swarm.common.tasks import Deadline, DeadlineTimeout
 
 CLAIMING = 32
@@ -46,7 +46,7 @@ class ClaimGate:
         """Number of these turns per sender (lane without session)."""
         self._over_limit_count = 0
         """Number of these turns that were let in beyond `claiming`."""
-        self._queue: FairQueue[_QueuedTurn] = FairQueue()
+        self._queue: LaneQueue[_QueuedTurn] = LaneQueue()
         self._queued_sizes: Counter[tuple[Lane, int]] = Counter()
         """Number of queued groups per lane and size; of these, either all may enter or none."""
 
@@ -152,7 +152,7 @@ class ClaimGate:
     def _admit(self) -> None:
         while (entry := self._next()) is not None:
             queued, over_limit = entry
-            self._queue.served(queued.turn.lane, queued)
+            self._queue.end_turn(queued.turn.lane, queued)
             self._remove(queued)
             if not queued.open.done():
                 self._let_in(queued.turn, over_limit)
@@ -226,7 +226,7 @@ class ClaimTurn:
             lane: Fairness key: API key, address, session.
             deadline: On the clock of the loop.
             size: Number of episodes it needs.
-            newcomer: See `FairQueue`.
+            newcomer: See `LaneQueue`.
 
         Raises:
             TimeoutError: The turn did not come before the deadline.
