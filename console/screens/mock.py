@@ -53,7 +53,7 @@ class MockScreen(ConsoleScreen):
         Binding("s", "start", "Start", id="mock.start", tooltip="Ask the dataset"),
         Binding("p", "pause", "Pause", id="mock.pause", tooltip="Send nothing more for now"),
         Binding("r", "resume", "Resume", id="mock.resume", tooltip="Go on"),
-        Binding("k", "stop", "Stop", id="mock.stop", tooltip="End after what is in flight"),
+        Binding("k", "stop", "Stop", id="mock.stop", tooltip="End after the requests in flight"),
         Binding("o", "pick", "Dataset", id="mock.pick", tooltip="Pick a dataset, look at its rows"),
         Binding("e", "edit", "Edit", id="mock.edit", tooltip="Go to the fields"),
         Binding(

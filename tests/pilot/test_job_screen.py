@@ -181,7 +181,7 @@ async def test_a_long_fault_is_told_whole() -> None:
         area.text = "other:\n  here: 1\n"
         await console.press("escape", "s")
         said = " ".join(console.text().split())
-        assert "A job holds everything under `ajet:`, as `ajet: {model: {path: ...}}`" in said
+        assert "Put everything under `ajet:`, as in `ajet: {model: {path: ...}}`" in said
 
 
 async def test_presets_and_the_job_that_runs() -> None:
