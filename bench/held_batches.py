@@ -152,7 +152,7 @@ def scaled() -> Iterator[None]:
     with contextlib.suppress(ImportError):
         import proxy.servers.held_batch as held  # the commit to compare with has none
 
-        names = ("HELD_AFTER", "QUIET", "UNANSWERED", "LONG", "UPDATE_EVERY")
+        names = ("HELD_AFTER", "SILENT_AFTER", "UNANSWERED_AFTER", "NAME_ALL_AFTER", "UPDATE_EVERY")
         found += [(held, name, getattr(held, name)) for name in names]
     for module, name, seconds in found:
         setattr(module, name, seconds / SCALE)
