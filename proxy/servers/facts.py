@@ -63,11 +63,6 @@ def is_down(status: ServerStatus) -> bool:
     return status.down or status.state is EngineState.OFFLINE
 
 
-def refused_cause(name: str, status: ServerStatus) -> str:
-    """Return the cause of the alert about refused users, for the present state of a server."""
-    return f"users are answered 503: {name} is {status.display_state.value}"
-
-
 def has_lost_all(status: ServerStatus) -> bool:
     """Return whether the engine has stopped rolling and with that discarded its episodes."""
     return status.reachable and not status.state.rolling

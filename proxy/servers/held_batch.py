@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from ajet_swarm.api.watcher import ServerStatus
 from ajet_swarm.common.text import one_line
 from ajet_swarm.protocol.schemas import EngineState, RunningEpisode
+from core.events.alerts import BatchHeldUp, BatchHolder
 from core.state import Group
 from proxy.context import ProxyContext, ServerHandle
 
@@ -20,7 +21,7 @@ UNANSWERED_AFTER = 10.0
 NAME_ALL_AFTER = 20.0
 """Seconds in ROLLING_POST after which all owners of episodes are named, including active ones."""
 UPDATE_EVERY = 5.0
-"""Minimum seconds between two texts that differ only in their figures."""
+"""Minimum seconds between two alerts that differ only in their figures."""
 MAX_NAMED = 3
 """Maximum number of named groups, and of named episodes per client or group."""
 _UUID = re.compile(r"[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12}", re.I)
@@ -31,12 +32,12 @@ class BatchBlocker:
     """Episodes of one client, or of one of our groups, that keep a batch from ending.
 
     Attributes:
-        key: Identifies the client or group and the episodes; the text's figures are not part of it.
-        text: Part of the alert's sentence.
+        key: Identifies the client or group and the episodes; figures are not part of it.
+        holder: Description for the alert.
     """
 
     key: tuple[str, ...]
-    text: str
+    holder: BatchHolder
 
 
 class HeldBatch:
@@ -51,17 +52,17 @@ class HeldBatch:
         self._context = context
         self._server = server
         self._key: tuple[tuple[str, ...], ...] = ()
-        self._text_at = 0.0
-        self._text = ""
+        self._updated_at = 0.0
+        self._alert: BatchHeldUp | None = None
         self.foreign: dict[str, float] = {}
         """Episode of another client that holds up the batch now -> seconds without a call."""
         self.groups: tuple[str, ...] = ()
         """Ids of our groups that hold up the batch now."""
 
-    def cause(self, status: ServerStatus) -> str:
-        """Return what holds up the batch now; empty if nothing does.
+    def update(self, status: ServerStatus) -> BatchHeldUp | None:
+        """Return what holds up the batch now; None if nothing does.
 
-        Figures in the text are at most `UPDATE_EVERY` seconds old.
+        The figures are at most `UPDATE_EVERY` seconds old.
         """
         now = self._context.clock()
         duration = now - status.since
@@ -69,16 +70,18 @@ class HeldBatch:
         held = status.is_in({EngineState.ROLLING_POST}) and duration >= HELD_AFTER
         blockers = self._blockers(status, now) if held else []
         key = tuple(blocker.key for blocker in blockers)
+        is_due = now - self._updated_at >= UPDATE_EVERY
         if not blockers:
-            self._text = ""
-        elif key != self._key or not self._text or now - self._text_at >= UPDATE_EVERY:
-            self._text_at = now
-            texts = [blocker.text for blocker in blockers]
-            if users := self._waiting_users():
-                texts.append(f"{_count(users, 'user')} wait{'s' if users == 1 else ''}")
-            self._text = f"ROLLING_POST for {duration:.0f} s: {'; '.join(texts)}"
+            self._alert = None
+        elif key != self._key or self._alert is None or is_due:
+            self._updated_at = now
+            self._alert = BatchHeldUp(
+                seconds=round(duration, 1),
+                holders=tuple([blocker.holder for blocker in blockers]),
+                users=self._waiting_users(),
+            )
         self._key = key
-        return self._text
+        return self._alert
 
     def _waiting_users(self) -> int:
         """Return the number of requests that wait for episodes of the next batch."""
@@ -86,13 +89,13 @@ class HeldBatch:
         waiting = [group for group in groups if group.phase in ("QUEUED", "CLAIMING")]
         return sum(group.server == self._server.name for group in waiting)
 
-    def _blockers(self, seen: ServerStatus, now: float) -> list[BatchBlocker]:
+    def _blockers(self, status: ServerStatus, now: float) -> list[BatchBlocker]:
         watcher = self._server.watcher
         pool = watcher.pool
-        if pool is None or pool.stale or watcher.pool_at < seen.since:
+        if pool is None or pool.stale or watcher.pool_at < status.since:
             return []
         details = pool.running_episode_details or {}
-        name_all = now - seen.since >= NAME_ALL_AFTER
+        name_all = now - status.since >= NAME_ALL_AFTER
         ours = self._context.client_uuid
         mine = {uuid for uuid, episode in details.items() if episode.client_uuid == ours}
         age = max(0.0, now - watcher.pool_at)
@@ -123,13 +126,15 @@ class HeldBatch:
             for episode in held.values()
             if episode.limit is not None and episode.idle is not None
         ]
-        text = f"{_count(len(held), 'episode')} held by client {client_name(name)}"
-        if idle:
-            text += f", last seen {silent_seconds:.0f} s ago"
-        text += f" ({_episodes(held)})"
-        if seconds_left:
-            text += f", taken back in {max(0.0, *seconds_left):.0f} s"
-        return BatchBlocker((name, *sorted(held)), text)
+        holder = BatchHolder(
+            by="client",
+            count=len(held),
+            name=client_name(name),
+            episodes=_short_ids(held),
+            quiet=round(silent_seconds, 1) if idle else None,
+            left=round(max(0.0, *seconds_left), 1) if seconds_left else None,
+        )
+        return BatchBlocker((name, *sorted(held)), holder)
 
     def _own_blockers(self, mine: set[str], now: float, name_all: bool) -> list[BatchBlocker]:
         """Describe our unanswered episodes by group; open ratings have an alert of their own."""
@@ -144,26 +149,28 @@ class HeldBatch:
                 continue
             uuids = [candidate.episode_uuid for candidate in silent]
             since = now - (group.generating_at or now)
-            text = (
-                f"{_count(len(silent), 'episode')} of our group {group.group_id} "
-                f"({_episodes(uuids)}): no answer for {since:.0f} s"
+            holder = BatchHolder(
+                by="group",
+                count=len(silent),
+                name=group.group_id,
+                episodes=_short_ids(uuids),
+                quiet=round(since, 1),
             )
-            blockers.append(BatchBlocker((group.group_id, *uuids), text))
+            blockers.append(BatchBlocker((group.group_id, *uuids), holder))
             self.groups = (*self.groups, group.group_id)
         more = len(blockers) - MAX_NAMED
         if more > 0:
             key = tuple(part for candidate in blockers[MAX_NAMED:] for part in candidate.key)
-            blockers[MAX_NAMED:] = [BatchBlocker(key, f"{_count(more, 'more group')} of ours")]
+            blockers[MAX_NAMED:] = [BatchBlocker(key, BatchHolder(by="groups", count=more))]
         if name_all and (strays := mine - known):
-            text = f"{_count(len(strays), 'episode')} of ours that no group holds"
-            blockers.append(BatchBlocker(tuple(sorted(strays)), f"{text} ({_episodes(strays)})"))
+            holder = BatchHolder(by="nobody", count=len(strays), episodes=_short_ids(strays))
+            blockers.append(BatchBlocker(tuple(sorted(strays)), holder))
         return blockers
 
 
 def client_name(name: str) -> str:
-    """Return a client's name for people: of a generated UUID only the first digits."""
-    short = name[:8] if _UUID.fullmatch(name) else one_line(name, 40)
-    return short or "without a name"
+    """Return a client's display name: of a generated UUID only the first digits; may be empty."""
+    return name[:8] if _UUID.fullmatch(name) else one_line(name, 40)
 
 
 def _is_late(group: Group, now: float) -> bool:
@@ -173,11 +180,6 @@ def _is_late(group: Group, now: float) -> bool:
     return now - (group.generating_at or now) >= UNANSWERED_AFTER
 
 
-def _episodes(uuids: Iterable[str]) -> str:
-    names = [one_line(uuid, 200)[:8] for uuid in sorted(uuids)]
-    more = len(names) - MAX_NAMED
-    return ", ".join(names[:MAX_NAMED]) + (f" and {more} more" if more > 0 else "")
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
+def _short_ids(uuids: Iterable[str]) -> tuple[str, ...]:
+    """Return the short ids of the first few episodes."""
+    return tuple([one_line(uuid, 200)[:8] for uuid in sorted(uuids)[:MAX_NAMED]])

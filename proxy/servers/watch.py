@@ -4,15 +4,22 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 
-from ajet_swarm.api.watcher import TROUBLES, ServerStatus
+from ajet_swarm.api.watcher import ServerStatus
 from ajet_swarm.protocol.schemas import EngineState, PoolInfo
 from core.events import EngineChanged, EngineLost, PoolChanged
+from core.events.alerts import (
+    AlertParams,
+    BootStalled,
+    RatingsHoldUp,
+    ServerLost,
+    ServerOff,
+    UsersRefused,
+)
 from core.runtime.home import Home, running
 from core.state import ANSWERS_WITHIN, STARTS_WITHIN
 from proxy.alerts import clear_alert, show_alert
 from proxy.context import ProxyContext, ServerHandle
 from proxy.servers.abort_watch import AbortWatch
-from proxy.servers.facts import refused_cause
 from proxy.servers.held_batch import HeldBatch
 from proxy.servers.observe_client import STATE
 from proxy.servers.observe_mode import update_alerts
@@ -98,9 +105,7 @@ class ServerWatch:
             status.step,
         )
         if status.state in (EngineState.OFFLINE, EngineState.BOOTING):
-            self._last_pool = (
-                None  # what the server still tells of its pool is of a run that is over
-            )
+            self._last_pool = None  # the server still reports the pool of the last run
         if self._lost or not same:
             self._lost = False
             self._clear_obsolete_alerts(status)
@@ -117,21 +122,16 @@ class ServerWatch:
             if self.server.observes:
                 update_alerts(bus, self.server)
         if status.trouble in STOPPED:
-            self._alert(
-                "off",
-                f"{name} is off: {TROUBLES[status.trouble]}{self._suspects(others)}",
-                "Users are answered 503 until it rolls again. 5 opens Engine: `s` starts it",
-            )
+            clients = self._other_clients(others)
+            self._alert(ServerOff(server=name, trouble=status.trouble, clients=clients))
         self._updates.on_status(status)
 
-    def _suspects(self, others: tuple[str, ...]) -> str:
-        """Name the other clients at the time of the stop; keep the names as long as the alert."""
-        sign = "; on it then: "
+    def _other_clients(self, others: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the other clients at the time of the stop; keep them as long as the alert."""
         alert = self.context.bus.state.alerts.get(f"off:{self.server.name}")
-        if alert is not None and not others and sign in alert.cause:
-            return sign + alert.cause.partition(sign)[2]
-        named = ", ".join(one[:40] for one in others[:4])
-        return f"{sign}{named}" if named else ""
+        if alert is not None and not others:
+            return tuple(alert.params.get("clients", ()))
+        return tuple(client[:40] for client in others[:4])
 
     def _clear_obsolete_alerts(self, status: ServerStatus) -> None:
         obsolete = ["lost"]
@@ -161,17 +161,9 @@ class ServerWatch:
             unseen_limit = UNSEEN_LIMIT if self.home is None else STARTS_WITHIN
             limit = LOST_LIMIT if status.seen_at else unseen_limit
             if not status.reachable and now - last_seen > limit:
-                self._alert(
-                    "lost",
-                    f"{self.server.name} does not answer: {status.error}",
-                    "See that it runs and that the URL is right; requests wait or are answered 503",
-                )
+                self._alert(ServerLost(server=self.server.name, error=status.error))
             elif status.state is EngineState.BOOTING and now - status.since > BOOT_LIMIT:
-                self._alert(
-                    "boot",
-                    f"{self.server.name} has been BOOTING for more than {BOOT_LIMIT / 60:.0f} min",
-                    "A failed start stays so on a real server: stop the engine and start it again",
-                )
+                self._alert(BootStalled(server=self.server.name, minutes=BOOT_LIMIT / 60))
 
     def _check_ratings(self, status: ServerStatus) -> None:
         """Raise an alert when open ratings hold up the weight update or waiting users."""
@@ -179,23 +171,15 @@ class ServerWatch:
         open_groups = [group for group in state.open_groups() if group.server == self.server.name]
         awaiting = [group for group in open_groups if group.phase == "AWAITING_RATING"]
         users = sum(group.phase == "CLAIMING" for group in open_groups)
-        held_up = ""
-        if awaiting and status.reachable and status.state is EngineState.ROLLING_POST:
-            held_up = "the weight update"
-        elif users and any(group.awaiting != "window" for group in awaiting):
-            held_up = f"{users} waiting user{'s' if users > 1 else ''}"
-        if held_up:
-            what = (
-                "1 open rating holds"
-                if len(awaiting) == 1
-                else f"{len(awaiting)} open ratings hold"
-            )
+        holds_update = (
+            bool(awaiting) and status.reachable and status.state is EngineState.ROLLING_POST
+        )
+        if holds_update or (users and any(group.awaiting != "window" for group in awaiting)):
             unscored = sum(bool(group.abstained) for group in awaiting)
-            ways = "" if unscored == len(awaiting) else "`A` accepts all automatic rewards, "
-            ways += f"`S` re-scores a group without one ({unscored}), " if unscored else ""
-            todo = f"3 opens Rate: {ways}`X` aborts them, or go on rating"
-            groups = [group.group_id for group in awaiting]
-            self._alert("hold", f"{what} up {held_up}", todo, groups)
+            params = RatingsHoldUp(
+                ratings=len(awaiting), unscored=unscored, users=0 if holds_update else users
+            )
+            self._alert(params, [group.group_id for group in awaiting])
         else:
             clear_alert(self.context.bus, f"hold:{self.server.name}")
 
@@ -207,9 +191,8 @@ class ServerWatch:
         """
         now = asyncio.get_running_loop().time()
         elapsed, self._checked_at = now - (self._checked_at or now), now
-        if cause := self._held_batch.cause(status):
-            todo = "Abort them to end the batch now, or wait for their end"
-            self._alert("held", cause, todo, self._held_batch.groups)
+        if (held := self._held_batch.update(status)) is not None:
+            self._alert(held, self._held_batch.groups)
         else:
             clear_alert(self.context.bus, f"held:{self.server.name}")
         if self._held_batch.foreign and self._on_held is not None:
@@ -228,13 +211,13 @@ class ServerWatch:
 
     def _update_refused_alert(self, status: ServerStatus) -> None:
         """Update the alert about refused users with the current state."""
-        known = self.context.bus.state.alerts.get(f"refused:{self.server.name}")
-        if known is not None:
-            self._alert("refused", refused_cause(self.server.name, status), known.todo)
+        if f"refused:{self.server.name}" in self.context.bus.state.alerts:
+            state = status.display_state.value
+            self._alert(UsersRefused(server=self.server.name, state=state))
 
-    def _alert(self, what: str, cause: str, todo: str, groups: Sequence[str] = ()) -> None:
-        key = f"{what}:{self.server.name}"
-        show_alert(self.context.bus, key, cause, todo, level="error", groups=groups)
+    def _alert(self, params: AlertParams, groups: Sequence[str] = ()) -> None:
+        key = f"{params.kind}:{self.server.name}"
+        show_alert(self.context.bus, key, params, level="error", groups=groups)
 
     async def _follow_moved_engine(self) -> None:
         """Use the engine's current address, even if an engine answers at the old one: it may belong
