@@ -35,7 +35,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
         (ajet_swarm.api.watcher, "GONE_FOR", 1.0),
         (ajet_swarm.api.watcher, "FROZEN_FOR", 1.0),
         (proxy.servers.watch, "LOST_LIMIT", 1.5),
-        (proxy.servers.watch, "NEVER_LIMIT", 0.5),
+        (proxy.servers.watch, "UNSEEN_LIMIT", 0.5),
     ):
         monkeypatch.setattr(module, name, value)
 
@@ -161,7 +161,7 @@ async def test_finished_groups_of_a_restarted_engine_are_lost_on_every_screen(
         far.set_state("OFFLINE", 0)
         await far.relay.become("well")
         told = await alert(w, "tokens:s")
-        assert "1 finished group of this update" in told.cause
+        assert "1 finished group of this update" in cause_of(told)
         assert verdict(group).text == "finished, lost by an engine restart: will not train"
         head = "".join(text for text, _ in newest_head(session(w)))
         assert "1 group · 0 finished · 0 dead · 1 lost" in head
@@ -188,7 +188,7 @@ async def test_an_engine_that_somebody_else_stopped(tmp_path: Path, empty: bool)
         await far.relay.become("well")
         told = await alert(w, "off:s")
         word = "restarted: its episodes are lost" if empty else "stopped by someone else"
-        assert word in told.cause
+        assert word in cause_of(told)
         assert word in server(w).detail
         assert "○ OFFLINE" in bar(w)
         assert ("! 2 alerts" if empty else "! 1 alert") in bar(w)
