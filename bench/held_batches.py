@@ -39,6 +39,8 @@ from typing import Any
 import ajet_swarm.api.watcher
 import proxy.servers.watch
 from bench.verdict import Verdicts
+from console.models.advice import advice_context
+from console.text.alerts import alert_text
 from core.events import AlertRaised
 from core.settings import ProxySettings, Settings
 from tests.support.faults_load import Load
@@ -190,7 +192,7 @@ async def measure(
             await front.world.closed(60.0)
             janitor.cancel()
             alerts = {
-                one.key: one.cause
+                one.key: alert_text(one, advice_context()).cause
                 for one in front.world.kinds(AlertRaised)
                 if one.key.startswith(("held:", "hold:", "lost:"))
             }

@@ -134,6 +134,8 @@ class ConsoleApp(OperatorMessages):
             screens = [place.load() for place in self.places]
             keymap, self.key_problems = key_problems(self._keys, type(self), screens)
             self.set_keymap(keymap)
+            self.session.keymap = keymap
+            self.session.touch(("alerts",))
             for problem in self.key_problems:
                 log.warning("%s", problem)
                 self.say(problem, "warning")

@@ -18,6 +18,8 @@ from console.cli.common import (
     token_of,
 )
 from console.cli.options import add_json, add_proxy_access, add_swarm_url
+from console.models.advice import advice_context
+from console.text.alerts import alert_text
 from console.text.causes import cause_words
 from console.text.contact import is_starting
 from core.runtime.home import Home, missing_home, running
@@ -134,7 +136,10 @@ def _proxy(url: str, state: State | None, problem: str) -> dict[str, Any] | None
             "answered": state.totals.answered,
             "lost_groups": state.totals.lost,
             "consoles": state.consoles,
-            "alerts": [one_line(alert.cause) for alert in state.alerts.values()],
+            "alerts": [
+                one_line(alert_text(alert, advice_context()).cause)
+                for alert in state.alerts.values()
+            ],
         }
     return data
 

@@ -12,6 +12,8 @@ from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.text import one_line
 from console.backend.swarm_report import report
 from console.doctor.finding import LIMIT, CheckContext, Finding
+from console.models.advice import advice_context
+from console.text.alerts import alert_text
 from core.runtime.home import running
 from core.runtime.sockets import port_holder
 
@@ -83,7 +85,10 @@ async def proxy(context: CheckContext) -> Sequence[Finding]:
         return [Finding("proxy", "control", "fail", error.what, error.todo)]
     found = [Finding("proxy", "control", "ok", f"{url} answers, {state.totals.groups} groups")]
     if state.alerts:
-        causes = "; ".join(one_line(one.cause, 60) for one in state.alerts.values())
+        advice = advice_context(watch_only=state.watch_only)
+        causes = "; ".join(
+            one_line(alert_text(one, advice).cause, 60) for one in state.alerts.values()
+        )
         found.append(Finding("proxy", "alerts", "warn", causes, "The console shows what to do"))
     return found
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ajet_swarm.common.text import content_text, ended_words, one_line
+from console.models.advice import advice_context
+from console.text.alerts import AdviceContext, event_in_words
 from console.text.causes import held_down
 from core import events as ev
 from core.events import Event, GroupEvent
@@ -29,8 +31,15 @@ class EventLine:
     """The log it belongs to: proxy, engine or mock."""
 
 
-def event_line(event: Event) -> EventLine | None:
-    """Return the line of an event; None when it has none."""
+def event_line(event: Event, context: AdviceContext | None = None) -> EventLine | None:
+    """Return the line of an event; None when it has none.
+
+    Args:
+        event: The event.
+        context: What the advice of an alert names; by default the keys of the program.
+    """
+    if isinstance(event, ev.AlertRaised):
+        event = event_in_words(event, context or advice_context())
     tell = _LINES.get(type(event))
     if tell is None:
         return None

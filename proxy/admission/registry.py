@@ -28,6 +28,7 @@ from core.events import (
     RatingModeChanged,
     RequestRefused,
 )
+from core.events.alerts import UsersRefused
 from core.ids import hex_id
 from core.reducer.common import Dirty
 from proxy.admission.admit import Admission, AdmittedRequest
@@ -44,7 +45,7 @@ from proxy.groups.rerun import rescoring
 from proxy.groups.run import AnswerWaiter, GroupRun, StopReason
 from proxy.http.client_timeout import client_timeout
 from proxy.http.errors import ApiError, NotNow, ProxyStopping, overloaded
-from proxy.servers.facts import ServerFacts, is_down, refused_cause
+from proxy.servers.facts import ServerFacts, is_down
 from proxy.servers.observe_mode import window
 
 log = logging.getLogger(__name__)
@@ -201,10 +202,10 @@ class Groups:
         )
         key = f"refused:{server.name}"
         if is_down(status):
-            cause = refused_cause(server.name, status)
+            state = status.display_state.value
             if key not in bus.state.alerts and key not in bus.state.dismissed:
-                log.warning("%s", cause)
-            show_alert(bus, key, cause, "5 opens Engine: `s` starts it", level="error")
+                log.warning("users are answered 503: %s is %s", server.name, state)
+            show_alert(bus, key, UsersRefused(server=server.name, state=state), level="error")
 
     def _admit(self, request: ChatRequest) -> AnswerWaiter:
         names = self.models()

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from ajet_swarm.common.tasks import DeadlineTimeout, Tasks, run_to_end, with_timeout
 from ajet_swarm.protocol.errors import ClaimTimedOut
 from core.events import GroupClosed, RatingAwaited
+from core.events.alerts import HookFailed, JournalFailed
 from core.journal.writer import JournalError
 from proxy.alerts import clear_alert, show_alert
 from proxy.groups import refill
@@ -162,12 +163,12 @@ class Lifecycle:
                 source.request(request.request_id, run.task_id, request.query, run.metadata),
             )
         except TimeoutError:
-            self._alert(run, "hook", "the hook for new requests took too long and was left out")
+            self._hook_alert(run, HookFailed())
             return
         if report.error is None:
             clear_alert(run.context.bus, "hook")
         elif source.health().ok:  # a folder that does not load has an alert of its own
-            self._alert(run, "hook", f"the hook for new requests failed: {report.error.cause}")
+            self._hook_alert(run, HookFailed(error=report.error.cause))
         own = {name: run.metadata[name] for name in ("task_id", "dataset_task_id")}
         run.metadata = {**report.metadata, **own}
         run.n = max(run.n, report.repeat or 0) if run.kind != "eval" else 1
@@ -239,7 +240,7 @@ class Lifecycle:
             except JournalError:
                 log.error("group %s: the intent cannot be committed", run.group_id)
         # Nothing may be trained on without the journal; the user is answered all the same.
-        self._alert(run, "journal", "the journal cannot be written: nothing is trained on")
+        self._journal_alert(run, JournalFailed(effect="untrained"))
         run.kind, run.n = "eval", run.request.n
         run.untrained = "not trained on: the journal cannot be written"
         await claim(run, durable=False)
@@ -401,7 +402,7 @@ class Lifecycle:
         try:
             await run.context.bus.publish_durable(event)
         except JournalError:
-            self._alert(run, "journal", "the journal cannot be written: no reward is sent")
+            self._journal_alert(run, JournalFailed(effect="unsent"))
             run.sealed = False
             raise RunEnded("ABORTED", "the journal cannot be written") from None
         facts = run.facts
@@ -429,9 +430,11 @@ class Lifecycle:
         assert run.sheet is not None
         return {score.index: score.reward for score in run.sheet.scores}
 
-    def _alert(self, run: GroupRun, key: str, cause: str) -> None:
-        if key == "journal" and not run.context.journal.error:
+    def _hook_alert(self, run: GroupRun, failure: HookFailed) -> None:
+        show_alert(run.context.bus, "hook", failure, level="error", groups=(run.group_id,))
+
+    def _journal_alert(self, run: GroupRun, failure: JournalFailed) -> None:
+        if not run.context.journal.error:
             return  # it is written again, and nobody would clear the alert
-        if key != "journal" or key not in run.context.bus.state.alerts:
-            groups = (run.group_id,) if key == "hook" else ()
-            show_alert(run.context.bus, key, cause, level="error", groups=groups)
+        if "journal" not in run.context.bus.state.alerts:
+            show_alert(run.context.bus, "journal", failure, level="error")

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from ajet_swarm.protocol.schemas import PoolInfo, RunningEpisode
+from core.events.alerts import EpisodeTaken
 from core.state import Group
 from proxy.alerts import replace_alert
 from proxy.context import ProxyContext, ServerHandle
@@ -56,16 +57,15 @@ class AbortWatch:
         idle, limit = last.idle or 0.0, last.limit or 0.0
         if taker is None and limit and idle + (now - at) + SWEEP >= limit:
             return  # the server took it back by its own rule
-        by = f"client {taker.client_uuid:.40} has it now" if taker is not None else "aborted"
-        replace_alert(
-            self.context.bus,
-            f"taken:{self.server.name}",
-            f"somebody else took an episode of group {group.group_id:.12} on "
-            f"{self.server.name}: {by} after {idle:.0f} s of {limit:.0f} s idle",
-            "Any client may abort any episode there. 5 opens Engine, `i` shows who is on it; the "
-            "group goes on with what it has",
-            groups=(group.group_id,),
+        params = EpisodeTaken(
+            server=self.server.name,
+            group=group.group_id,
+            idle=idle,
+            limit=limit,
+            client=f"{taker.client_uuid:.40}" if taker is not None else "",
         )
+        key = f"taken:{self.server.name}"
+        replace_alert(self.context.bus, key, params, groups=(group.group_id,))
 
 
 def _ours(details: Mapping[str, RunningEpisode], uuid: str, ours: str) -> bool:

@@ -63,11 +63,6 @@ def is_down(seen: ServerStatus) -> bool:
     return seen.down or seen.state is EngineState.OFFLINE
 
 
-def refused_cause(name: str, seen: ServerStatus) -> str:
-    """Return the cause of the alert about refused users, for the present state of a server."""
-    return f"users are answered 503: {name} is {seen.display_state.value}"
-
-
 def has_lost_all(seen: ServerStatus) -> bool:
     """The engine has left rolling, and with that wiped its episodes."""
     return seen.reachable and not seen.state.rolling

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from ajet_swarm.api.watcher import ServerStatus
 from ajet_swarm.common.text import one_line
 from ajet_swarm.protocol.schemas import EngineState, RunningEpisode
+from core.events.alerts import BatchHeldUp, BatchHolder
 from core.state import Group
 from proxy.context import ProxyContext, ServerHandle
 
@@ -20,7 +21,7 @@ UNANSWERED = 10.0
 LONG = 20.0
 """Seconds in ROLLING_POST after which every holder is named, however lively it is."""
 UPDATE_EVERY = 5.0
-"""Seconds between two texts that differ in their figures alone."""
+"""Seconds between two alerts that differ in their figures alone."""
 NAMED = 3
 """Clients, and episodes of each, that are named."""
 _UUID = re.compile(r"[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12}", re.I)
@@ -32,11 +33,11 @@ class BatchBlocker:
 
     Attributes:
         key: Which client and episodes: while it stays the same only figures have changed.
-        text: For the alert.
+        holder: For the alert.
     """
 
     key: tuple[str, ...]
-    text: str
+    holder: BatchHolder
 
 
 class HeldBatch:
@@ -51,17 +52,17 @@ class HeldBatch:
         self._context = context
         self._server = server
         self._key: tuple[tuple[str, ...], ...] = ()
-        self._said_at = 0.0
-        self._said = ""
+        self._updated_at = 0.0
+        self._alert: BatchHeldUp | None = None
         self.foreign: dict[str, float] = {}
         """Episodes of other clients that hold up the batch now -> seconds without a call."""
         self.groups: tuple[str, ...] = ()
         """Ids of our groups that the cause counts."""
 
-    def cause(self, seen: ServerStatus) -> str:
-        """What holds up the batch now; empty when it is not held up.
+    def update(self, seen: ServerStatus) -> BatchHeldUp | None:
+        """Return what holds up the batch now; None when it is not held up.
 
-        Figures in the text are at most `UPDATE_EVERY` seconds old.
+        The figures are at most `UPDATE_EVERY` seconds old.
         """
         now = self._context.clock()
         lasted = now - seen.since
@@ -69,16 +70,18 @@ class HeldBatch:
         held = seen.is_in({EngineState.ROLLING_POST}) and lasted >= HELD_AFTER
         holders = self._holders(seen, now) if held else []
         key = tuple(one.key for one in holders)
+        due = now - self._updated_at >= UPDATE_EVERY
         if not holders:
-            self._said = ""
-        elif key != self._key or not self._said or now - self._said_at >= UPDATE_EVERY:
-            self._said_at = now
-            texts = [one.text for one in holders]
-            if users := self._users():
-                texts.append(f"{_count(users, 'user')} wait{'s' if users == 1 else ''}")
-            self._said = f"ROLLING_POST for {lasted:.0f} s: {'; '.join(texts)}"
+            self._alert = None
+        elif key != self._key or self._alert is None or due:
+            self._updated_at = now
+            self._alert = BatchHeldUp(
+                seconds=round(lasted, 1),
+                holders=tuple([one.holder for one in holders]),
+                users=self._users(),
+            )
         self._key = key
-        return self._said
+        return self._alert
 
     def _users(self) -> int:
         """Requests that wait for episodes of the next batch."""
@@ -117,13 +120,15 @@ class HeldBatch:
             for one in held.values()
             if one.limit is not None and one.idle is not None
         ]
-        text = f"{_count(len(held), 'episode')} held by client {client_name(name)}"
-        if idle:
-            text += f", last seen {quiet:.0f} s ago"
-        text += f" ({_episodes(held)})"
-        if left:
-            text += f", taken back in {max(0.0, *left):.0f} s"
-        return BatchBlocker((name, *sorted(held)), text)
+        holder = BatchHolder(
+            by="client",
+            count=len(held),
+            name=client_name(name),
+            episodes=_first(held),
+            quiet=round(quiet, 1) if idle else None,
+            left=round(max(0.0, *left), 1) if left else None,
+        )
+        return BatchBlocker((name, *sorted(held)), holder)
 
     def _of_ours(self, mine: set[str], now: float, long: bool) -> list[BatchBlocker]:
         """Our episodes that have not answered, by group; what waits for a rating has an alert."""
@@ -138,26 +143,29 @@ class HeldBatch:
                 continue
             uuids = [one.episode_uuid for one in silent]
             since = now - (group.generating_at or now)
-            text = (
-                f"{_count(len(silent), 'episode')} of our group {group.group_id} "
-                f"({_episodes(uuids)}): no answer for {since:.0f} s"
+            holder = BatchHolder(
+                by="group",
+                count=len(silent),
+                name=group.group_id,
+                episodes=_first(uuids),
+                quiet=round(since, 1),
             )
-            found.append(BatchBlocker((group.group_id, *uuids), text))
+            found.append(BatchBlocker((group.group_id, *uuids), holder))
             self.groups = (*self.groups, group.group_id)
         more = len(found) - NAMED
         if more > 0:
             key = tuple(part for one in found[NAMED:] for part in one.key)
-            found[NAMED:] = [BatchBlocker(key, f"{_count(more, 'more group')} of ours")]
+            found[NAMED:] = [BatchBlocker(key, BatchHolder(by="groups", count=more))]
         if long and (strays := mine - known):
-            text = f"{_count(len(strays), 'episode')} of ours that no group holds"
-            found.append(BatchBlocker(tuple(sorted(strays)), f"{text} ({_episodes(strays)})"))
+            holder = BatchHolder(by="nobody", count=len(strays), episodes=_first(strays))
+            found.append(BatchBlocker(tuple(sorted(strays)), holder))
         return found
 
 
 def client_name(name: str) -> str:
-    """How a client is called: a chosen name as it is, a generated one by its first digits."""
-    short = name[:8] if _UUID.fullmatch(name) else one_line(name, 40)
-    return short or "without a name"
+    """Return how a client is called: a chosen name as it is, a generated one by its first digits,
+    nothing without a name."""
+    return name[:8] if _UUID.fullmatch(name) else one_line(name, 40)
 
 
 def _is_late(group: Group, now: float) -> bool:
@@ -167,11 +175,6 @@ def _is_late(group: Group, now: float) -> bool:
     return now - (group.generating_at or now) >= UNANSWERED
 
 
-def _episodes(uuids: Iterable[str]) -> str:
-    names = [one_line(uuid, 200)[:8] for uuid in sorted(uuids)]
-    more = len(names) - NAMED
-    return ", ".join(names[:NAMED]) + (f" and {more} more" if more > 0 else "")
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
+def _first(uuids: Iterable[str]) -> tuple[str, ...]:
+    """Return the short ids of the first few episodes."""
+    return tuple([one_line(uuid, 200)[:8] for uuid in sorted(uuids)[:NAMED]])

@@ -6,6 +6,7 @@ from ajet_swarm.api.watcher import Watcher
 from ajet_swarm.claims.claimer import GroupClaimer
 from ajet_swarm.http.interface import Transport
 from core.bus import Bus
+from core.events.alerts import ObserveMode, UpstreamTrouble
 from core.settings import Settings
 from proxy.alerts import clear_alert, show_alert
 from proxy.context import ServerHandle
@@ -48,15 +49,13 @@ def update_alerts(bus: Bus, server: ServerHandle) -> None:
         show_alert(
             bus,
             f"observe:{server.name}",
-            "observe mode: answers, rewards and ratings are recorded, nothing is trained",
-            "To train, name a swarm server with --swarm-url",
+            ObserveMode(),
             level="info",
             server=server.name,
         )
-    cause = f"the upstream does not answer as it should: {client.trouble}"
     if client.trouble:
-        todo = "See that its key and its model's name are right"
-        show_alert(bus, name, cause, todo, level="error", server=server.name)
+        params = UpstreamTrouble(error=client.trouble)
+        show_alert(bus, name, params, level="error", server=server.name)
     else:
         clear_alert(bus, name)
 

@@ -7,14 +7,11 @@ from here before its update.
 from ajet_swarm.api.watcher import ServerStatus
 from ajet_swarm.protocol.schemas import EngineState
 from core.events import GroupLost
+from core.events.alerts import RestartLost
 from core.state import Group, Server
 from proxy.alerts import replace_alert
 from proxy.context import ProxyContext, ServerHandle
 
-ADVICE = (
-    "Open groups get new episodes while their users wait, else they are aborted. Enter opens them"
-)
-UNTRAINED = "Enter opens them: no update trains on finished ones, A asks one again"
 HELD = frozenset({"claimed", "answered"})
 """Phases of a candidate whose episode its server still holds."""
 FILLING = frozenset({"ROLLING", "ROLLING_POST"})
@@ -85,30 +82,22 @@ class RestartLoss:
 
     def _tell(self) -> None:
         name = self._server.name
-        lost = []
-        if self._claimed:
-            lost.append(_count(self._claimed, "claimed episode"))
-        if self._groups:
-            lost.append(f"the answers of {_count(len(self._groups), 'open group')}")
         if self._untrained:
             self._mark(self._untrained, "an engine restart")
-            rated = sum(one.rating is not None for one in self._untrained)
-            votes = f" ({rated} human-rated)" if rated else ""
-            lost.append(f"{_count(len(self._untrained), 'finished group')} of this update{votes}")
         groups = self._context.bus.state.groups.values()
-        if self._keeps_tokens and any(one.server == name and one.sealed_at for one in groups):
-            lost.append("the tokens of all earlier episodes")
-        if lost:
-            cause = f"{name} was restarted. Lost: {', '.join(lost)}"
-            todo = ADVICE if self._groups else "What was trained up to the last update is kept"
-            if self._untrained:
-                todo = UNTRAINED
-                todo += "; open ones get new episodes while users wait" if self._groups else ""
-            key, named = (
-                f"tokens:{name}",
-                (*self._groups, *(one.group_id for one in self._untrained)),
-            )
-            replace_alert(self._context.bus, key, cause, todo, groups=named, server=name)
+        ended = any(one.server == name and one.sealed_at for one in groups)
+        lost = RestartLost(
+            server=name,
+            claimed=self._claimed,
+            open=len(self._groups),
+            finished=len(self._untrained),
+            rated=sum(one.rating is not None for one in self._untrained),
+            tokens=self._keeps_tokens and ended,
+        )
+        if lost != RestartLost(server=name):
+            affected = (*self._groups, *(one.group_id for one in self._untrained))
+            key = f"tokens:{name}"
+            replace_alert(self._context.bus, key, lost, groups=affected, server=name)
 
 
 def _untrained(groups: list[Group], server: Server) -> tuple[Group, ...]:
@@ -126,7 +115,3 @@ def _untrained(groups: list[Group], server: Server) -> tuple[Group, ...]:
         and one.step is not None
         and (one.engine_run, one.step) == (server.engine_run, server.step)
     )
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -4,15 +4,22 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 
-from ajet_swarm.api.watcher import TROUBLES, ServerStatus
+from ajet_swarm.api.watcher import ServerStatus
 from ajet_swarm.protocol.schemas import EngineState, PoolInfo
 from core.events import EngineChanged, EngineLost, PoolChanged
+from core.events.alerts import (
+    AlertParams,
+    BootStalled,
+    RatingsHoldUp,
+    ServerLost,
+    ServerOff,
+    UsersRefused,
+)
 from core.runtime.home import Home, running
 from core.state import ANSWERS_WITHIN, STARTS_WITHIN
 from proxy.alerts import clear_alert, show_alert
 from proxy.context import ProxyContext, ServerHandle
 from proxy.servers.abort_watch import AbortWatch
-from proxy.servers.facts import refused_cause
 from proxy.servers.held_batch import HeldBatch
 from proxy.servers.observe_client import STATE
 from proxy.servers.observe_mode import update_alerts
@@ -117,21 +124,16 @@ class ServerWatch:
             if self.server.observes:
                 update_alerts(bus, self.server)
         if seen.trouble in STOPPED:
-            self._alert(
-                "off",
-                f"{name} is off: {TROUBLES[seen.trouble]}{self._suspects(others)}",
-                "Users are answered 503 until it rolls again. 5 opens Engine: `s` starts it",
-            )
+            clients = self._suspects(others)
+            self._alert(ServerOff(server=name, trouble=seen.trouble, clients=clients))
         self._updates.seen(seen)
 
-    def _suspects(self, others: tuple[str, ...]) -> str:
-        """Who else was on the server when it went off; kept while the alert stands."""
-        sign = "; on it then: "
+    def _suspects(self, others: tuple[str, ...]) -> tuple[str, ...]:
+        """Return who else was on the server when it went off; kept while the alert stands."""
         alert = self.context.bus.state.alerts.get(f"off:{self.server.name}")
-        if alert is not None and not others and sign in alert.cause:
-            return sign + alert.cause.partition(sign)[2]
-        named = ", ".join(one[:40] for one in others[:4])
-        return f"{sign}{named}" if named else ""
+        if alert is not None and not others:
+            return tuple(alert.params.get("clients", ()))
+        return tuple(one[:40] for one in others[:4])
 
     def _alerts_gone(self, seen: ServerStatus) -> None:
         gone = ["lost"]
@@ -161,17 +163,9 @@ class ServerWatch:
             never = NEVER_LIMIT if self.home is None else STARTS_WITHIN
             limit = LOST_LIMIT if seen.seen_at else never
             if not seen.reachable and now - since > limit:
-                self._alert(
-                    "lost",
-                    f"{self.server.name} does not answer: {seen.error}",
-                    "See that it runs and that the URL is right; requests wait or are answered 503",
-                )
+                self._alert(ServerLost(server=self.server.name, error=seen.error))
             elif seen.state is EngineState.BOOTING and now - seen.since > BOOT_LIMIT:
-                self._alert(
-                    "boot",
-                    f"{self.server.name} has been BOOTING for more than {BOOT_LIMIT / 60:.0f} min",
-                    "A failed start stays so on a real server: stop the engine and start it again",
-                )
+                self._alert(BootStalled(server=self.server.name, minutes=BOOT_LIMIT / 60))
 
     def _held_up(self, seen: ServerStatus) -> None:
         """Say when our open ratings hold up the weight update, or users that wait for episodes."""
@@ -179,19 +173,13 @@ class ServerWatch:
         open_groups = [one for one in state.open_groups() if one.server == self.server.name]
         rated = [one for one in open_groups if one.phase == "AWAITING_RATING"]
         users = sum(one.phase == "CLAIMING" for one in open_groups)
-        held = ""
-        if rated and seen.reachable and seen.state is EngineState.ROLLING_POST:
-            held = "the weight update"
-        elif users and any(one.awaiting != "window" for one in rated):
-            held = f"{users} waiting user{'s' if users > 1 else ''}"
-        if held:
-            what = "1 open rating holds" if len(rated) == 1 else f"{len(rated)} open ratings hold"
+        update = bool(rated) and seen.reachable and seen.state is EngineState.ROLLING_POST
+        if update or (users and any(one.awaiting != "window" for one in rated)):
             unscored = sum(bool(one.abstained) for one in rated)
-            ways = "" if unscored == len(rated) else "`A` accepts all automatic rewards, "
-            ways += f"`S` re-scores a group without one ({unscored}), " if unscored else ""
-            todo = f"3 opens Rate: {ways}`X` aborts them, or go on rating"
-            groups = [one.group_id for one in rated]
-            self._alert("hold", f"{what} up {held}", todo, groups)
+            params = RatingsHoldUp(
+                ratings=len(rated), unscored=unscored, users=0 if update else users
+            )
+            self._alert(params, [one.group_id for one in rated])
         else:
             clear_alert(self.context.bus, f"hold:{self.server.name}")
 
@@ -203,9 +191,8 @@ class ServerWatch:
         """
         now = asyncio.get_running_loop().time()
         since, self._checked_at = now - (self._checked_at or now), now
-        if cause := self._batch.cause(seen):
-            todo = "Abort them to end the batch now, or wait for their end"
-            self._alert("held", cause, todo, self._batch.groups)
+        if (held := self._batch.update(seen)) is not None:
+            self._alert(held, self._batch.groups)
         else:
             clear_alert(self.context.bus, f"held:{self.server.name}")
         if self._batch.foreign and self._on_held is not None:
@@ -224,13 +211,13 @@ class ServerWatch:
 
     def _refused(self, seen: ServerStatus) -> None:
         """Give the alert about refused users the state of now."""
-        known = self.context.bus.state.alerts.get(f"refused:{self.server.name}")
-        if known is not None:
-            self._alert("refused", refused_cause(self.server.name, seen), known.todo)
+        if f"refused:{self.server.name}" in self.context.bus.state.alerts:
+            state = seen.display_state.value
+            self._alert(UsersRefused(server=self.server.name, state=state))
 
-    def _alert(self, what: str, cause: str, todo: str, groups: Sequence[str] = ()) -> None:
-        key = f"{what}:{self.server.name}"
-        show_alert(self.context.bus, key, cause, todo, level="error", groups=groups)
+    def _alert(self, params: AlertParams, groups: Sequence[str] = ()) -> None:
+        key = f"{params.kind}:{self.server.name}"
+        show_alert(self.context.bus, key, params, level="error", groups=groups)
 
     async def _refind(self) -> None:
         """Also while one answers: it may be another home's, at the port that ours found taken."""

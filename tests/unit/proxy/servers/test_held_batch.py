@@ -12,6 +12,7 @@ import proxy.servers.held_batch
 import proxy.servers.watch
 from core.events import AlertRaised
 from proxy.servers.held_batch import client_name
+from tests.support.alerts import cause_of
 from tests.support.scripted_swarm import ScriptedSwarm
 from tests.support.world import World, settings, world
 
@@ -53,7 +54,7 @@ async def test_a_dead_client_is_named_until_its_episodes_are_gone(tmp_path: Path
         waiting = await w.ask()
         alert = await w.until(lambda: w.state.alerts.get(KEY))
         assert alert.level == "error"
-        cause = alert.cause
+        cause = cause_of(alert)
         assert "3 episodes held by client 5f0c4d1e, last seen " in cause
         assert all(uuid[:8] in cause for uuid in taken)
         assert DEAD not in cause
@@ -71,7 +72,9 @@ async def test_a_silent_runner_of_ours_is_named_with_its_group(tmp_path: Path) -
         ticket = await silent(w)
         alert = await w.until(lambda: w.state.alerts.get(KEY))
         name = w.swarm.claims[0][:8]
-        assert f"1 episode of our group {ticket.group_id} ({name}): no answer for " in alert.cause
+        assert f"1 episode of our group {ticket.group_id} ({name}): no answer for " in cause_of(
+            alert
+        )
         await w.commands.abort(ticket.group_id)
         await w.until(lambda: KEY not in w.state.alerts)
 
@@ -86,8 +89,8 @@ async def test_a_group_without_any_answer_is_named(
         await w.until(lambda: len(w.swarm.chats) == 4)
         w.swarm.set_state("ROLLING_POST")
         alert = await w.until(lambda: w.state.alerts.get(KEY))
-        assert f"4 episodes of our group {ticket.group_id} (" in alert.cause
-        assert " and 1 more): no answer for " in alert.cause
+        assert f"4 episodes of our group {ticket.group_id} (" in cause_of(alert)
+        assert " and 1 more): no answer for " in cause_of(alert)
 
 
 async def test_a_batch_that_ends_raises_nothing(tmp_path: Path) -> None:
@@ -112,7 +115,7 @@ async def test_a_lively_client_is_named_only_when_it_lasts(
         assert KEY not in w.state.alerts
         monkeypatch.setattr(proxy.servers.held_batch, "LONG", 1.0)
         alert = await w.until(lambda: w.state.alerts.get(KEY))
-        assert "1 episode held by client alice, last seen " in alert.cause
+        assert "1 episode held by client alice, last seen " in cause_of(alert)
 
 
 async def test_figures_come_every_few_seconds_and_new_holders_at_once(
@@ -121,7 +124,9 @@ async def test_figures_come_every_few_seconds_and_new_holders_at_once(
     async with world(tmp_path, watched=True) as w:
         taken = [*take(w.swarm, 2), *take(w.swarm, 1, "bob")]
         w.swarm.set_state("ROLLING_POST")
-        await w.until(lambda: "client bob" in getattr(w.state.alerts.get(KEY), "cause", ""))
+        await w.until(
+            lambda: KEY in w.state.alerts and "client bob" in cause_of(w.state.alerts[KEY])
+        )
 
         def raised() -> int:
             return sum(one.key == KEY for one in w.kinds(AlertRaised))
@@ -131,7 +136,7 @@ async def test_figures_come_every_few_seconds_and_new_holders_at_once(
         assert raised() == before
         w.swarm.expire(taken[-1])
         await w.until(lambda: raised() > before, 2.5)
-        assert "bob" not in w.state.alerts[KEY].cause
+        assert "bob" not in cause_of(w.state.alerts[KEY])
         monkeypatch.setattr(proxy.servers.held_batch, "UPDATE_EVERY", 0.5)
         await w.until(lambda: raised() > before + 2, 5.0)
 
@@ -151,7 +156,7 @@ async def test_a_server_that_tells_nothing_raises_nothing(tmp_path: Path) -> Non
         (DEAD, "5f0c4d1e"),
         (DEAD.replace("-", ""), "5f0c4d1e"),
         ("alice", "alice"),
-        ("", "without a name"),
+        ("", ""),
         ("a\x1b[2Jb", "a\u241b[2Jb"),
     ],
 )
