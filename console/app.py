@@ -206,7 +206,7 @@ class ConsoleApp(OperatorMessages):
         if isinstance(event, _INPUT):
             self.session.input_at = self.session.now()
         if isinstance(event, events.Key | events.Paste) and not event.is_forwarded:
-            await self._keys_ahead.take(event)
+            await self._keys_ahead.put(event)
         else:
             await super().on_event(event)
 

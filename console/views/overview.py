@@ -19,10 +19,10 @@ from console.text.format import (
     bar,
     duration,
     elapsed,
-    look,
     percent,
     plural,
     progress,
+    state_style,
     state_text,
 )
 from console.text.lines import fit
@@ -82,7 +82,9 @@ def _engine(server: Server, session: Session, width: int, alone: bool) -> list[C
         Content.styled(one_line(server.name, 30), "bold"),
         Content.styled(state.forms[0], state.color),
         f"step {UNKNOWN if server.step is None else server.step}",
-        " · ".join(f"{look(kind).word} {100 * part:.0f}%" for kind, part in shares(spans)[:4]),
+        " · ".join(
+            f"{state_style(kind).word} {100 * part:.0f}%" for kind, part in shares(spans)[:4]
+        ),
     )
     return [head, *blocks, below]
 

@@ -66,7 +66,7 @@ def test_the_same_key_on_two_screens_is_no_clash() -> None:
 def test_unknown_actions_and_keys_are_named() -> None:
     _, problems = check({"engine.stopp": "x", "engine.stop": "hyperspace", "log.copy": "strg+c"})
     assert "Did you mean `engine.stop`" in problems[0]
-    assert "`hyperspace` is no key" in problems[1]
+    assert "`hyperspace` is not a key" in problems[1]
     assert "strg+c" in problems[2]
 
 
