@@ -32,7 +32,7 @@ async def test_an_invalid_address_is_an_error(transport: HttpTransport, url: str
         ("http://gpu:1", "http://[::1", "http://gpu:1/v1"),
     ],
 )
-async def test_the_base_url_is_built_from_our_own_server_address(
+async def test_a_reported_base_url_is_mapped_to_our_server_address(
     transport: HttpTransport, url: str, told: str, base: str
 ) -> None:
     assert AsyncSwarmClient(url, transport, "me")._base_url(told) == base

@@ -204,7 +204,7 @@ async def test_an_abort_without_confirmation_is_reported_as_failed(
     assert server.requests["/abort_episode"] == 1
 
 
-async def test_can_continue_is_only_true_when_the_server_reports_it(
+async def test_can_continue_is_none_after_a_server_error(
     client: AsyncSwarmClient, server: ScriptedSwarm
 ) -> None:
     server.fail_next("/can_continue_episode", 500)
