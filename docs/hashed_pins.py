@@ -43,7 +43,7 @@ def pins(text: str) -> dict[str, str]:
 
 
 def dependencies() -> set[str]:
-    """Return the normalized names of all dependencies, also indirect ones, with the extra `data`."""
+    """Return the normalized names of all dependencies and theirs, with the extra `data`."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     pending = [*project["dependencies"], *project["optional-dependencies"]["data"]]
     extras: dict[str, set[str]] = {}
