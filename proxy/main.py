@@ -69,7 +69,7 @@ from proxy.rewards.monitor.unscored import UnscoredMonitor
 from proxy.rewards.monitor.watcher import RewardMonitor
 from proxy.rewards.select import display_name, select_source
 from proxy.rewards.source import Abstention, SourceHealth
-from proxy.servers.observe_mode import handle_of as observing
+from proxy.servers.observe_mode import observe_handle as observing
 from proxy.servers.watch import ServerWatch
 
 log = logging.getLogger(__name__)

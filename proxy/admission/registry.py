@@ -35,7 +35,7 @@ from proxy.admission.admit import Admission, AdmittedRequest
 from proxy.admission.models import check_model, check_vision, model_names
 from proxy.alerts import show_alert
 from proxy.context import ProxyContext, ServerHandle
-from proxy.dataset_rows import Row, kept
+from proxy.dataset_rows import Row, journal_fields
 from proxy.dialects.images import image_labels
 from proxy.dialects.request import ChatRequest
 from proxy.groups.capacity import most_choices, too_many_choices
@@ -46,7 +46,7 @@ from proxy.groups.run import AnswerWaiter, GroupRun, StopReason
 from proxy.http.client_timeout import client_timeout
 from proxy.http.errors import ApiError, NotNow, ProxyStopping, overloaded
 from proxy.servers.facts import ServerFacts, is_down
-from proxy.servers.observe_mode import window
+from proxy.servers.observe_mode import context_window_of
 
 log = logging.getLogger(__name__)
 
@@ -142,7 +142,7 @@ class Groups:
     def context_of(self, model: str) -> int | None:
         """Return the window in tokens of the server behind a model name; None if unknown."""
         server = self.context.server_of(model)
-        return window(server, self.server_facts[server.name].context_length)
+        return context_window_of(server, self.server_facts[server.name].context_length)
 
     async def recover(self) -> None:
         """End or abort the groups of a killed proxy before new episodes are claimed.
@@ -283,7 +283,7 @@ class Groups:
                 helper=request.helper,
                 client_timeout=client_timeout(request.headers, request.stream),
                 turns=1 + sum([message.get("role") == "assistant" for message in request.messages]),
-                **kept(row),
+                **journal_fields(row),
             )
         )
         run.n = max(self.context.settings.proxy.repeats, 1) if request.train else 1

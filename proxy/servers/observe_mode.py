@@ -1,4 +1,4 @@
-"""The upstream of observe mode as one of the servers of the proxy, and its alerts."""
+"""Observe mode: the upstream as a server of the proxy, and its alerts."""
 
 from collections.abc import Callable, Collection
 
@@ -13,24 +13,24 @@ from proxy.context import ServerHandle
 from proxy.servers.observe_client import CANDIDATES, ObserveClient
 
 
-def handle_of(
+def observe_handle(
     settings: Settings,
     name: str,
     transport: Transport,
     client_uuid: str,
     known: Callable[[], Collection[str]],
 ) -> ServerHandle:
-    """The upstream of the settings, with a watcher and a claimer of its own.
+    """Return the handle of the configured upstream, with its own watcher and claimer.
 
     Args:
-        settings: Of the whole program.
-        name: What to call it.
-        transport: How requests travel.
-        client_uuid: Ours.
+        settings: The program's settings.
+        name: Name of the upstream.
+        transport: The transport that sends requests.
+        client_uuid: Id of this client.
         known: See `GroupClaimer`.
 
     Raises:
-        UpstreamError: its address or its key cannot be used.
+        UpstreamError: The address or the key of the upstream is invalid.
     """
     repeats = settings.proxy.repeats or CANDIDATES
     client = ObserveClient(settings.upstream, transport, client_uuid, repeats=repeats, name=name)
@@ -40,7 +40,7 @@ def handle_of(
 
 
 def update_alerts(bus: Bus, server: ServerHandle) -> None:
-    """Show that nothing is trained, and what is wrong with the upstream."""
+    """Raise or clear the alerts: nothing is trained, and what is wrong with the upstream."""
     client = server.client
     assert isinstance(client, ObserveClient)
     name = f"upstream:{server.name}"
@@ -60,12 +60,12 @@ def update_alerts(bus: Bus, server: ServerHandle) -> None:
         clear_alert(bus, name)
 
 
-def window(server: ServerHandle, told: int | None) -> int | None:
-    """Tokens of a prompt and its answer together; None when that is not known.
+def context_window_of(server: ServerHandle, reported: int | None) -> int | None:
+    """Return the context window in tokens (prompt and answer together); None if unknown.
 
     Args:
-        server: An upstream lists it with its models.
-        told: What a swarm server says of itself.
+        server: The server; an upstream lists the window with its models.
+        reported: The window that a swarm server reports; None if unknown.
     """
     client = server.client
-    return client.context_length if isinstance(client, ObserveClient) else told
+    return client.context_length if isinstance(client, ObserveClient) else reported

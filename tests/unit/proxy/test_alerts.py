@@ -184,7 +184,7 @@ async def test_a_restart_names_what_it_lost_at_once(tmp_path: Path) -> None:
             state=EngineState.OFFLINE, reachable=True, error="", trouble="restarted", down=False
         )
         for seen in (up, gone, gone, back, back):
-            watch.seen(seen)
+            watch.on_status(seen)
         alert = w.state.alerts["tokens:s"]
         assert cause_of(alert) == (
             "s was restarted. Lost: 4 claimed episodes, the answers of 1 open group, "
@@ -221,5 +221,5 @@ async def test_a_stop_before_the_update_marks_the_finished_groups(
         group = w.group(ticket)
         server.state, server.step, server.lost = before, group.step, lost
         watch = RestartLoss(w.context, w.server, keeps_tokens=False)
-        watch.seen(ServerStatus(state=after, reachable=True, error="", down=False))
+        watch.on_status(ServerStatus(state=after, reachable=True, error="", down=False))
         assert group.lost == cause

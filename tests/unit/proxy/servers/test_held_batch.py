@@ -24,7 +24,7 @@ OFF = {"straggler_after": 0, "straggler_limit": 0}
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(proxy.servers.held_batch, "HELD_AFTER", 0.3)
-    monkeypatch.setattr(proxy.servers.held_batch, "QUIET", 0.5)
+    monkeypatch.setattr(proxy.servers.held_batch, "SILENT_AFTER", 0.5)
 
 
 def take(swarm: ScriptedSwarm, count: int, client: str = DEAD, timeout: float = 60.0) -> list[str]:
@@ -82,7 +82,7 @@ async def test_a_silent_runner_of_ours_is_named_with_its_group(tmp_path: Path) -
 async def test_a_group_without_any_answer_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(proxy.servers.held_batch, "UNANSWERED", 0.5)
+    monkeypatch.setattr(proxy.servers.held_batch, "UNANSWERED_AFTER", 0.5)
     async with world(tmp_path, configured=settings(proxy=OFF), watched=True) as w:
         w.swarm.delay = 600.0
         ticket = await w.ask()
@@ -107,13 +107,13 @@ async def test_a_batch_that_ends_raises_nothing(tmp_path: Path) -> None:
 async def test_a_lively_client_is_named_only_when_it_lasts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(proxy.servers.held_batch, "QUIET", 30.0)
+    monkeypatch.setattr(proxy.servers.held_batch, "SILENT_AFTER", 30.0)
     async with world(tmp_path, watched=True) as w:
         take(w.swarm, 1, "alice")
         w.swarm.set_state("ROLLING_POST")
         await asyncio.sleep(2.2)
         assert KEY not in w.state.alerts
-        monkeypatch.setattr(proxy.servers.held_batch, "LONG", 1.0)
+        monkeypatch.setattr(proxy.servers.held_batch, "NAME_ALL_AFTER", 1.0)
         alert = await w.until(lambda: w.state.alerts.get(KEY))
         assert "1 episode held by client alice, last seen " in cause_of(alert)
 
@@ -167,7 +167,7 @@ def test_how_a_client_is_called(name: str, shown: str) -> None:
 
 @pytest.fixture
 def fast_checks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(proxy.servers.watch, "GUARD_EVERY", 0.1)
+    monkeypatch.setattr(proxy.servers.watch, "CHECK_EVERY", 0.1)
     monkeypatch.setattr(ajet_swarm.api.watcher, "POOL", 0.1)
 
 

@@ -27,7 +27,7 @@ from tests.support.stored import stored_bytes
 
 @pytest.fixture(autouse=True)
 def _look_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(proxy.servers.observe_client, "LOOK", 0.05)
+    monkeypatch.setattr(proxy.servers.observe_client, "CHECK_EVERY", 0.05)
 
 
 def always(told: Any) -> Any:
