@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ajet_swarm.common.text import one_line
+from console.models.alerts import held_up
 from console.models.ballot import Ballot
 from console.models.rate_queue import RateQueue, SentVote, digit, lease_name, words
-from console.models.stalls import held_up
 from console.session.group_facts import best_of, has_answer
 from console.text.format import countdown, plural
 from console.text.lines import EMPTY, Line, fit, line_width

@@ -2,10 +2,10 @@
 
 import pytest
 
+from console.models.alerts import stall_words
 from console.models.ballot import Ballot, Vote, again, seed, shown_order
 from console.models.rate_pick import BETWEEN, due, is_unsure, picked
 from console.models.rate_queue import RateQueue
-from console.models.stalls import stall_words
 from console.views.agreement import disagreements, row_text, summary_lines
 from console.views.rating import banner_line, queue_notes, second_words, share_words
 from core.events import (
