@@ -18,6 +18,8 @@ from core.settings import load
 from tests.support.served import served
 from tests.unit.console.test_cli_effective import proxy_of, run
 
+pytestmark = pytest.mark.slow
+
 
 class Engine:
     """An embedded engine as far as these commands ask it."""
