@@ -1,21 +1,21 @@
-"""What open ratings hold up: servers that cannot sync, and users who wait."""
+"""Stalls caused by open ratings: servers that cannot sync, and waiting users."""
 
 from ajet_swarm.common.text import one_line
 from console.text.format import plural
 from core.state import State
 
 PATIENCE = 3.0
-"""Seconds a request may wait for its episodes before it counts as held up."""
+"""Seconds a request may wait for its episodes before it counts as stalled."""
 
 
 HOLD = "hold:"
 """Prefix of the key of an alert about stalling ratings; a server's name follows."""
 
 
-def held_up(state: State, now: float) -> dict[str, str]:
-    """Return the servers on which open ratings hold something up, with the cause.
+def stalled_servers(state: State, now: float) -> dict[str, str]:
+    """Return the servers that open ratings stall, with the cause.
 
-    A user who waits for a moment, as every request does, is nothing to speak of.
+    A short wait, as of every request, does not count.
     """
     return {
         name: alert.cause
@@ -25,8 +25,8 @@ def held_up(state: State, now: float) -> dict[str, str]:
 
 
 def stall_words(state: State, now: float) -> str:
-    """Return why requests wait as long as no one rates; empty while no rating holds them up."""
-    if causes := held_up(state, now):
+    """Return why requests wait for ratings; empty while none does."""
+    if causes := stalled_servers(state, now):
         return "; ".join(one_line(cause, 120) for cause in causes.values())
     count = sum(
         group.rating is None

@@ -9,7 +9,7 @@ from textual.content import Content
 from ajet_swarm.common.text import one_line
 from console.clients.programs import PROGRAMS
 from console.clients.snippets import ANY_KEY, DEFAULT_CONTEXT, DEFAULT_MODEL, Client, fill
-from console.models.job_commands import orders_of
+from console.models.job_commands import commands_of
 from console.session.app_state import Session
 from console.text.sections import Room, heading, lines
 from console.text.wrap import wrapped
@@ -108,7 +108,7 @@ def to_start(session: Session) -> Server | None:
         (
             one
             for one in session.state.servers.values()
-            if one.state == "OFFLINE" and not one.lost and "engine.start" in orders_of(one)
+            if one.state == "OFFLINE" and not one.lost and "engine.start" in commands_of(one)
         ),
         None,
     )

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 from ajet_swarm.common.text import one_line
 from console.models.ballot import Ballot
-from console.models.rate_queue import RateQueue, SentVote, digit, lease_name, words
-from console.models.stalls import held_up
+from console.models.rate_queue import RateQueue, SentVote, digit, lease_name, vote_text
+from console.models.stalls import stalled_servers
 from console.session.group_facts import best_of, has_answer
 from console.text.format import countdown, plural
 from console.text.lines import EMPTY, Line, fit, line_width
@@ -131,7 +131,7 @@ def _rank(group: Group, ballot: Ballot, index: int) -> str:
 
 def queue_notes(queue: RateQueue, state: State, now: float, waiting: int) -> list[str]:
     """Return notes about groups outside the queue: `1 with bob`, `unsure only`."""
-    notes, others = [], queue.with_others(state, now)
+    notes, others = [], queue.leased_by_others(state, now)
     if others:
         notes.append(f"{len(others)} with {lease_name(others[0])}")
     if queue.only_unsure:
@@ -171,7 +171,7 @@ def banner_line(
         others: Open groups that other consoles have leased, the most urgent one first.
         read_only: No key is named.
     """
-    held = held_up(state, now)
+    held = stalled_servers(state, now)
     if not held:
         text = "" if not others else others_words(others, now, read_only=read_only)
         return ((fit(f" {text}", width), "$accent"),) if text else EMPTY
@@ -219,7 +219,7 @@ def others_words(others: Sequence[Group], now: float, *, read_only: bool = False
 
 def abort_all_loss(state: State, now: float) -> str:
     """Return the cost of aborting all groups that hold something up."""
-    names = held_up(state, now)
+    names = stalled_servers(state, now)
     groups = [one for one in state.waiting() if one.server in names and one.rating is None]
     episodes = sum(
         bool(one.episode_uuid) and one.phase in ("claimed", "answered")
@@ -300,7 +300,7 @@ def vote_words(group: Group, sent: SentVote) -> str:
     The numbers these answers have in the group's detail stand behind: `best 2 = #4`.
     """
     rating, shown = group.rating, sent.shown
-    vote = sent.words if rating is None else words(rating.rating, rating.order, shown)
+    vote = sent.words if rating is None else vote_text(rating.rating, rating.order, shown)
     if rating is not None and rating.rating in ("best", "ranking"):
         vote += _by_number(rating.order, shown)
     scored = [one.auto_reward for one in group.candidates]

@@ -1,4 +1,4 @@
-"""The keys that work now, at the foot of a screen."""
+"""Footer with the keys that work now."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -11,12 +11,12 @@ from textual.events import Resize
 from textual.widgets import Footer, Input, TextArea
 from textual.widgets._footer import FooterKey
 
-SOON = 0.05
+RETRY_SECONDS = 0.05
 """Seconds until an incomplete screen is tried again."""
-MOST = 12
+MAX_KEYS = 12
 """Most keys shown on a wide screen, unless the screen sets `most_keys`."""
 _ALWAYS = frozenset({"help", "quit"})
-"""Actions whose key is shown however narrow the screen is."""
+"""Actions whose key is shown even on a narrow screen."""
 _IN_FIELDS: Mapping[str, Mapping[str, str]] = {
     "enter": {"Submit": "Done"},
     "escape": {},
@@ -62,7 +62,7 @@ class KeyBar(Footer):
         try:
             keys = self._active_keys()
         except NoMatches:  # a widget that decides which keys work is not there yet
-            self.set_timer(SOON, self.recompose)
+            self.set_timer(RETRY_SECONDS, self.recompose)
             return
         if keys != self._keys:
             self._keys = keys
@@ -98,13 +98,13 @@ class KeyBar(Footer):
         if not typing:
             shown = self._with_spare(shown, active.values())
         room = self.screen.size.width
-        most = getattr(self.screen, "most_keys", MOST)
+        limit = getattr(self.screen, "most_keys", MAX_KEYS)
         if self.app.ENABLE_COMMAND_PALETTE and self.app.COMMAND_PALETTE_BINDING in active:
             palette = self._shown_key(active[self.app.COMMAND_PALETTE_BINDING], "-command-palette")
             if not self.screen.has_class("-narrow"):  # it is hidden there
                 room -= _cells(palette) + 1
-            return (*_fitting(shown, room, most), palette)
-        return _fitting(shown, room, most)
+            return (*_fitting(shown, room, limit), palette)
+        return _fitting(shown, room, limit)
 
     def _with_spare(
         self, shown: Sequence[ShownKey], active: Iterable[ActiveBinding]
@@ -149,8 +149,8 @@ def _cells(key: ShownKey) -> int:
     return cell_len(f"{key.display} {key.description}") + 1
 
 
-def _fitting(shown: Sequence[ShownKey], room: int, most: int) -> tuple[ShownKey, ...]:
-    """Return the keys that fit, at most `most`, in order; help and quit take precedence."""
+def _fitting(shown: Sequence[ShownKey], room: int, limit: int) -> tuple[ShownKey, ...]:
+    """Return the keys that fit, at limit `limit`, in order; help and quit take precedence."""
     room += 1  # no separator after the last one
     actions = {one.action for one in shown if one.action in _ALWAYS}
     room -= sum(_cells(one) for one in shown if one.action in actions)
@@ -158,7 +158,7 @@ def _fitting(shown: Sequence[ShownKey], room: int, most: int) -> tuple[ShownKey,
         if one.action in actions:
             continue
         room -= _cells(one)
-        if room < 0 or len(actions) == most:
+        if room < 0 or len(actions) == limit:
             break
         actions.add(one.action)
     return tuple(one for one in shown if one.action in actions)

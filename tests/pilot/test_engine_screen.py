@@ -276,7 +276,7 @@ async def test_a_lost_server_says_how_old_its_figures_are() -> None:
 
 def test_stopping_an_engine_that_tells_nothing_promises_nothing() -> None:
     state = state_of(EngineChanged(server="e", state="ROLLING", step=1))
-    assert "does not say what is claimed" in stop_loss(state, state.servers["e"])
+    assert "does not report claimed episodes" in stop_loss(state, state.servers["e"])
 
 
 def test_open_groups_of_other_servers_are_not_lost() -> None:

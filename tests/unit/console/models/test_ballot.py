@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from console.models.ballot import Ballot, Vote, seed, shown_order
-from console.models.rate_queue import LOOK_FIRST, RateQueue
+from console.models.rate_queue import SETTLE_SECONDS, RateQueue
 from console.text.lines import line_width
 from console.views.candidate import body, head
 from console.views.rating import bar_pieces, clock_line, last_vote_line, rate_cards, title_line
@@ -132,47 +132,47 @@ def waiting_state(*numbers: int) -> State:
 
 def test_the_queue_is_by_clock_and_keeps_the_group_on_screen() -> None:
     state, queue = waiting_state(1, 2, 3), RateQueue()
-    queue.keep(queue.waiting(state, NOW), state, NOW)
+    queue.update(queue.waiting(state, NOW), state, NOW)
     assert queue.current == "g0001"
     state.groups["g0003"].until = NOW + 1
-    assert not queue.keep(queue.waiting(state, NOW), state, NOW)
+    assert not queue.update(queue.waiting(state, NOW), state, NOW)
     assert queue.current == "g0001"
 
 
 def test_a_vote_moves_on_and_a_refusal_brings_the_group_back() -> None:
     state, queue = waiting_state(1, 2), RateQueue()
-    queue.keep(queue.waiting(state, NOW), state, NOW)
-    queue.sent(Ballot(state.groups["g0001"]), Vote("tie"), NOW)
-    assert queue.keep(queue.waiting(state, NOW), state, NOW)
+    queue.update(queue.waiting(state, NOW), state, NOW)
+    queue.record_sent(Ballot(state.groups["g0001"]), Vote("tie"), NOW)
+    assert queue.update(queue.waiting(state, NOW), state, NOW)
     assert queue.current == "g0002"
-    assert not queue.surprised(NOW)
-    queue.arrived("g0001", done=False)
+    assert not queue.just_replaced(NOW)
+    queue.confirm("g0001", done=False)
     assert [one.group_id for one in queue.waiting(state, NOW)] == ["g0001", "g0002"]
     assert queue.last is None
 
 
 def test_a_group_whose_clock_ran_out_takes_no_key_for_the_next_one() -> None:
     state, queue = waiting_state(1, 2), RateQueue()
-    queue.keep(queue.waiting(state, NOW), state, NOW)
+    queue.update(queue.waiting(state, NOW), state, NOW)
     state.groups["g0001"].phase = "SUBMITTING"
-    queue.keep(queue.waiting(state, NOW), state, NOW)
+    queue.update(queue.waiting(state, NOW), state, NOW)
     assert queue.current == "g0002"
-    assert queue.surprised(NOW)
-    assert not queue.surprised(NOW + LOOK_FIRST + 0.01)
+    assert queue.just_replaced(NOW)
+    assert not queue.just_replaced(NOW + SETTLE_SECONDS + 0.01)
 
 
 def test_an_undone_vote_brings_its_group_back_on_screen() -> None:
     state, queue = waiting_state(1, 2), RateQueue()
-    queue.keep(queue.waiting(state, NOW), state, NOW)
-    queue.sent(Ballot(state.groups["g0001"]), Vote("bad"), NOW)
+    queue.update(queue.waiting(state, NOW), state, NOW)
+    queue.record_sent(Ballot(state.groups["g0001"]), Vote("bad"), NOW)
     state.groups["g0001"].rating = Rating(rating="bad")
-    queue.keep(queue.waiting(state, NOW), state, NOW)
-    queue.arrived("g0001", done=True)
-    queue.take_back(state.groups["g0001"])
-    queue.keep(queue.waiting(state, NOW), state, NOW)
+    queue.update(queue.waiting(state, NOW), state, NOW)
+    queue.confirm("g0001", done=True)
+    queue.undo(state.groups["g0001"])
+    queue.update(queue.waiting(state, NOW), state, NOW)
     assert queue.current == "g0002"
     state.groups["g0001"].rating = None
-    assert queue.keep(queue.waiting(state, NOW), state, NOW)
+    assert queue.update(queue.waiting(state, NOW), state, NOW)
     assert queue.current == "g0001"
     assert queue.ballot is not None
 

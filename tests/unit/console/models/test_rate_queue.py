@@ -2,9 +2,8 @@
 
 import pytest
 
-from console.models.ballot import Ballot, Vote, again, seed, shown_order
-from console.models.rate_pick import BETWEEN, due, is_unsure, picked
-from console.models.rate_queue import RateQueue
+from console.models.ballot import Ballot, Vote, reshuffled, seed, shown_order
+from console.models.rate_queue import VOTES_BETWEEN, RateQueue, due_repeat, is_picked, is_unsure
 from console.models.stalls import stall_words
 from console.views.agreement import disagreements, row_text, summary_lines
 from console.views.rating import banner_line, queue_notes, second_words, share_words
@@ -93,35 +92,35 @@ def test_a_group_that_somebody_else_looks_at_is_left_alone() -> None:
 
 
 def test_the_share_that_comes_back_is_what_was_asked_for() -> None:
-    share = sum(picked(f"g{number}", 0.05) for number in range(20_000)) / 20_000
+    share = sum(is_picked(f"g{number}", 0.05) for number in range(20_000)) / 20_000
     assert share == pytest.approx(0.05, abs=0.006)
-    assert not picked("g", 0.0)
-    assert picked("g", 1.0)
+    assert not is_picked("g", 0.0)
+    assert is_picked("g", 1.0)
 
 
 def test_a_group_comes_back_to_its_rater_after_some_others() -> None:
-    assert due(rated_state(BETWEEN), "anna", 1.0) is None
-    state = rated_state(BETWEEN + 2)
-    found = due(state, "anna", 1.0)
+    assert due_repeat(rated_state(VOTES_BETWEEN), "anna", 1.0) is None
+    state = rated_state(VOTES_BETWEEN + 2)
+    found = due_repeat(state, "anna", 1.0)
     assert found is not None
     assert found.group_id == "g0001"
-    assert due(state, "bob", 1.0) is None
-    assert due(state, "anna", 0.0) is None
-    following = due(state, "anna", 1.0, {"g0001"})
+    assert due_repeat(state, "bob", 1.0) is None
+    assert due_repeat(state, "anna", 0.0) is None
+    following = due_repeat(state, "anna", 1.0, {"g0001"})
     assert following is not None
     assert following.group_id == "g0002"
     found.repeated = True
-    assert due(state, "anna", 1.0) is following
-    assert due(rated_state(BETWEEN + 2, blind=False), "anna", 1.0) is None
+    assert due_repeat(state, "anna", 1.0) is following
+    assert due_repeat(rated_state(VOTES_BETWEEN + 2, blind=False), "anna", 1.0) is None
 
 
 def test_it_is_shuffled_otherwise_and_its_vote_is_no_reward() -> None:
     for number in range(1, 200):
-        name, order = again(f"g{number:04}", range(4))
+        name, order = reshuffled(f"g{number:04}", range(4))
         assert sorted(order) == [0, 1, 2, 3]
         assert order != shown_order(f"g{number:04}", range(4), blind=True)
         assert name != f"g{number:04}"
-    assert again("g", [0])[1] == (0,)
+    assert reshuffled("g", [0])[1] == (0,)
     ballot = Ballot(rated_state(1).groups["g0001"], second=True)
     ballot.digit(1)
     assert "Enter records it" in ballot.meaning()
@@ -132,7 +131,7 @@ def test_it_is_shuffled_otherwise_and_its_vote_is_no_reward() -> None:
 
 def test_a_second_vote_comes_between_and_never_when_a_clock_is_short() -> None:
     def begun(clock: float) -> tuple[State, RateQueue]:
-        state = rated_state(BETWEEN + 1)
+        state = rated_state(VOTES_BETWEEN + 1)
         waits = state_of(
             *group_events(91, until="AWAITING_RATING"), *group_events(92, until="AWAITING_RATING")
         )
@@ -141,11 +140,11 @@ def test_a_second_vote_comes_between_and_never_when_a_clock_is_short() -> None:
             state.groups[name].until = NOW + clock
         queue = RateQueue()
         queue.rater, queue.share = "anna", 1.0
-        queue.keep(queue.waiting(state, NOW), state, NOW)
+        queue.update(queue.waiting(state, NOW), state, NOW)
         assert queue.current == "g0091"
         assert not queue.second
-        queue.sent(Ballot(state.groups["g0091"]), Vote("tie"), NOW)
-        queue.keep(queue.waiting(state, NOW), state, NOW)
+        queue.record_sent(Ballot(state.groups["g0091"]), Vote("tie"), NOW)
+        queue.update(queue.waiting(state, NOW), state, NOW)
         return state, queue
 
     state, queue = begun(30.0)
@@ -155,18 +154,18 @@ def test_a_second_vote_comes_between_and_never_when_a_clock_is_short() -> None:
     assert (queue.current, queue.second) == ("g0001", True)
     assert queue.last is not None
     assert queue.last.group_id == "g0091"
-    assert not queue.surprised(NOW)
-    assert not queue.keep(queue.waiting(state, NOW), state, NOW)
-    queue.sent(Ballot(state.groups["g0001"], second=True), Vote("best", (0,)), NOW)
+    assert not queue.just_replaced(NOW)
+    assert not queue.update(queue.waiting(state, NOW), state, NOW)
+    queue.record_sent(Ballot(state.groups["g0001"], second=True), Vote("best", (0,)), NOW)
     assert queue.last.group_id == "g0091"  # undo is about the vote that is sent
-    queue.keep(queue.waiting(state, NOW), state, NOW)
+    queue.update(queue.waiting(state, NOW), state, NOW)
     assert (queue.current, queue.second) == ("g0092", False)
 
     state, queue = begun(300.0)
     state.groups["g0092"].until = NOW + 10  # it hurries: the second vote makes way
-    assert queue.keep(queue.waiting(state, NOW), state, NOW)
+    assert queue.update(queue.waiting(state, NOW), state, NOW)
     assert (queue.current, queue.second) == ("g0092", False)
-    assert queue.surprised(NOW)
+    assert queue.just_replaced(NOW)
 
 
 def test_agreement_is_told_with_number_and_interval() -> None:
