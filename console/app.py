@@ -154,8 +154,8 @@ class ConsoleApp(OperatorMessages):
         if tick != self._last_tick:
             self._last_tick = tick
             self.session.touch(("clock",))
-        while self.session.told:
-            text, level = self.session.told.pop(0)
+        while self.session.messages:
+            text, level = self.session.messages.pop(0)
             self.say(text, _SEVERITIES.get(level, "information"))
         dirty = self.session.take_dirty()
         if dirty:

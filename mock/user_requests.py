@@ -32,7 +32,7 @@ from mock.tally import RunCounters, duration_text
 from mock.targets import open_target, try_until_stopped
 from mock.targets.base import ModelEndpoint
 from mock.targets.openai import OpenAITarget, Target
-from mock.targets.spec import DRY, Spec
+from mock.targets.spec import DRY_QUESTION, Spec
 from mock.users.persona import UserModel, UserOptions
 
 log = logging.getLogger("mock")
@@ -202,7 +202,7 @@ async def _dry_run(
     spec = options.spec
     if spec is None:
         raise UsageError("--dry tries a target file", "--dry", "Give --target FILE, too")
-    spec = replace(spec, dry=spec.dry or DRY)
+    spec = replace(spec, dry=spec.dry or DRY_QUESTION)
     async with contextlib.AsyncExitStack() as stack:
         control = await stack.enter_async_context(make_control()) if make_control else None
         target = open_target(spec, _model_endpoint(options, base_url))

@@ -153,7 +153,7 @@ async def _serve(options: ProxyOptions, role: Role, sock: socket.socket) -> int:
         log.info("%s on %s, swarm servers: %s", what, url, servers)
         await _first(stop, serving)
         log.info("stopping")
-        server.answer_no_more()
+        server.close_after_responses()
         if groups is not None and handler is not None:
             expiry = loop.call_later(GRACE, handler.expire_now)
             waited = unrated(context.bus.state)
@@ -188,11 +188,11 @@ async def _publish_later(publish: Callable[[], object]) -> None:
 def http_config(settings: ProxySettings, app: Router) -> uvicorn.Config:
     """How the application is served."""
     try:
-        from proxy.http.protocol import bounded
+        from proxy.http.protocol import bounded_protocol
     except ImportError:  # the parser is not made for every platform
         protocol: type[asyncio.Protocol] | Literal["h11"] = "h11"
     else:
-        protocol = bounded(settings)
+        protocol = bounded_protocol(settings)
     return uvicorn.Config(
         app,
         http=protocol,

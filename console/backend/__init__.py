@@ -1,1 +1,1 @@
-"""Child processes, feed, attach."""
+"""What stands behind the screens: child processes, the proxy's event feed, attaching to a proxy."""

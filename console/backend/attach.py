@@ -1,31 +1,105 @@
-"""What is needed to attach to a proxy that runs elsewhere: its token, read with clear errors."""
+"""Attaching to a proxy that already runs: its token, and how its options differ from ours."""
 
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from ajet_swarm.common.errors import AjetError
+from ajet_swarm.common.text import one_line
+from console.backend.options import ConsoleOptions
+from console.backend.processes import flag_values, published_argv
+from core.runtime.home import RunInfo
 
 
-class NoToken(AjetError):
+class TokenUnreadable(AjetError):
     """The control token of the proxy cannot be read."""
 
 
 def read_token(file: Path) -> str:
-    """The control token in a file; blocks.
+    """Return the control token from a file. Blocks on the disk.
 
     Raises:
-        NoToken: the file is not there, cannot be read or holds no token.
+        TokenUnreadable: the file does not exist, cannot be read or contains no token.
     """
-    todo = (
-        "Give the token of that proxy with --token-file: it is the file `token` in the home that "
-        "proxy runs in"
-    )
+    todo = "Give that proxy's token with --token-file: it is the file `token` in the proxy's home"
     try:
         token = file.expanduser().read_text(encoding="utf-8").strip()
     except OSError as error:
         why = error.strerror or str(error)
-        raise NoToken(f"the control token cannot be read: {why}", str(file), todo) from error
+        raise TokenUnreadable(
+            f"the control token cannot be read: {why}", str(file), todo
+        ) from error
     except UnicodeDecodeError as error:
-        raise NoToken("the control token is no text", str(file), todo) from error
+        raise TokenUnreadable("the control token is not text", str(file), todo) from error
     if not token or not token.isascii() or not token.isprintable():
-        raise NoToken("the file holds no control token", str(file), todo)
+        raise TokenUnreadable("the file contains no control token", str(file), todo)
     return token
+
+
+def may_follow(info: RunInfo, options: ConsoleOptions) -> bool:
+    """Return whether this console may follow a running proxy; with --watch-only, only a watcher."""
+    return bool(info.extra.get("watch_only")) or not options.settings.proxy.watch_only
+
+
+def check_may_follow(info: RunInfo, options: ConsoleOptions) -> None:
+    """Refuse a proxy that claims episodes when the console was started with --watch-only.
+
+    Raises:
+        AjetError: the proxy claims episodes; nothing was changed.
+    """
+    if not may_follow(info, options):
+        raise AjetError(
+            f"a proxy is running in this home (pid {info.pid}): --watch-only needs its own home. "
+            f"Give --home DIR, or watch that proxy with --attach {info.url} --read-only",
+            str(options.home.root),
+        )
+
+
+def option_differences(info: RunInfo, options: ConsoleOptions) -> str:
+    """Describe how the running proxy differs from this console's flags; empty when it does not.
+
+    Settings from the file are not compared: the file may have changed since the proxy started.
+    """
+    differences = []
+    settings = options.settings
+    if info.extra.get("watch_only") and not settings.proxy.watch_only:
+        differences.append("--watch-only: it answers no requests")
+    port = info.port or urlsplit(info.url).port or 0
+    requested = settings.proxy.port
+    if not options.next_port and requested and port and requested != port:
+        differences.append(f"port {port}, not {requested}")
+    if options.swarm_given:
+        differences += _server_differences(info, options)
+    if options.hooks_given and "argv" in info.extra:
+        differences += _hook_differences(info, settings.rewards.hooks)
+    return "; ".join(differences)
+
+
+def _server_differences(info: RunInfo, options: ConsoleOptions) -> list[str]:
+    requested = set(options.settings.servers().values())
+    argv = published_argv(info)
+    flags = flag_values(argv, "--upstream") or flag_values(argv, "--swarm-url")
+    actual = {_address(one) for one in flags or info.swarm.replace(",", " ").split()}
+    if not actual or actual == {_address(one) for one in requested}:
+        return []
+    kind = "upstream" if options.settings.upstream.url else "swarm server"
+    return [
+        f"{kind} {one_line(', '.join(flags) or info.swarm, 80)}, "
+        f"not {one_line(', '.join(sorted(requested)), 80)}"
+    ]
+
+
+def _address(server: str) -> str:
+    """Return the URL of `[name=]URL`; `embedded` for the embedded engine, whatever its port."""
+    name, sign, url = server.partition("=")
+    if name == "embedded":
+        return name
+    return (url if sign and "/" not in name else server).rstrip("/").removesuffix("/v1")
+
+
+def _hook_differences(info: RunInfo, requested: str) -> list[str]:
+    actual = "".join(flag_values(published_argv(info), "--hooks")[-1:])
+    if actual and requested and Path(actual).absolute() == Path(requested).absolute():
+        return []
+    if actual == requested:
+        return []
+    return [f"hooks {one_line(actual, 80) or 'from its settings'}, not {one_line(requested, 80)}"]

@@ -1,7 +1,8 @@
-"""Follows the proxy's control API and keeps the session's state true.
+"""Follows the proxy's control API and keeps the session's state up to date.
 
-Snapshot first, then events by sequence number; a lost connection is taken up again where it broke.
-No widget is told of single events: the reducer's keys are collected and shown at the next flush.
+It reads a snapshot first, then events by sequence number; after a lost connection it continues
+with the next event. Widgets do not receive single events: the reducer's keys are collected, and
+the next flush repaints what they name.
 """
 
 import asyncio
@@ -25,7 +26,7 @@ YIELD_EVERY = 100
 
 
 class Feed:
-    """One session's connection to one link; `run` until cancelled."""
+    """The event feed of one session over one link; `run` it until cancelled."""
 
     def __init__(
         self,
@@ -35,17 +36,17 @@ class Feed:
         *,
         compare: bool = False,
     ) -> None:
-        """`compare` tells of a proxy of another version: one that was not started from here."""
+        """`compare` warns when the proxy's version differs; for a proxy not started from here."""
         self._session = session
         self._link = link
         self._sleep = sleep
         self._delay = FIRST_DELAY
-        self._snapshot_wanted = True
+        self._snapshot_needed = True
         self._compared: str | None = "" if compare else None
-        """The version of the proxy that was last looked at; None where that is not asked."""
+        """The proxy version that was compared last; None when versions are not compared."""
 
     async def run(self) -> None:
-        """Follow for ever; every failure is shown and tried again with a growing pause."""
+        """Follow the feed forever; show each failure and retry after a growing delay."""
         while True:
             refused = ""
             try:
@@ -54,35 +55,35 @@ class Feed:
             except AjetError as error:
                 trouble = str(error)
                 refused = error.what if hasattr(error, "status") else ""
-            except Exception as error:  # whatever the feed brings, the console goes on
+            except Exception as error:  # no event may end the console
                 log.exception("the feed failed")
                 trouble = f"the feed failed: {type(error).__name__}: {error}"
-                self._snapshot_wanted = True
-            self._lost(trouble, refused)
+                self._snapshot_needed = True
+            self._note_lost(trouble, refused)
             await self._sleep(self._delay * random.uniform(0.8, 1.2))
             self._delay = min(self._delay * 2, LAST_DELAY)
 
     async def _follow(self) -> None:
-        """Read until the connection ends; a reset reads the snapshot and goes on."""
+        """Read until the connection ends; after a reset, read the snapshot and continue."""
         session = self._session
         while True:
-            # An observer that does not count as an operator gets no event of its own on
-            # connecting; only a snapshot tells it that the proxy is there again.
-            if self._snapshot_wanted or session.looks_on:
+            # Connecting as an observer creates no event, so only a snapshot shows an observer
+            # that the proxy is reachable again.
+            if self._snapshot_needed or session.observing:
                 await self._read_snapshot()
             if not await self._read_events():
                 return
-            self._snapshot_wanted = True
+            self._snapshot_needed = True
 
     async def _read_events(self) -> bool:
-        """Apply events until the connection ends; True when the feed asks for a new snapshot."""
+        """Apply events until the connection ends; True when a new snapshot must be read."""
         session = self._session
         state = session.state
-        events = self._link.events(state.seq, console=not session.looks_on, run_id=state.run_id)
+        events = self._link.events(state.seq, console=not session.observing, run_id=state.run_id)
         try:
             count = 0
             async for item in events:
-                self._found()
+                self._note_connected()
                 if not isinstance(item, Event):
                     return True
                 if isinstance(item, GroupEvent) and session.history.forget(item.group_id):
@@ -100,31 +101,31 @@ class Feed:
     async def _read_snapshot(self) -> None:
         state = await self._link.snapshot()
         known = self._session.state
-        goes_on = state.run_id == known.run_id and state.seq >= known.seq
-        if goes_on and not self._snapshot_wanted:
-            self._found()  # what was missed comes as events, and nothing on screen jumps
+        continues = state.run_id == known.run_id and state.seq >= known.seq
+        if continues and not self._snapshot_needed:
+            self._note_connected()  # missed changes arrive as events, so no screen jumps
             return
         self._session.state = state
         self._session.history.clear()
         self._session.seen = True
-        self._snapshot_wanted = False
+        self._snapshot_needed = False
         self._session.touch(EVERYTHING)
-        self._found()
+        self._note_connected()
         if self._compared is not None:
             self._compare(state.proxy_version)
 
-    def _compare(self, there: str) -> None:
-        """Say once that both ends are not of one version: what one does not know it cannot show."""
-        here = version()
-        if there and there not in (here, self._compared):
-            self._session.tell(
-                f"The proxy is version {there}, this console {here}: what is new in one of them "
-                "is not shown. Use the same version on both ends",
+    def _compare(self, proxy_version: str) -> None:
+        """Warn once when proxy and console differ in version: one may not show what is new."""
+        own_version = version()
+        if proxy_version and proxy_version not in (own_version, self._compared):
+            self._session.notify(
+                f"The proxy is version {proxy_version}, this console {own_version}: features that "
+                "only one of them has are not shown. Use the same version on both ends",
                 "warning",
             )
-        self._compared = there
+        self._compared = proxy_version
 
-    def _found(self) -> None:
+    def _note_connected(self) -> None:
         self._delay = FIRST_DELAY
         step = self._session.steps.get("link")
         if step is not None and step.phase != "done":
@@ -134,12 +135,12 @@ class Feed:
             self._session.trouble = ""
             self._session.touch(("link",))
 
-    def _lost(self, trouble: str, refused: str = "") -> None:
-        """Note why there is no feed.
+    def _note_lost(self, trouble: str, refused: str = "") -> None:
+        """Record why there is no feed.
 
         Args:
-            trouble: For people.
-            refused: What an answer said that will not change by waiting; empty for no answer.
+            trouble: The reason, for the operator.
+            refused: The reason in an answer that waiting will not change; empty without an answer.
         """
         session = self._session
         if refused and not session.seen and "link" in session.steps:

@@ -1,8 +1,8 @@
-"""A console whose terminal is gone leaves, as on SIGHUP, also where no SIGHUP comes.
+"""Ends the console when its terminal is closed, also where no SIGHUP arrives.
 
-Only the controlling terminal of a process sends that signal. Without it (a program that opened the
-terminal for the console, some containers) the far end of the line goes silently: every read gives
-nothing at once, and the console would spin for nobody.
+Only the controlling terminal of a process sends SIGHUP. When the console runs without one (another
+program opened the terminal for it, or in some containers), the terminal closes silently: every
+read returns nothing at once, and the console would loop forever.
 """
 
 import os
@@ -10,19 +10,20 @@ import select
 import signal
 import threading
 
-LEFT = 128 + signal.SIGHUP
-"""Exit code where SIGHUP itself is ignored, as below `nohup`."""
-PATIENCE = 2.0
+EXIT_CODE = 128 + signal.SIGHUP
+"""Exit code when SIGHUP is ignored, as under `nohup`."""
+EXIT_SECONDS = 2.0
+"""Time that the SIGHUP handler gets before the process exits with `EXIT_CODE`."""
 
 
 def watch_terminal(terminal: int) -> threading.Thread | None:
-    """Leave as soon as nobody is at the other end of a terminal; costs nothing until then.
+    """End the process as soon as a terminal is closed at its other end; costs nothing until then.
 
     Args:
-        terminal: File descriptor of the terminal that is read from.
+        terminal: File descriptor of the input terminal.
 
     Returns:
-        The thread that waits; None where a terminal cannot be waited for.
+        The waiting thread; None on a system without `poll`.
     """
     if not hasattr(select, "poll"):
         return None
@@ -33,9 +34,9 @@ def watch_terminal(terminal: int) -> threading.Thread | None:
 
 def _wait(terminal: int) -> None:
     poller = select.poll()
-    poller.register(terminal, 0)  # a hangup is told unasked
-    told = [mask for _, mask in poller.poll()]
-    if any(mask & (select.POLLHUP | select.POLLERR) for mask in told):
+    poller.register(terminal, 0)  # a hangup is reported without being requested
+    masks = [mask for _, mask in poller.poll()]
+    if any(mask & (select.POLLHUP | select.POLLERR) for mask in masks):
         os.kill(os.getpid(), signal.SIGHUP)
-        threading.Event().wait(PATIENCE)
-        os._exit(LEFT)
+        threading.Event().wait(EXIT_SECONDS)
+        os._exit(EXIT_CODE)

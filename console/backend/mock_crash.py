@@ -1,4 +1,4 @@
-"""Tells the proxy of a mock user that was killed: it can no longer do so itself."""
+"""Reports the end of a killed mock user to the proxy, because it can no longer do so itself."""
 
 import asyncio
 import logging
@@ -17,29 +17,33 @@ class CrashedMockReporter:
     """Posts `MockFinished` for a mock user of this home whose process is gone.
 
     Args:
-        home: Holds the results of its mock users: one of another home is none of our business.
+        home: Contains the results of its mock users. A mock user without results here belongs to
+            another home and is ignored.
     """
 
     def __init__(self, home: Home) -> None:
         self._home = home
-        self._told = ""
+        self._reported = ""
         self._suspect = ""
 
-    async def look(self, session: Session, before: Mock | None, child: ChildProcess | None) -> None:
-        """After a look at the processes.
+    async def check(
+        self, session: Session, before: Mock | None, child: ChildProcess | None
+    ) -> None:
+        """Report the mock user's end when two checks in a row find its process gone.
 
         Args:
-            before: The mock user as known before that look: a later one may have begun since.
-            child: The mock user's process as just seen; None when there is none.
+            before: The mock user known before the processes were polled: another may have
+                started since.
+            child: The mock user's process as just polled; None when there is none.
         """
         dead = child is None or child.pid is None
         if before is None or before.ended_at is not None or not dead or session.read_only:
             self._suspect = ""
             return
         name = before.mock_id
-        if name == self._told or session.link is None or not session.seen:
+        if name == self._reported or session.link is None or not session.seen:
             return
-        if self._suspect != name:  # its own last words may still be on their way
+        if self._suspect != name:  # its own report may still be on its way
             self._suspect = name
             return
         if not await asyncio.to_thread((self._home.root / "mock" / f"{name}.jsonl").exists):
@@ -52,6 +56,6 @@ class CrashedMockReporter:
                 end = MockFinished(mock_id=name, how="failed", cause=cause)
                 await session.link.post_fact(f"{name}:end", end)
         except AjetError as error:
-            log.debug("the end of the mock user is not told yet: %s", error)
+            log.debug("the end of the mock user is not reported yet: %s", error)
             return
-        self._told = name
+        self._reported = name

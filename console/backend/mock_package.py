@@ -1,18 +1,18 @@
-"""Whether PyPI's package `mock` shares this environment with ours, which has the same name."""
+"""Detects PyPI's package `mock` in this environment: the mock user's package has the same name."""
 
 import importlib.util
 from importlib import metadata
 from pathlib import Path
 
-CURE = "Install ajet-console in an environment of its own: with pipx, uvx or `make run`"
-"""What to do about it."""
+REMEDY = "Install ajet-console in its own environment: with pipx, uvx or `make run`"
+"""What the operator can do about a collision."""
 _OURS = Path(__file__).resolve().parents[2] / "mock" / "__init__.py"
 
 
 def mock_collision() -> str:
-    """Return what is wrong with the package `mock` of this environment; empty when it is ours.
+    """Describe what is wrong with this environment's package `mock`; empty when it is ours.
 
-    Nothing of the package is imported.
+    The package is not imported.
     """
     try:
         installed = metadata.version("mock")

@@ -1,4 +1,4 @@
-"""The order `mock.start` as a command line of the mock user."""
+"""Translates the command `mock.start` into a command line of the mock user."""
 
 from collections.abc import Mapping
 from importlib import import_module
@@ -23,31 +23,31 @@ FLAGS: Mapping[str, str] = {
 
 
 def mock_args(args: Mapping[str, Any]) -> list[str]:
-    """Arguments of `mock.start` as the command line takes them."""
-    given = [str(args["dataset"])] if args.get("dataset") else []
+    """Return the arguments of `mock.start` as command-line words."""
+    words = [str(args["dataset"])] if args.get("dataset") else []
     for name, flag in FLAGS.items():
         value = args.get(name)
         if value is True:
-            given.append(f"--{flag}")
+            words.append(f"--{flag}")
         elif value not in (None, "", False):
-            own = "base-url" if name == "target" and _is_address(str(value)) else flag
-            given += [f"--{own}", str(value)]
-    return given
+            actual = "base-url" if name == "target" and _is_url(str(value)) else flag
+            words += [f"--{actual}", str(value)]
+    return words
 
 
 def check_target(target: str) -> None:
-    """Look at a target before the mock user is started with it.
+    """Check a target before the mock user is started with it.
 
     Args:
-        target: An address, the name of a target, its file, or nothing.
+        target: A URL, the name of a target, the path of a target file, or nothing.
 
     Raises:
-        TargetFileError: it is a file that cannot be used.
+        TargetFileError: the target file cannot be used.
     """
-    if target and not _is_address(target):
+    if target and not _is_url(target):
         module = import_module("mock.targets.spec")
         module.read_target(module.find_target(target))
 
 
-def _is_address(target: str) -> bool:
+def _is_url(target: str) -> bool:
     return target.startswith(("http://", "https://"))

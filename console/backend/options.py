@@ -1,4 +1,4 @@
-"""What `ajet-console` was started with; light to import."""
+"""The options `ajet-console` was started with; cheap to import."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,16 +14,16 @@ class ConsoleOptions:
     home: Home
     settings: Settings
     attach: str | None = None
-    """URL of a proxy that already runs, here or at the other end of a tunnel; starts no child."""
+    """URL of a proxy that already runs, local or through a tunnel; no child is started then."""
     token_file: Path | None = None
-    """Holds the control token of `attach`; the home's own when left out."""
+    """File with the control token of `attach`; the home's own token file when None."""
     next_port: bool = True
-    """No port was asked for: the proxy may take the next free one."""
+    """No port was requested: the proxy may take the next free one."""
     start_engine: bool = True
     """Start the embedded engine's process and, when it is OFFLINE, its default job."""
     read_only: bool = False
-    """Look on; nothing can be ordered from this console."""
+    """Only observe: refuse every command from this console."""
     swarm_given: bool = False
-    """The swarm servers of the settings, or the upstream, were given as flags."""
+    """The swarm servers or the upstream were given as flags."""
     hooks_given: bool = False
-    """So was the folder of the reward function."""
+    """The folder of the reward function was given as a flag."""

@@ -1,7 +1,7 @@
-"""Brings up what the console looks at: engine, proxy, the link to it, their logs.
+"""Starts or finds the engine and the proxy, connects to the proxy and reads the logs.
 
-Everything here runs in one background worker, after the first screen was painted; what it finds
-out is written into the session. httpx is imported only here, off the event loop.
+Everything here runs in one background worker after the first screen was painted, and writes its
+results into the session. httpx is imported only here, off the event loop.
 """
 
 import asyncio
@@ -17,16 +17,15 @@ from typing import TYPE_CHECKING, Any
 
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.text import redact
-from console.backend.attach import read_token
+from console.backend.attach import check_may_follow, may_follow, option_differences, read_token
 from console.backend.feed import Feed
-from console.backend.found import differences, fits, must_fit
 from console.backend.mock_crash import CrashedMockReporter
-from console.backend.mock_package import CURE, mock_collision
+from console.backend.mock_package import REMEDY, mock_collision
 from console.backend.mock_process import check_target, mock_args
 from console.backend.supervisor import Supervisor
 from console.session.app_state import ChildProcess, Link, Session, Starter
-from console.session.logs import Tail, parse
-from console.session.rater_name import keep_name, kept_name, was_asked
+from console.session.logs import LogTail, parse
+from console.session.rater_name import save_name, saved_name, was_asked
 from core.runtime.home import RunInfo
 from core.runtime.tls import absolute_path
 
@@ -37,21 +36,22 @@ Connect = Callable[[str, str], AbstractAsyncContextManager[Link]]
 
 log = logging.getLogger(__name__)
 
-LOOK_EVERY = 0.5
-"""Seconds between two looks at the child processes and their logs."""
+POLL_SECONDS = 0.5
+"""Seconds between two polls of the child processes and their logs."""
 LEAVE_SECONDS = 1.0
+"""Seconds the feed gets to end before the processes are stopped."""
 OFFLINE_LIMIT = 60.0
-"""Seconds an engine that was just started has to show its state."""
+"""Seconds in which an engine that was just started must report its state."""
 
 
 def open_session(options: "ConsoleOptions") -> tuple[Session, Starter]:
-    """A session that knows nothing yet, and what brings it to life."""
+    """Return an empty session and the coroutine function that starts and follows the backend."""
     settings = options.settings
     session = Session(
         read_only=options.read_only,
-        rater=settings.console.rater or kept_name(options.home),
+        rater=settings.console.rater or saved_name(options.home),
         rating=settings.rating,
-        keep_rater=partial(keep_name, options.home),
+        save_rater=partial(save_name, options.home),
     )
     session.rater_asked = bool(session.rater) or was_asked(options.home)
     session.home = options.home.root
@@ -61,12 +61,12 @@ def open_session(options: "ConsoleOptions") -> tuple[Session, Starter]:
 class Backend:
     """The processes and the link of one console.
 
-    It is the session's process manager when it may start processes.
+    Unless the console attaches to a proxy, this is also the session's process manager.
 
     Args:
-        options: What the console was started with.
-        supervisor: Starts and watches the processes of the home.
-        connect: Opens a link to a proxy by its URL and token.
+        options: The options the console was started with.
+        supervisor: Starts and polls the processes of the home.
+        connect: Opens a link to a proxy, from its URL and token.
     """
 
     def __init__(
@@ -87,8 +87,10 @@ class Backend:
         if self._embedded and options.start_engine:
             self._roles.insert(0, "engine")
         self._children: dict[str, ChildProcess] = {}
-        self._seeing = asyncio.Lock()
-        self._tails = {role: Tail(self._supervisor.log(role)) for role in ("engine", *self._roles)}
+        self._poll_lock = asyncio.Lock()
+        self._tails = {
+            role: LogTail(self._supervisor.log(role)) for role in ("engine", *self._roles)
+        }
         self._last_at: dict[str, float] = {}
         self._fresh_engine = asyncio.Event()
         self._leaving = asyncio.Event()
@@ -96,33 +98,33 @@ class Backend:
         self._session: Session | None = None
         self._crash_reporter = CrashedMockReporter(options.home)
 
-    # --- as the process manager -----------------------------------------------------------------
+    # --- the process manager ---------------------------------------------------------------------
 
     @property
     def children(self) -> Mapping[str, ChildProcess]:
-        """Processes of this home that run, or have ended unasked."""
+        """Processes of this home that run, or that ended on their own."""
         return self._children
 
     async def command(self, name: str, args: Mapping[str, Any]) -> str:
-        """Carry out what `core.commands` leaves to the console."""
+        """Carry out a command that `core.commands` assigns to the console."""
         supervisor = self._supervisor
         if name == "mock.start":
             if (await asyncio.to_thread(supervisor.state, "mock")).alive:
                 raise AjetError("the mock user already runs", todo="Stop it first")
             await asyncio.to_thread(check_target, str(args.get("target") or ""))
             await supervisor.start("mock", mock_args(args))
-            await self._see_now()
+            await self._poll_now()
             return "The mock user is starting"
         role = {"proxy.restart": "proxy", "engine.restart_process": "engine"}.get(name)
         if role is None:
             raise AjetError(f"the console cannot carry out `{name}`")
-        info = await self._again(role)
+        info = await self._restart(role)
         if role == "engine":
             self._fresh_engine.set()
         return f"The {role} runs again, pid {info.pid}, {info.url}"
 
-    async def _again(self, role: str) -> RunInfo:
-        """Restart a process; until there was a first snapshot its step shows how that goes."""
+    async def _restart(self, role: str) -> RunInfo:
+        """Restart a process; before the first snapshot, its start step shows the progress."""
         session = self._session
         shown = session is not None and not session.seen and role in session.steps
         if session is not None and shown:
@@ -132,29 +134,29 @@ class Backend:
             info = await self._supervisor.wait_ready(role)
         except AjetError as error:
             if session is not None and shown:
-                await self._failed(session, role, error)
+                await self._show_failure(session, role, error)
             raise
         finally:
-            await self._see_now()
+            await self._poll_now()
         if session is not None and shown:
             session.step(role, "done", f"started, pid {info.pid}, {info.url}")
         return info
 
     async def stop_all(self) -> None:
-        """Let go of the feed, which would hold up the proxy's end, and stop the processes."""
+        """Close the feed, which would delay the proxy's shutdown, and stop the processes."""
         self._leaving.set()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LEAVE_SECONDS):
                 await self._left.wait()
         await self._supervisor.stop_all()
 
-    # --- life ------------------------------------------------------------------------------------
+    # --- start and run ---------------------------------------------------------------------------
 
     async def run(self, session: Session) -> None:
-        """Start or find everything, then follow it until cancelled."""
+        """Start or find all processes, then follow the proxy until cancelled."""
         options = self._options
         if collision := await asyncio.to_thread(mock_collision):
-            session.tell(f"{collision}. {CURE}", "warning")
+            session.notify(f"{collision}. {REMEDY}", "warning")
         if options.attach is not None:
             session.step("link", "doing", options.attach, title="connect to the proxy")
             await self._attach(session, options.attach)
@@ -166,7 +168,7 @@ class Backend:
         session.step("link", "waiting", title="connect to the proxy")
         try:
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._look(session), name="children")
+                tasks.create_task(self._poll_forever(session), name="children")
                 tasks.create_task(self._follow_own(session), name="proxy")
                 if "engine" in self._roles:
                     tasks.create_task(self._own_engine(session), name="engine")
@@ -205,37 +207,37 @@ class Backend:
         return ["--port", "0"]
 
     async def _bring_up(self, session: Session, role: str, args: Sequence[str]) -> bool:
-        """Start a process unless it runs, and wait until it listens; True when it was started."""
+        """Start a process unless it runs, and wait until it is ready; True when it was started."""
         supervisor = self._supervisor
         session.step(role, "doing")
         try:
-            found = await asyncio.to_thread(supervisor.find, role)
-            if found is not None and role == "proxy":
-                must_fit(found, self._options)
-            if found is None:
+            existing = await asyncio.to_thread(supervisor.find, role)
+            if existing is not None and role == "proxy":
+                check_may_follow(existing, self._options)
+            if existing is None:
                 await supervisor.start(role, args)
             info = await supervisor.wait_ready(role)
         except AjetError as error:
-            await self._failed(session, role, error)
+            await self._show_failure(session, role, error)
             log.error("%s", error)
             return False
-        if found is not None and role == "proxy":
-            self._tell_difference(session, found)
-        how = "found running" if found is not None else "started"
+        if existing is not None and role == "proxy":
+            self._warn_of_differences(session, existing)
+        how = "found running" if existing is not None else "started"
         session.step(role, "done", f"{how}, pid {info.pid}, {info.url}")
-        return found is None
+        return existing is None
 
-    async def _failed(self, session: Session, role: str, error: AjetError) -> None:
+    async def _show_failure(self, session: Session, role: str, error: AjetError) -> None:
         child = await asyncio.to_thread(self._supervisor.state, role)
         session.step(role, "failed", error.what.partition("\n")[0], child.tail)
 
-    def _tell_difference(self, session: Session, found: RunInfo) -> None:
-        """A proxy that ran already does not have the flags this console was started with."""
-        told = differences(found, self._options)
-        if told:
-            session.tell(
-                f"The running proxy (pid {found.pid}) has {told}. It keeps that, also after a "
-                "restart. To use your flags: Ctrl+Q, then s, then start again",
+    def _warn_of_differences(self, session: Session, info: RunInfo) -> None:
+        """Warn when a proxy that already ran does not have this console's flags."""
+        differences = option_differences(info, self._options)
+        if differences:
+            session.notify(
+                f"The running proxy (pid {info.pid}) has {differences}. It keeps these options "
+                "when it restarts. To use your flags: Ctrl+Q, then s, then start again",
                 "warning",
             )
 
@@ -260,8 +262,8 @@ class Backend:
         preload = asyncio.to_thread(import_module, "proxy.control.client")
         await asyncio.gather(self._bring_up(session, "proxy", args), preload)
         info = await asyncio.to_thread(self._supervisor.find, "proxy")
-        if info is not None and not fits(info, self._options):
-            await self._leaving.wait()  # it is not ours to follow
+        if info is not None and not may_follow(info, self._options):
+            await self._leaving.wait()
         while not self._leaving.is_set():
             url = await self._proxy_url()
             session.step("proxy", "done", url)
@@ -269,7 +271,7 @@ class Backend:
             token = await asyncio.to_thread(self._options.home.token)
             async with self._connect(url, token) as client, asyncio.TaskGroup() as tasks:
                 feed = tasks.create_task(self._feed(session, client), name="feed")
-                await self._moved(url)
+                await self._wait_until_moved(url)
                 feed.cancel()
         self._left.set()
 
@@ -278,13 +280,13 @@ class Backend:
             info = await asyncio.to_thread(self._supervisor.find, "proxy")
             if info is not None and info.url:
                 return info.url
-            await asyncio.sleep(LOOK_EVERY)
+            await asyncio.sleep(POLL_SECONDS)
 
-    async def _moved(self, url: str) -> None:
-        """Until the proxy listens elsewhere, as it may after a restart, or the operator leaves."""
+    async def _wait_until_moved(self, url: str) -> None:
+        """Wait until the proxy has another URL (after a restart) or the operator leaves."""
         while not self._leaving.is_set():
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(LOOK_EVERY):
+                async with asyncio.timeout(POLL_SECONDS):
                     await self._leaving.wait()
                     return
             if await self._proxy_url() != url:
@@ -294,52 +296,52 @@ class Backend:
         session.link = client
         await Feed(session, client, compare=self._options.attach is not None).run()
 
-    # --- seeing ----------------------------------------------------------------------------------
+    # --- polling ---------------------------------------------------------------------------------
 
-    async def _look(self, session: Session) -> None:
+    async def _poll_forever(self, session: Session) -> None:
         while True:
             before = session.state.mock
-            await self._see_now()
-            await self._crash_reporter.look(session, before, self._children.get("mock"))
-            grown = await asyncio.to_thread(self._read_logs)
-            for at, role, level, text in grown:
-                session.store.add(role, text, at, level)
-            if grown:
+            await self._poll_now()
+            await self._crash_reporter.check(session, before, self._children.get("mock"))
+            new_lines = await asyncio.to_thread(self._read_logs)
+            for at, role, level, text in new_lines:
+                session.log_store.add(role, text, at, level)
+            if new_lines:
                 session.touch(("log",))
-            await asyncio.sleep(LOOK_EVERY)
+            await asyncio.sleep(POLL_SECONDS)
 
-    async def _see_now(self) -> None:
-        """Look at the processes off the event loop; an older look never comes after a newer."""
-        async with self._seeing:
-            found = await asyncio.to_thread(self._supervisor.poll)
+    async def _poll_now(self) -> None:
+        """Poll the processes off the event loop; a lock keeps the results in order."""
+        async with self._poll_lock:
+            states = await asyncio.to_thread(self._supervisor.poll)
             if self._session is not None:
-                self._take(self._session, found)
+                self._update_children(self._session, states)
 
-    def _take(self, session: Session, found: Mapping[str, ChildProcess]) -> None:
-        seen: dict[str, ChildProcess] = {}
-        for role, state in found.items():
+    def _update_children(self, session: Session, states: Mapping[str, ChildProcess]) -> None:
+        children: dict[str, ChildProcess] = {}
+        for role, state in states.items():
             if state.phase != "stopped" or role in self._children:
-                seen[role] = state
-        if seen == self._children:
+                children[role] = state
+        if children == self._children:
             return
-        for role, child in seen.items():
+        for role, child in children.items():
             before = self._children.get(role)
             if child.phase == "exited" and (before is None or before.phase != "exited"):
                 session.note("console", f"{role} {child.detail}", _exit_level(child))
-        self._children = seen
+        self._children = children
         session.touch(("children",))
 
     def _read_logs(self) -> list[tuple[float, str, str, str]]:
-        """(time, role, level, text) of what was written since the last call, in order of time."""
-        found = []
+        """Return (time, role, level, text) of each line since the last call, ordered by time."""
+        lines = []
         for role, tail in self._tails.items():
             at = self._last_at.get(role) or time.time()
             for line in tail.read():
                 at, level, text = parse(redact(line), at)
-                found.append((at, role, level, text))
+                lines.append((at, role, level, text))
                 self._last_at[role] = at
-        found.sort(key=lambda line: line[0])  # stable: a traceback stays together
-        return found
+        lines.sort(key=lambda line: line[0])  # stable: a traceback stays together
+        return lines
 
 
 def _proxy_title(options: "ConsoleOptions") -> str:
@@ -361,7 +363,7 @@ def _free(host: str, port: int) -> bool:
 
 
 def _client(cert: str, read_only: bool) -> Connect:
-    """Opens links to proxies, one of which shows the certificate in the file `cert`."""
+    """Return a function that opens links to proxies and trusts the certificate file `cert`."""
 
     @contextlib.asynccontextmanager
     async def connect(url: str, token: str) -> AsyncIterator[Link]:

@@ -1,7 +1,7 @@
 """Starts, watches and stops the processes of a home: engine, proxy, mock user.
 
-A child lives in a session of its own and logs to `<home>/logs/<role>.log`, so it outlives the
-console when the operator leaves it running; who looks for it later finds it by the home's run file.
+A child runs in its own session and logs to `<home>/logs/<role>.log`, so it survives the console
+when the operator leaves it running. A later console finds it through the home's run file.
 """
 
 import asyncio
@@ -19,26 +19,35 @@ from typing import Literal
 import msgspec
 
 from ajet_swarm.common.errors import AjetError
-from console.backend.launch import PROGRAM, Launch, launch_of, role_args
-from console.backend.processes import exists, group_of, is_zombie, send, send_group
-from console.session.logs import last_lines, last_words
+from console.backend.processes import (
+    PROGRAM,
+    Launch,
+    exists,
+    group_of,
+    is_zombie,
+    launch_of,
+    role_args,
+    send,
+    send_group,
+)
+from console.session.logs import failure_line, last_lines
 from console.text.causes import exit_text
 from core.runtime.home import Home, RunInfo, running
 from core.settings import Settings
 
 ROLES = ("engine", "proxy", "mock")
 GRACE: Mapping[str, float] = {"engine": 5.0, "proxy": 15.0, "mock": 5.0}
-"""Seconds a process gets to end in order; the proxy finishes what is in flight."""
+"""Seconds a process gets to shut down; the proxy finishes the requests in flight."""
 ROTATE_BYTES = 5 * 1024 * 1024
-"""A log that is larger when its process starts becomes `<role>.log.1`."""
+"""A log larger than this when its process starts is renamed to `<role>.log.1`."""
 LAST_LINES = 5
-_LOOK_EVERY = 0.05
+_POLL_SECONDS = 0.05
 _BOOT_SLACK = 60.0
-"""Seconds a process may take from its last line to saying where it listens."""
+"""Seconds that may pass between a starting process's last log line and its run file."""
 
 Phase = Literal["stopped", "starting", "running", "stopping", "exited", "attached"]
 CommandBuilder = Callable[[str, Sequence[str]], Sequence[str]]
-"""Role and further arguments -> the whole command line."""
+"""Role and further arguments -> the complete command line."""
 
 
 class ChildFailed(AjetError):
@@ -47,36 +56,36 @@ class ChildFailed(AjetError):
 
 @dataclass(frozen=True, slots=True)
 class ChildState:
-    """One process of the home, as last seen."""
+    """One process of the home, as last polled."""
 
     role: str
     phase: Phase = "stopped"
-    """`exited` ended unasked; `attached` runs but was started elsewhere."""
+    """`exited` ended on its own; `attached` runs but was started elsewhere."""
     pid: int | None = None
     exit_code: int | None = None
-    """Of a child of ours that ended; the negative signal number when killed; None: not known."""
+    """Of a child of ours that ended; the negative signal number when killed; None when unknown."""
     since: float = 0.0
     """When it entered the phase, Unix seconds."""
     url: str = ""
     last_lines: tuple[str, ...] = ()
-    """The end of its log; of a process that ended only what it wrote itself."""
+    """The end of its log; for a process that ended, only its own lines."""
 
     @property
     def alive(self) -> bool:
-        """Whether there is a process."""
+        """Whether the process exists."""
         return self.phase not in ("stopped", "exited")
 
     @property
     def detail(self) -> str:
-        """Why it ended, or what it said last; one line, may be empty."""
+        """Why it ended, or its last log line; one line, may be empty."""
         last = self.last_lines[-1] if self.last_lines else ""
         if self.phase != "exited":
             return last
-        said = last_words(self.last_lines)
-        how = exit_text(self.exit_code)
-        if said:
-            return f"{how}: {said}"
-        return how
+        reason = failure_line(self.last_lines)
+        exit_reason = exit_text(self.exit_code)
+        if reason:
+            return f"{exit_reason}: {reason}"
+        return exit_reason
 
     @property
     def tail(self) -> tuple[str, ...]:
@@ -86,40 +95,40 @@ class ChildState:
 
 @dataclass(slots=True)
 class _Child:
-    """What is remembered of one role."""
+    """What the supervisor remembers about one role."""
 
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Held while it is started or stopped."""
-    seeing: threading.Lock = field(default_factory=threading.Lock)
-    """Held while the fields below are read and changed: threads look, the event loop orders."""
+    """Held while the process is started or stopped."""
+    state_lock: threading.Lock = field(default_factory=threading.Lock)
+    """Held while the fields below are read or changed: threads poll, the event loop commands."""
     process: subprocess.Popen[bytes] | None = None
     launch: Launch | None = None
-    """How the process that was seen last was started."""
+    """How the process polled last was started."""
     known: tuple[int, float] = (0, 0.0)
-    """Process id and start of that process, Unix seconds."""
+    """Process id and start time of that process, Unix seconds."""
     log_start: int = 0
     """Size of the log when the process was started."""
     state: ChildState = field(default_factory=lambda: ChildState(""))
     log_mark: tuple[int, int] = (0, 0)
-    """Inode and size of the log when its end was last read."""
+    """Inode and size of the log when its last lines were read."""
 
     def is_gone(self, pid: int | None) -> bool:
-        """Whether that process has ended."""
+        """Return whether that process has ended."""
         if self.process is not None and self.process.pid == pid:
             return self.process.poll() is not None
         return pid is None or not exists(pid) or is_zombie(pid)
 
 
 class Supervisor:
-    """The processes of one home. Orders come from one event loop; any thread may look.
+    """The processes of one home. One event loop sends commands; any thread may poll.
 
-    `find`, `poll`, `state` and `tail` read files: off the event loop, please.
+    `find`, `poll`, `state` and `tail` read files: call them off the event loop.
 
     Args:
-        home: Where they run and log.
-        settings: What a child needs to know is passed on to it.
-        command: Makes a child's command line; `ajet-console ROLE` when left out.
-        environment: Of the children; this process's own when left out.
+        home: Contains the run files and logs of the processes.
+        settings: What a child needs of them is passed to it as flags.
+        command: Builds a child's command line; `ajet-console ROLE` when left out.
+        environment: Environment of the children; this process's own when left out.
     """
 
     def __init__(
@@ -134,12 +143,12 @@ class Supervisor:
         self._command = command or self._own_command
         self._environment = environment
         self._children = {role: _Child(state=ChildState(role)) for role in ROLES}
-        self._finding = threading.Lock()
+        self._find_lock = threading.Lock()
 
-    # --- doing -----------------------------------------------------------------------------------
+    # --- commands --------------------------------------------------------------------------------
 
     async def start(self, role: str, args: Sequence[str] = ()) -> None:
-        """Start a process unless one of that role runs in the home; `wait_ready` waits for it.
+        """Start a process unless the home already runs one of that role; see `wait_ready`.
 
         Args:
             role: `engine`, `proxy` or `mock`.
@@ -156,17 +165,19 @@ class Supervisor:
             await self._launch(role, child.launch)
 
     async def stop(self, role: str, grace: float | None = None) -> None:
-        """End a process, ours or not: SIGTERM, later SIGKILL to its whole group.
+        """Stop a process, ours or not: SIGTERM, later SIGKILL to its whole group.
 
         Args:
-            role: Which.
-            grace: Seconds between the two; `GRACE` of the role when left out.
+            role: `engine`, `proxy` or `mock`.
+            grace: Seconds between the two signals; `GRACE` of the role when left out.
         """
         async with self._children[role].lock:
             await self._end(role, grace)
 
     async def restart(self, role: str, grace: float | None = None) -> None:
-        """Stop a process and start it as it was started, whoever did, on the port it has.
+        """Stop a process and start it again with the same command line and port.
+
+        This also works for a process that was started elsewhere.
 
         Raises:
             ChildFailed: the operating system refuses.
@@ -178,41 +189,41 @@ class Supervisor:
             await self._launch(role, child.launch or Launch(tuple(self._command(role, ()))))
 
     async def stop_all(self, grace: float | None = None) -> None:
-        """End everything in the home; the mock user first, the engine last."""
+        """Stop all processes of the home; the mock user first, the engine last."""
         for role in reversed(ROLES):
             await self.stop(role, grace)
 
     def release(self) -> None:
         """Leave the children running and forget them."""
         for child in self._children.values():
-            with child.seeing:
+            with child.state_lock:
                 if child.process is not None:
-                    child.process.returncode = 0  # Popen warns of a child not told to be left
+                    child.process.returncode = 0  # else Popen warns that the child still runs
                     child.process = None
 
-    # --- seeing ----------------------------------------------------------------------------------
+    # --- state -----------------------------------------------------------------------------------
 
     def find(self, role: str) -> RunInfo | None:
-        """Who has the role in this home and says where it listens; None when nobody does."""
+        """Return the run file of the process that has the role; None when no process has it."""
         try:
             data = (self.home.run / f"{role}.json").read_bytes()
-            told = msgspec.json.decode(data, type=RunInfo)
+            info = msgspec.json.decode(data, type=RunInfo)
         except (OSError, msgspec.MsgspecError):
             return None
-        # Looking takes the role's lock for an instant: never where nobody can hold it anyway.
-        if not exists(told.pid):
+        # `running` takes the role's lock for an instant: skip it when the process is gone.
+        if not exists(info.pid):
             return None
-        with self._finding:  # two threads that look at once would see each other's hold
+        with self._find_lock:  # two threads at once would each find the lock held by the other
             return running(self.home, role)
 
     async def wait_ready(self, role: str, timeout: float = 60.0) -> RunInfo:
-        """Wait until the process says where it listens.
+        """Wait until the process has written its run file.
 
         Raises:
-            ChildFailed: it ended before that, with exit code and last log lines, or it takes
-                longer than `timeout`.
+            ChildFailed: the process ended before that (with exit code and last log lines), or it
+                takes longer than `timeout` seconds.
         """
-        until = time.monotonic() + timeout
+        deadline = time.monotonic() + timeout
         while (info := await asyncio.to_thread(self.find, role)) is None:
             state = await asyncio.to_thread(self.state, role)
             if not state.alive and (info := await asyncio.to_thread(self.find, role)) is None:
@@ -220,39 +231,39 @@ class Supervisor:
                 raise ChildFailed(
                     f"{role} {exit_text(state.exit_code)}{lines}", str(self.log(role))
                 )
-            if time.monotonic() > until:
+            if time.monotonic() > deadline:
                 raise ChildFailed(
                     f"{role} is not ready after {timeout:g} s",
                     str(self.log(role)),
-                    "Look at its log, or start it again",
+                    "Read its log, or start it again",
                 )
-            await asyncio.sleep(_LOOK_EVERY)
+            await asyncio.sleep(_POLL_SECONDS)
         return info
 
     def poll(self) -> Mapping[str, ChildState]:
-        """Look at every role; to be called now and then."""
+        """Return the state of every role; to be called regularly."""
         return {role: self.state(role) for role in ROLES}
 
     def state(self, role: str) -> ChildState:
-        """Look at one role."""
+        """Return the state of one role, read from the operating system now."""
         child = self._children[role]
-        with child.seeing:
+        with child.state_lock:
             before = child.state
-            found = self._look(child, role)
-            if found.phase != before.phase or found.pid != before.pid:
-                found = replace(found, since=time.time())
-            child.state = self._with_lines(child, found)
+            state = self._read_state(child, role)
+            if state.phase != before.phase or state.pid != before.pid:
+                state = replace(state, since=time.time())
+            child.state = self._with_lines(child, state)
             return child.state
 
     def log(self, role: str) -> Path:
-        """The log file of a role."""
+        """Return the log file of a role."""
         return self.home.logs / f"{role}.log"
 
     def tail(self, role: str, n: int = 50) -> list[str]:
-        """The last `n` lines of a role's log, safe to show."""
+        """Return the last `n` lines of a role's log, safe to show."""
         return last_lines(self.log(role), n)
 
-    # --- inside ----------------------------------------------------------------------------------
+    # --- internals -------------------------------------------------------------------------------
 
     async def _launch(self, role: str, launch: Launch) -> None:
         child = self._children[role]
@@ -268,43 +279,43 @@ class Supervisor:
         child = self._children[role]
         before = await asyncio.to_thread(self.state, role)
         if not before.alive or before.pid is None:
-            self._note(child, replace(before, phase="stopped"))
+            self._set_state(child, replace(before, phase="stopped"))
             return
         pid, group = before.pid, group_of(before.pid)
-        self._note(child, replace(before, phase="stopping", since=time.time()))
+        self._set_state(child, replace(before, phase="stopping", since=time.time()))
         send(pid, signal.SIGTERM)
-        if not await self._gone(child, pid, seconds):
+        if not await self._wait_gone(child, pid, seconds):
             send_group(group, pid, signal.SIGKILL)
-            await self._gone(child, pid, 5.0)
+            await self._wait_gone(child, pid, 5.0)
         send_group(group, None, signal.SIGKILL)
         code = child.process.returncode if child.process is not None else None
         child.process = None
-        self._note(
+        self._set_state(
             child,
             ChildState(role, "stopped", None, code, time.time(), last_lines=before.last_lines),
         )
 
     @staticmethod
-    def _note(child: _Child, state: ChildState) -> None:
-        with child.seeing:
+    def _set_state(child: _Child, state: ChildState) -> None:
+        with child.state_lock:
             child.state = state
 
-    def _look(self, child: _Child, role: str) -> ChildState:
+    def _read_state(self, child: _Child, role: str) -> ChildState:
         before, process = child.state, child.process
         if before.phase == "stopping":
             if child.lock.locked() or not child.is_gone(before.pid):
                 return before
             code = process.returncode if process else None
-            before = replace(before, phase="stopped", exit_code=code)  # nobody waited for its end
+            before = replace(before, phase="stopped", exit_code=code)  # the stop was interrupted
             child.process = process = None
         if process is not None and (code := process.poll()) is not None:
-            send_group(process.pid, None, signal.SIGKILL)  # what it left behind
+            send_group(process.pid, None, signal.SIGKILL)  # its remaining children
             child.process = process = None
             before = replace(before, phase="exited", pid=None, exit_code=code)
         info = self.find(role)
         if info is not None and child.known != (info.pid, info.started_at):
             child.known = (info.pid, info.started_at)
-            child.launch = launch_of(info) or child.launch  # one that is dying tells no more
+            child.launch = launch_of(info) or child.launch  # a dying process has no command line
         if process is not None:
             ready = info is not None and info.pid == process.pid
             return replace(
@@ -319,20 +330,21 @@ class Supervisor:
         return replace(before, pid=None, url="")
 
     def _lost(self, before: ChildState) -> ChildState:
-        """Started elsewhere, it is gone, and we did not stop it."""
-        left = (self.home.run / f"{before.role}.json").exists()
-        # A mock user ends by itself when all is asked, and takes its run file away.
-        phase: Phase = "exited" if left or before.role != "mock" else "stopped"
+        """Return the state of an attached process that has ended and was not stopped from here."""
+        run_file_left = (self.home.run / f"{before.role}.json").exists()
+        # A mock user ends by itself after its last row, and removes its run file.
+        phase: Phase = "exited" if run_file_left or before.role != "mock" else "stopped"
         return replace(before, phase=phase, pid=None, exit_code=None, url="")
 
     def _with_lines(self, child: _Child, state: ChildState) -> ChildState:
         try:
-            found = self.log(state.role).stat()
+            stat = self.log(state.role).stat()
         except OSError:
             return state
-        if child.process is None and found.st_mtime < child.known[1] - _BOOT_SLACK:
-            return replace(state, last_lines=())  # of an earlier process: this one writes elsewhere
-        mark = (found.st_ino, found.st_size)
+        if child.process is None and stat.st_mtime < child.known[1] - _BOOT_SLACK:
+            # The log belongs to an earlier process; this one writes elsewhere.
+            return replace(state, last_lines=())
+        mark = (stat.st_ino, stat.st_size)
         if mark == child.log_mark and state.phase == child.state.phase:
             return replace(state, last_lines=child.state.last_lines)
         child.log_mark = mark
@@ -340,12 +352,12 @@ class Supervisor:
         lines = last_lines(self.log(state.role), LAST_LINES, since)
         return replace(state, last_lines=tuple(lines))
 
-    async def _gone(self, child: _Child, pid: int, seconds: float) -> bool:
-        until = time.monotonic() + seconds
+    async def _wait_gone(self, child: _Child, pid: int, seconds: float) -> bool:
+        deadline = time.monotonic() + seconds
         while not child.is_gone(pid):
-            if time.monotonic() > until:
+            if time.monotonic() > deadline:
                 return False
-            await asyncio.sleep(_LOOK_EVERY)
+            await asyncio.sleep(_POLL_SECONDS)
         return True
 
     def _spawn(self, child: _Child, role: str, launch: Launch) -> None:
@@ -353,13 +365,13 @@ class Supervisor:
         with contextlib.suppress(FileNotFoundError):
             if path.stat().st_size > ROTATE_BYTES:
                 path.replace(path.with_name(path.name + ".1"))
-        given = launch.environment or self._environment
-        environment = dict(os.environ if given is None else given)
+        base = launch.environment or self._environment
+        environment = dict(os.environ if base is None else base)
         package = str(Path(__file__).resolve().parents[2])
         paths = [path for path in environment.get("PYTHONPATH", "").split(os.pathsep) if path]
         if package not in paths:
             environment["PYTHONPATH"] = os.pathsep.join([package, *paths])
-        with child.seeing, path.open("ab") as log:
+        with child.state_lock, path.open("ab") as log:
             start = log.tell()
             process = subprocess.Popen(
                 launch.command,
@@ -374,5 +386,5 @@ class Supervisor:
             child.state = ChildState(role, "starting", process.pid, since=time.time())
 
     def _own_command(self, role: str, args: Sequence[str]) -> Sequence[str]:
-        own = [role, "--home", str(self.home.root), *role_args(role, self.settings)]
-        return [*PROGRAM, *own, *args]
+        flags = ["--home", str(self.home.root), *role_args(role, self.settings)]
+        return [*PROGRAM, role, *flags, *args]

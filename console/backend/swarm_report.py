@@ -1,4 +1,4 @@
-"""Swarm servers asked directly: which there are, what each does, who has claimed what."""
+"""Queries swarm servers directly: their URLs, their states, and who has claimed which episodes."""
 
 import argparse
 from collections.abc import AsyncIterator
@@ -15,62 +15,62 @@ if TYPE_CHECKING:
     from ajet_swarm.api.engine import AsyncSwarmClient
 
 PATIENCE = 5.0
-"""Seconds a server gets to say how it is."""
+"""Seconds a server gets to answer."""
 
 
 @dataclass(slots=True)
 class ServerReport:
-    """One swarm server as it answers now."""
+    """The state of one swarm server, from its own answers."""
 
     name: str
     url: str
     state: str = "CANNOT_CONNECT"
     raw: str = ""
-    """The state as the server writes it."""
+    """The state in the server's own spelling."""
     detail: str = ""
     step: int | None = None
     claimed: int | None = None
-    """Episodes that are claimed, by the server's own buffer; None when it does not tell."""
+    """Number of claimed episodes in the server's buffer; None when it does not report them."""
     claimed_by: dict[str, int] = field(default_factory=dict)
-    """The same by client."""
+    """The same number by client."""
     pool: dict[str, Any] | None = None
     error: str = ""
-    """Why something of this is missing."""
+    """Why some of these fields are missing."""
 
     def data(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the report as JSON data."""
         return asdict(self)
 
 
 def addresses(settings: Settings, home: Home) -> dict[str, str]:
-    """URL of each server of the settings; the embedded one is found by its run file.
+    """Return the URL of each server of the settings, by name.
 
-    It is empty for an embedded engine that does not run: at the port of the settings may be the
-    engine of another home.
+    The URL of the embedded engine comes from its run file; it is empty when that engine does not
+    run, because the port of the settings may belong to the engine of another home.
     """
-    found = settings.servers()
-    for name, url in found.items():
+    urls = settings.servers()
+    for name, url in urls.items():
         if url == "embedded":
             info = running(home, "engine")
-            found[name] = info.url if info is not None else ""
-    return found
+            urls[name] = info.url if info is not None else ""
+    return urls
 
 
 def no_engine(name: str) -> AjetError:
-    """What a command says of an embedded engine that does not run."""
+    """Return the error for an embedded engine that does not run."""
     return AjetError(
         f"no engine runs in this home ({name})",
         todo="Start it with `ajet-console engine`, or name a server with --swarm-url",
     )
 
 
-def choose(servers: dict[str, str], given: argparse.Namespace) -> tuple[str, str]:
-    """Name and URL of the server that was named, else of the first one.
+def choose(servers: dict[str, str], args: argparse.Namespace) -> tuple[str, str]:
+    """Return name and URL of the server `args.server`; of the first server when it is empty.
 
     Raises:
-        UsageError: there is none of that name.
+        UsageError: there is no server of that name.
     """
-    name = given.server or next(iter(servers))
+    name = args.server or next(iter(servers))
     if name not in servers:
         raise UsageError(f"there is no server `{name}`", todo=known_names(name, servers))
     return name, servers[name]
@@ -78,10 +78,10 @@ def choose(servers: dict[str, str], given: argparse.Namespace) -> tuple[str, str
 
 @asynccontextmanager
 async def open_client(name: str, url: str) -> AsyncIterator["AsyncSwarmClient"]:
-    """A client that claims nothing.
+    """Open a client of one server, to query it without claiming episodes.
 
     Raises:
-        AjetError: the URL is that of an embedded engine that does not run.
+        AjetError: the URL is empty, because the embedded engine does not run.
     """
     if not url:
         raise no_engine(name)
@@ -93,19 +93,19 @@ async def open_client(name: str, url: str) -> AsyncIterator["AsyncSwarmClient"]:
 
 
 async def report(name: str, url: str) -> ServerReport:
-    """Ask one server; what it does not report is missing and `error` says why."""
-    told = ServerReport(name, url)
+    """Query one server; for what it does not report, `error` contains the reason."""
+    result = ServerReport(name, url)
     try:
         async with open_client(name, url) as client:
             status = await client.status(timeout=PATIENCE)
-            told.state, told.raw = status.state.value, status.engine_status or ""
-            told.detail, told.step = status.engine_status_detail or "", status.global_step
+            result.state, result.raw = status.state.value, status.engine_status or ""
+            result.detail, result.step = status.engine_status_detail or "", status.global_step
             owners = [one.client_uuid or "" for one in await client.buffer() if one.claimed]
-            told.claimed = len(owners)
-            told.claimed_by = {owner: owners.count(owner) for owner in sorted(set(owners))}
+            result.claimed = len(owners)
+            result.claimed_by = {owner: owners.count(owner) for owner in sorted(set(owners))}
             pool = await client.pool(timeout=PATIENCE)
             if pool is not None and not pool.stale:
-                told.pool = {
+                result.pool = {
                     "method": pool.sample_collection_method or "",
                     "repeats": pool.repeat,
                     "episodes": pool.completed_episodes or 0,
@@ -114,5 +114,5 @@ async def report(name: str, url: str) -> ServerReport:
                     "task_target": pool.completed_task_target or 0,
                 }
     except AjetError as error:
-        told.error = str(error)
-    return told
+        result.error = str(error)
+    return result

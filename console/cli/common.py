@@ -119,10 +119,10 @@ async def order(url: str, token: str, name: str, args: Mapping[str, Any], cert: 
 
 def warn_of_other_mock() -> None:
     """Warn on standard error when PyPI's `mock` is installed beside our package of that name."""
-    from console.backend.mock_package import CURE, mock_collision
+    from console.backend.mock_package import REMEDY, mock_collision
 
     if collision := mock_collision():
-        sys.stderr.write(f"ajet-console: warning: {collision}. {CURE}\n")
+        sys.stderr.write(f"ajet-console: warning: {collision}. {REMEDY}\n")
 
 
 def confirm(act: str, loss: str, yes: bool) -> bool:

@@ -198,7 +198,7 @@ def mock(given: argparse.Namespace) -> int:
         dataset=find_dataset(home, own.dataset),
         base_url=given.base_url or f"{url}/v1",
         own_proxy=not given.base_url,
-        target=f"target:{spec.told}" if spec else given.base_url or "proxy",
+        target=f"target:{spec.label}" if spec else given.base_url or "proxy",
         spec=spec,
         dry=given.dry,
         user=user,

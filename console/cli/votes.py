@@ -10,7 +10,7 @@ from typing import Any
 from ajet_swarm.common.errors import UsageError
 from console.cli.commands import add_common, send
 from console.cli.common import look_home, settings_of
-from console.session.rater_name import kept_name
+from console.session.rater_name import saved_name
 from core.commands import COMMANDS
 from core.runtime.home import Home
 from core.settings import load
@@ -91,7 +91,7 @@ def rate(given: argparse.Namespace) -> int:
     """Rate a group, or take a rating back."""
     home = look_home(given)
     name, args = rating_of(given)
-    args["rater"] = given.rater or load(home.config).console.rater or kept_name(home) or None
+    args["rater"] = given.rater or load(home.config).console.rater or saved_name(home) or None
     if name == "group.rate":
         args |= {"note": given.note, "tags": given.tag, "override": given.override or None}
     return send(given, home, name, args)
@@ -181,4 +181,4 @@ def _text(given: argparse.Namespace) -> str:
 
 
 def _rater(given: argparse.Namespace, home: Home) -> str | None:
-    return given.rater or settings_of(home).console.rater or kept_name(home) or None
+    return given.rater or settings_of(home).console.rater or saved_name(home) or None

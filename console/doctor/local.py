@@ -13,7 +13,7 @@ from importlib import metadata
 from pathlib import Path
 
 from ajet_swarm.common.errors import AjetError, UsageError
-from console.backend.mock_package import CURE, mock_collision
+from console.backend.mock_package import REMEDY, mock_collision
 from console.doctor.finding import CheckContext, Finding, Level
 from core.journal.damage import check_in_background
 from core.journal.writer import JournalError
@@ -70,7 +70,7 @@ def packages(context: CheckContext) -> Sequence[Finding]:
 def _mock_package() -> Iterator[Finding]:
     """A warning when another package `mock` is in the way of ours."""
     if trouble := mock_collision():
-        yield Finding("packages", "mock", "warn", trouble, CURE)
+        yield Finding("packages", "mock", "warn", trouble, REMEDY)
 
 
 def _requirements(lines: Iterable[str]) -> Iterator[tuple[str, bool, list[tuple[str, str]]]]:

@@ -112,7 +112,7 @@ def way_of(
 
 def fallen(session: Session) -> list[Alert]:
     """Return alerts for processes that ended unexpectedly."""
-    return [_fallen(child, session.read_only) for child in session.fallen]
+    return [_fallen(child, session.read_only) for child in session.crashed]
 
 
 def _fallen(child: ChildProcess, read_only: bool) -> Alert:

@@ -45,9 +45,9 @@ def available_commands(
         group_id: The target group of the screen, if any.
         server: The target server of the screen; None for the first one.
     """
-    if session.looks_on:
+    if session.observing:
         return []
-    return [one for one in _all(session, group_id, server) if session.may(one.command)]
+    return [one for one in _all(session, group_id, server) if session.allows(one.command)]
 
 
 def _all(session: Session, group_id: str | None, server: str | None) -> list[AvailableCommand]:
@@ -105,18 +105,18 @@ def unavailable_commands(session: Session, group_id: str | None) -> Iterator[tup
     Args:
         group_id: The target group of the screen, if any.
     """
-    if session.looks_on or not session.seen:
+    if session.observing or not session.seen:
         return
     group = session.state.groups.get(group_id) if group_id else None
     offered = {one.command for one in available_commands(session, group_id, None)}
     for verb in _GROUP_VERBS:
         name = f"group.{verb}"
-        if name not in offered and session.may(name):
+        if name not in offered and session.allows(name):
             nowhere = "no group selected: 2 opens the list"
             why = nowhere if group is None else obstacle(verb, group, session.now())
             yield COMMANDS[name].title, why or "not available for this group now"
     for name, why in _REASONS.items():
-        if name not in offered and session.may(name):
+        if name not in offered and session.allows(name):
             yield COMMANDS[name].title, why
 
 
@@ -226,7 +226,7 @@ def _stalls(session: Session) -> Iterator[AvailableCommand]:
 
 def _mock(session: Session) -> Iterator[AvailableCommand]:
     mock = session.state.mock
-    if mock is None or not session.mock_lives:
+    if mock is None or not session.mock_running:
         if session.processes is not None:
             yield _offer("mock.start")
         return

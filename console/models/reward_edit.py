@@ -55,7 +55,7 @@ def find_part(state: State, name: str) -> RewardPart | None:
 def may(app: AppHost, command: str, name: str) -> bool:
     """Return whether the command applies to the part."""
     session = app.session
-    if session.looks_on or not session.may(command) or len(session.state.rewards.parts) < 2:
+    if session.observing or not session.allows(command) or len(session.state.rewards.parts) < 2:
         return False
     part = find_part(session.state, name)
     if part is None:

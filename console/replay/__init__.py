@@ -1,1 +1,1 @@
-"""A journal in place of a proxy."""
+"""`replay`: shows a journal in the console instead of a running proxy."""

@@ -1,4 +1,4 @@
-"""The console on a journal: its screens, and the keys that move through time."""
+"""The console app on a journal: the same screens, plus keys that control the playback."""
 
 import logging
 import sys
@@ -16,15 +16,15 @@ from core.settings import Settings
 _MOVES = (
     ("comma", ",", "toggle", "Pause", "Pause or resume the replay"),
     ("full_stop", ".", "step", "Step", "Show the next event, then pause"),
-    ("less_than_sign", "<", "slower", "Slower", "Half the speed, about"),
-    ("greater_than_sign", ">", "faster", "Faster", "Twice the speed, about"),
-    ("ctrl+b", "^b", "to_begin", "Begin", "Play it from the beginning"),
+    ("less_than_sign", "<", "slower", "Slower", "About half the speed"),
+    ("greater_than_sign", ">", "faster", "Faster", "About twice the speed"),
+    ("ctrl+b", "^b", "to_begin", "Begin", "Play from the beginning"),
     ("ctrl+e", "^e", "to_end", "End", "Jump to the end"),
 )
 
 
 class ReplayApp(ConsoleApp):
-    """A console that follows a journal."""
+    """A console that shows a journal."""
 
     TITLE = "ajet-console replay"
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -35,19 +35,19 @@ class ReplayApp(ConsoleApp):
             key_display=shown,
             id=f"replay.{move}",
             tooltip=about,
-            show=move == "toggle",  # more would not fit beside the screens
+            show=move == "toggle",  # the footer has no room for more
         )
         for key, shown, move, title, about in _MOVES
     ]
 
-    def __init__(self, replay: Replay, **more: Any) -> None:
+    def __init__(self, replay: Replay, **options: Any) -> None:
         self.replay = replay
         session = Session(link=replay, read_only=True, clock=replay.tempo.now)
         session.replay = replay
-        super().__init__(session, replay.run, **more)
+        super().__init__(session, replay.run, **options)
 
     def action_replay(self, move: str) -> None:
-        """Move through time; the bar says where it is."""
+        """Run a playback control and repaint the status bar."""
         getattr(self.replay, move)()
         self.flush_screen(self.front, frozenset({"clock"}))
 

@@ -1,39 +1,45 @@
-"""A journal in the place of a proxy: the same feed, at its end or played at some speed."""
+"""Playback of a journal: it takes the proxy's place and plays events at a chosen speed."""
 
 import asyncio
 import contextlib
 import datetime as dt
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from typing import Any, NoReturn
 
+from ajet_swarm.common.errors import AjetError
 from console.backend.feed import Feed
-from console.replay.link import JournalLink
-from console.session.app_state import Session
+from console.session.app_state import Reply, Session
 from console.views.events import event_line
+from core.control_payloads import EpisodeTokens, JobInfo, ServerDetails
 from core.events import AnyEvent, Event
+from core.journal.history import HistoryPage
 from core.journal.read_only import JournalFile
 from core.state import State
 
 SPEEDS = (0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
 LONGEST_WAIT = 2.0
-"""Seconds of ours after which an idle time of the journal is left out."""
+"""Longest wait for an event, in seconds of real time; the rest of an idle time is skipped."""
 _PAGE = 500
 _LOG_TAIL = 3_000
-"""Events before the present one that are told in the log."""
+"""Number of events before the current one that the log shows."""
+
+
+class ReplayError(AjetError):
+    """The request is refused because this is a replay."""
 
 
 class Reset:
-    """The feed goes on from elsewhere: read the snapshot again."""
+    """Feed item: the position has changed; read the snapshot again."""
 
 
 class Tempo:
-    """The journal's clock: stands, or runs at a speed.
+    """The journal's clock: paused, or running at some speed.
 
     Args:
-        at: Where it begins, Unix seconds.
-        speed: Seconds of the journal in one of ours.
-        clock: Ours, monotonic.
+        at: Start time, Unix seconds.
+        speed: Seconds of the journal per second of real time.
+        clock: Real time, monotonic.
     """
 
     def __init__(
@@ -54,7 +60,7 @@ class Tempo:
         return self._speed
 
     def now(self) -> float:
-        """Unix seconds in the journal."""
+        """Return the current time in the journal, Unix seconds."""
         if not self._running:
             return self._at
         return self._at + (self._clock() - self._since) * self._speed
@@ -62,22 +68,24 @@ class Tempo:
     def set(
         self, at: float | None = None, *, running: bool | None = None, speed: float | None = None
     ) -> None:
-        """Move it, let it run or stand, change its speed."""
+        """Change the time, start or pause the clock, change its speed; None changes nothing."""
         self._at = self.now() if at is None else at
         self._since = self._clock()
         self._running = self._running if running is None else running
         self._speed = speed or self._speed
 
 
-class Replay(JournalLink):
-    """Plays one journal; a session's link, and what moves it.
+class Replay:
+    """A journal as a session's link, with the controls of its playback.
+
+    It answers everything that the journal contains and refuses everything else.
 
     Args:
         file: The journal.
-        first: Number of the last event before the beginning.
-        last: Number of the event it ends with.
-        speed: Played from the beginning at this speed; None shows the end.
-        clock: Ours, monotonic.
+        first: Sequence number of the last event before the beginning.
+        last: Sequence number of the last event.
+        speed: Play from the beginning at this speed; None shows the end.
+        clock: Real time, monotonic.
     """
 
     def __init__(
@@ -88,26 +96,28 @@ class Replay(JournalLink):
         speed: float | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        super().__init__(file, first if speed else last)
+        self.file = file
+        self.position = first if speed else last
+        """Sequence number of the last event shown."""
         self._first, self._last = first, last
         self.tempo = Tempo(0.0, speed or 1.0, clock)
         self._play = speed is not None
         self._steps = 0
-        self._moved = asyncio.Event()
-        self._jump = False
+        self._wake = asyncio.Event()
+        self._jumped = False
         self._session: Session | None = None
-        self._logged = 0
+        self._log = _EventLog(file)
 
-    # --- moving -----------------------------------------------------------------------------------
+    # --- controls ---------------------------------------------------------------------------------
 
     @property
     def at_end(self) -> bool:
-        """Everything is shown."""
+        """Whether all events are shown."""
         return self.position >= self._last
 
     @property
     def forms(self) -> Sequence[str]:
-        """What the status bar says, from long to short."""
+        """The text of the status bar, from the longest form to the shortest."""
         if not self.tempo.now():
             return ("REPLAY",)
         at = dt.datetime.fromtimestamp(self.tempo.now()).astimezone()
@@ -120,117 +130,117 @@ class Replay(JournalLink):
         )
 
     def entries(self) -> Sequence[tuple[str, str, Callable[[], None]]]:
-        """What can be done now, for the palette."""
-        found: list[tuple[str, str, Callable[[], None]]] = []
+        """Return title, help and action of each control available now, for the palette."""
+        controls: list[tuple[str, str, Callable[[], None]]] = []
         if not self.at_end:
-            verb = "Pause" if self.tempo.running else "Go on"
-            found = [
+            verb = "Pause" if self.tempo.running else "Resume"
+            controls = [
                 (f"Replay: {verb}", "Pause or resume the replay", self.toggle),
                 ("Replay: Step", "Show the next event", self.step),
                 ("Replay: To the end", "Jump to the end", self.to_end),
             ]
         return [
-            *found,
-            ("Replay: From the beginning", "Play it again from the beginning", self.to_begin),
+            *controls,
+            ("Replay: From the beginning", "Play again from the beginning", self.to_begin),
             ("Replay: Faster", f"Now {self.tempo.speed:g}x", self.faster),
             ("Replay: Slower", f"Now {self.tempo.speed:g}x", self.slower),
         ]
 
     def toggle(self) -> None:
-        """Pause, or go on; at the end play it again."""
+        """Pause or resume; at the end, play from the beginning."""
         if self.at_end:
             self.to_begin()
             return
         self.tempo.set(running=not self.tempo.running)
-        self._move()
+        self._changed()
 
     def step(self) -> None:
-        """Show the next event that has something to say, and stand."""
+        """Show the next event that the log mentions, then pause."""
         if not self.at_end:
             self.tempo.set(running=False)
             self._steps = 1
-            self._move()
+            self._changed()
 
     def faster(self) -> None:
-        """The next higher speed."""
+        """Change to the next higher speed."""
         more = [one for one in SPEEDS if one > self.tempo.speed]
         self.tempo.set(speed=more[0] if more else None)
-        self._move()
+        self._changed()
 
     def slower(self) -> None:
-        """The next lower speed."""
+        """Change to the next lower speed."""
         less = [one for one in SPEEDS if one < self.tempo.speed]
         self.tempo.set(speed=less[-1] if less else None)
-        self._move()
+        self._changed()
 
     def to_begin(self) -> None:
-        """Play it from the beginning."""
-        self._go(self._first, play=True)
+        """Play from the beginning."""
+        self._jump_to(self._first, play=True)
 
     def to_end(self) -> None:
-        """Show the state at the end."""
-        self._go(self._last, play=False)
+        """Jump to the end and pause."""
+        self._jump_to(self._last, play=False)
 
-    def _go(self, position: int, *, play: bool) -> None:
+    def _jump_to(self, position: int, *, play: bool) -> None:
         self.position, self._play, self._steps = position, play, 0
-        self._jump = True
-        self._move()
+        self._jumped = True
+        self._changed()
 
-    def _move(self) -> None:
-        self._moved.set()
+    def _changed(self) -> None:
+        self._wake.set()
         if self._session is not None:
             self._session.touch(("clock",))
 
-    # --- as the session's link --------------------------------------------------------------------
+    # --- the session's link -----------------------------------------------------------------------
 
     async def run(self, session: Session) -> None:
-        """Drive a session until cancelled."""
-        self._session = session
+        """Feed a session until cancelled."""
+        self._session = self._log.session = session
         session.link = self
         session.step("link", "doing", str(self.file.path), title="read the journal")
         await Feed(session, self).run()
 
     async def snapshot(self) -> State:
-        """The state at the present place."""
-        self._jump = False
+        """Return the state at the current position."""
+        self._jumped = False
         position = self.position
         state = await asyncio.to_thread(self.file.state, position)
         ended = await asyncio.to_thread(self.file.last_at, position) if position else 0.0
-        if not ended:  # before the first event: the clock begins with it
+        if not ended:  # before the first event: start the clock at its time
             ended = next((one.at for one in await self._page(0, 1)), 0.0)
         self.tempo.set(ended, running=self._play and not self.at_end)
-        await self._tell_past(position)
+        await self._log.add_past(position)
         return state
 
     async def events(
         self, after: int, console: bool = False, run_id: str = ""
     ) -> AsyncIterator[Any]:
-        """Events behind `after` when their time comes; after the last one it waits."""
+        """Yield each event when its time comes; wait after the last one."""
         waiting: list[AnyEvent] = []
         while True:
-            if self._jump:
+            if self._jumped:
                 yield Reset()
                 return
             if not waiting and not self.at_end:
                 waiting = [e for e in await self._page(self.position) if e.seq <= self._last]
-                if not waiting:  # what is left cannot be read
+                if not waiting:  # the remaining events cannot be read
                     self.position = self._last
             if not waiting:
                 self.tempo.set(running=False)
-                await self._rest(None)
+                await self._wait(None)
                 continue
             if not await self._due(waiting[0]):
                 continue
             event = waiting.pop(0)
             self.position = event.seq
-            self._tell([event])
+            self._log.add([event])
             yield event
 
     async def _page(self, after: int, limit: int = _PAGE) -> list[AnyEvent]:
         return await asyncio.to_thread(self.file.events, after, limit)
 
     async def _due(self, event: Event) -> bool:
-        """Wait for an event's time; False when something was moved meanwhile."""
+        """Wait for an event's time; False when a control was used meanwhile."""
         if self._steps:
             line = event_line(event)
             if line is not None and line.level != "debug":
@@ -238,7 +248,7 @@ class Replay(JournalLink):
             self.tempo.set(max(event.at, self.tempo.now()))
             return True
         if not self.tempo.running:
-            await self._rest(None)
+            await self._wait(None)
             return False
         wait = (event.at - self.tempo.now()) / self.tempo.speed
         if wait <= 0:
@@ -246,37 +256,80 @@ class Replay(JournalLink):
         if wait > LONGEST_WAIT:
             self.tempo.set(event.at - LONGEST_WAIT * self.tempo.speed)
             wait = LONGEST_WAIT
-        await self._rest(wait)
+        await self._wait(wait)
         return False
 
-    async def _rest(self, seconds: float | None) -> None:
-        """Wait until something is moved, or for so long."""
-        if not self._jump and not self._steps:
+    async def _wait(self, seconds: float | None) -> None:
+        """Wait until a control is used, for at most `seconds`."""
+        if not self._jumped and not self._steps:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
-                    await self._moved.wait()
-        self._moved.clear()
+                    await self._wake.wait()
+        self._wake.clear()
 
-    # --- the log ----------------------------------------------------------------------------------
+    async def group_events(self, group_id: str) -> Sequence[Event]:
+        """Return all events of one group up to the current position."""
+        return await asyncio.to_thread(self.file.group_events, group_id, self.position)
 
-    async def _tell_past(self, position: int) -> None:
-        after = max(self._logged, position - _LOG_TAIL)
+    async def history(self, first: int, limit: int) -> HistoryPage:
+        """Return groups of the journal in their state at the current position."""
+        return await asyncio.to_thread(self.file.page, first, limit, self.position)
+
+    async def command(self, name: str, args: Mapping[str, Any]) -> Reply:
+        """Refuse: a replay runs no command."""
+        _refuse("no command can be run")
+
+    async def post_fact(self, fact_id: str, event: Event) -> None:
+        """Refuse: a replay writes nothing."""
+        _refuse("no event can be added")
+
+    async def tokens(self, episode_uuid: str, server: str) -> EpisodeTokens:
+        """Refuse: the engine stores the tokens, not the journal."""
+        _refuse("the tokens are in the engine, not in the journal")
+
+    async def look(self, server: str) -> ServerDetails:
+        """Refuse: the server's present details do not belong to the recorded time."""
+        _refuse("no server is queried")
+
+    async def job(self, server: str) -> JobInfo:
+        """Refuse: the server's present job does not belong to the recorded time."""
+        _refuse("no server is queried for its job")
+
+
+def _refuse(reason: str) -> NoReturn:
+    raise ReplayError(f"this is a replay: {reason}")
+
+
+class _EventLog:
+    """Writes the events of a journal to a session's log, each once."""
+
+    def __init__(self, file: JournalFile) -> None:
+        self.session: Session | None = None
+        self._file = file
+        self._last = 0
+        """Sequence number of the last event written."""
+
+    async def add_past(self, position: int) -> None:
+        """Write the newest events up to `position` that are not in the log yet."""
+        after = max(self._last, position - _LOG_TAIL)
         while after < position:
-            found = [one for one in await self._page(after) if one.seq <= position]
-            if not found:
+            page = await asyncio.to_thread(self._file.events, after, _PAGE)
+            events = [one for one in page if one.seq <= position]
+            if not events:
                 return
-            self._tell(found)
-            after = found[-1].seq
+            self.add(events)
+            after = events[-1].seq
 
-    def _tell(self, events: Iterable[Event]) -> None:
-        """Say in the log what happened, once each."""
-        session = self._session
+    def add(self, events: Iterable[Event]) -> None:
+        """Write the events that are not in the log yet."""
+        session = self.session
         if session is None:
             return
         for event in events:
-            if event.seq <= self._logged:
+            if event.seq <= self._last:
                 continue
-            self._logged = event.seq
+            self._last = event.seq
             if (line := event_line(event)) is not None:
-                session.store.add(line.source, f"{line.about}  {line.text}", event.at, line.level)
+                text = f"{line.about}  {line.text}"
+                session.log_store.add(line.source, text, event.at, line.level)
         session.touch(("log",))

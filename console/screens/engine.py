@@ -223,13 +223,13 @@ class EngineScreen(ConsoleScreen):
 
         The key that restarts the crashed process then comes first in the footer.
         """
-        crashed = [f"restart({one.role!r})" for one in self.session.fallen]
+        crashed = [f"restart({one.role!r})" for one in self.session.crashed]
         words = dict.fromkeys(crashed, "Resume")
         if words != self.footer_words:
             self.first_keys, self.footer_words = tuple(crashed), words
             self.refresh_bindings()
         frame, section = self.query_one("#servers"), self.query_one("#processes")
-        first = bool(self.session.fallen)
+        first = bool(self.session.crashed)
         if first == (frame.children[0] is section):
             return
         if first:

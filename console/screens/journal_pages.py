@@ -47,7 +47,7 @@ class JournalPages(ScreenPart):
         self, first: int, limit: int, store: Callable[[int, list[Group]], None]
     ) -> bool:
         try:
-            store(*await self.session.older(first, limit))
+            store(*await self.session.read_history(first, limit))
         except AjetError as error:
             if self._error != str(error):
                 self._error = str(error)
@@ -58,29 +58,29 @@ class JournalPages(ScreenPart):
 
     def read_start(self) -> None:
         """Read the start of the journal once, before the cursor gets there."""
-        if self._groups.model.evicted and not self.session.history.asked:
-            self.session.history.asked = True
+        if self._groups.model.evicted and not self.session.history.start_known:
+            self.session.history.start_known = True
             self._read_start()
 
     @in_background("history-start", exclusive=True)
     async def _read_start(self) -> None:
         """Read an empty page for its metadata; the first real page reports a failure."""
         with contextlib.suppress(AjetError):
-            await self.session.older(0, 0)
+            await self.session.read_history(0, 0)
             if self.screen.is_mounted and self.session.history.start:
                 self.screen.update_view(frozenset({"groups"}))
 
     def search_further(self) -> None:
         """Continue a search that paused after enough matches."""
         search = self._groups.model.search
-        if search is not None and search.waits and not search.over:
-            search.more()
+        if search is not None and search.paused and not search.finished:
+            search.resume()
             self.search()
 
     def search(self) -> None:
         """Start the journal search of the list's filter unless it is already running."""
         search = self._groups.model.search
-        if search is not None and not search.waits and search is not self._running:
+        if search is not None and not search.paused and search is not self._running:
             self._running = search
             self._search(search)
 
@@ -89,10 +89,10 @@ class JournalPages(ScreenPart):
         """Read the journal until enough matches are found or the filter changes."""
         model, history = self._groups.model, self.session.history
         try:
-            while not search.waits and model.search is search:
+            while not search.paused and model.search is search:
                 first, count = search.next_page()
                 if not await self._read(
-                    first, count, lambda at, groups: search.take(at, groups, history)
+                    first, count, lambda at, groups: search.add_page(at, groups, history)
                 ):
                     return
                 self.screen.update_view(frozenset({"groups"}))

@@ -110,7 +110,7 @@ class LogScreen(ConsoleScreen):
                 for name in names
             ]
         )
-        if not session.store.total:
+        if not session.log_store.total:
             return heading("LOG", "no log lines yet")
         notes = [f"from {self.level}", "following" if view.follow else "paused, End follows"]
         if self.needle:
@@ -139,14 +139,14 @@ class LogScreen(ConsoleScreen):
         start = self._next
         logs = self.session.logs(self.source)
         new = list(takewhile(lambda line: line.number >= start, reversed(logs)))
-        self._next = self.session.store.total
+        self._next = self.session.log_store.total
         view = self.query_one(LogView)
         fitting = [line for line in reversed(new) if self._fits(line)]
         if fitting:
             view.extend(fitting)
 
     def _refill(self) -> None:
-        self._next = self.session.store.total
+        self._next = self.session.log_store.total
         fitting = [line for line in self.session.logs(self.source) if self._fits(line)]
         self.query_one(LogView).replace(fitting, self.needle)
 

@@ -98,7 +98,7 @@ class MockScreen(ConsoleScreen):
             return
         self.refresh_bindings()
         mock, now = self.session.state.mock, self.session.now()
-        alive = self.session.mock_lives
+        alive = self.session.mock_running
         width = max(20, self.size.width - 2)
         stall = stall_words(self.session.state, now)
         self.query_one("#mock-summary", TextPane).show_lines(
@@ -171,7 +171,7 @@ class MockScreen(ConsoleScreen):
     def _leave(self) -> None:
         results = self.query_one(ResultList)
         self.set_focus(results if results.display else None)
-        self.set_class(self.session.mock_lives, "-running")
+        self.set_class(self.session.mock_running, "-running")
 
     @work(group="pick", exclusive=True, exit_on_error=False)
     async def action_pick(self) -> None:
@@ -212,7 +212,7 @@ class MockScreen(ConsoleScreen):
         if action in WRITING | {"start_over"} and self.session.read_only:
             return False
         mock = self.session.state.mock
-        alive = self.session.mock_lives
+        alive = self.session.mock_running
         phase = mock.phase if mock is not None else ""
         match action:
             case "start" | "pick":

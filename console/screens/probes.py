@@ -99,7 +99,7 @@ class ProbesScreen(ConsoleScreen):
     def on_mount(self) -> None:
         """Focus the prompt line."""
         line = self.query_one("#try-prompt", Input)
-        line.disabled = not self.session.may("engine.try")
+        line.disabled = not self.session.allows("engine.try")
         line.display = not line.disabled
         (self.query_one(ProbeList) if line.disabled else line).focus()
 
@@ -133,7 +133,7 @@ class ProbesScreen(ConsoleScreen):
         self._paint_answers()
 
     def _where(self) -> Line:
-        if not self.session.may("engine.try"):
+        if not self.session.allows("engine.try"):
             return (("view only: no prompts can be sent", "$muted"),)
         server = self._next_server()
         name = one_line(server.name, 20) if server is not None else "no server"
@@ -147,7 +147,7 @@ class ProbesScreen(ConsoleScreen):
 
         def build(width: int) -> list[Line]:
             probes = compared(state, name, columns(width))
-            if not probes and not self.session.may("engine.try"):
+            if not probes and not self.session.allows("engine.try"):
                 return [(("No prompt has been tried yet.", "$muted"),)]
             return answers(probes, state, now, width)
 
@@ -168,7 +168,7 @@ class ProbesScreen(ConsoleScreen):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Offer keys that have an effect on the prompt under the cursor."""
-        if action in WRITING and not self.session.may("engine.try"):
+        if action in WRITING and not self.session.allows("engine.try"):
             return False
         if not self.is_mounted:
             return super().check_action(action, parameters)

@@ -108,5 +108,5 @@ def _use_name(session: "Session", name: str) -> None:
 
 async def _store_name(session: "Session") -> None:
     """Store the name for the next start."""
-    if session.keep_rater is not None:
-        await asyncio.to_thread(session.keep_rater, session.rater)
+    if session.save_rater is not None:
+        await asyncio.to_thread(session.save_rater, session.rater)

@@ -100,8 +100,8 @@ class ListPage(ScreenPart):
     def _empty_lines(self, total: int) -> list[str]:
         if total:
             search = self.groups.model.search
-            if search is not None and not search.over:
-                more = "End searches further back." if search.waits else "Searching further back …"
+            if search is not None and not search.finished:
+                more = "End searches further back." if search.paused else "Searching further back …"
                 return ["None of the newest matches the filter.", more]
             return ["No request matches the filter.", "Esc clears it."]
         session = self.session
@@ -337,13 +337,13 @@ def title_line(model: RowModel, follow: bool, marked: int) -> Line:
     if model.filter:
         pieces.append((f" {shown} of {model.total} ", "bold"))
         pieces.append((f" {one_line(model.filter.text, 60)} ", "$accent"))
-        if search is not None and not search.over:
-            back = f"back to {clock(search.back_to)}" if search.back_to else "newest"
-            more = "End searches further" if search.waits else "searching …"
+        if search is not None and not search.finished:
+            back = f"back to {clock(search.oldest_at)}" if search.oldest_at else "newest"
+            more = "End searches further" if search.paused else "searching …"
             pieces.append((f" {back}, {more} ", "$muted"))
     else:
         pieces.append((f" {model.total} ", "$muted"))
-    if model.history.since and (search is None or search.over):
+    if model.history.since and (search is None or search.finished):
         began = dt.datetime.fromtimestamp(model.history.since).astimezone()
         pieces.append((f" history starts {began:%Y-%m-%d %H:%M} ", "$muted"))
     if not (model.order is BY_TIME and not model.upward):

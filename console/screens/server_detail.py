@@ -106,7 +106,7 @@ class ServerDetailScreen(ConsoleScreen):
     @work(group="look", exclusive=True, exit_on_error=False)
     async def _fetch(self) -> None:
         try:
-            self._details, self._error = await self.session.look(self._server), ""
+            self._details, self._error = await self.session.server_details(self._server), ""
         except AjetError as error:
             self._error = f"it cannot be read now: {error.what}"
         if self.is_mounted:

@@ -91,7 +91,7 @@ class ServersScreen(ConsoleScreen):
     @work(group="look", exclusive=True, exit_on_error=False)
     async def _fetch(self, name: str) -> None:
         try:
-            self._details[name] = await self.session.look(name)
+            self._details[name] = await self.session.server_details(name)
             self._errors.pop(name, None)
         except AjetError as error:
             self._errors[name] = f"it cannot be read now: {error.what}"

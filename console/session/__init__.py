@@ -1,1 +1,1 @@
-"""What the operator's seat knows: state, link, logs, history, filters, facts about a group."""
+"""The operator's session: state, link, logs, history, filters, facts about a group."""

@@ -1,7 +1,6 @@
-"""What every screen sees: the state, the clock, the log and one way to order something.
+"""The session that all screens share: state, clock, log and commands.
 
-Screens reach no further: the proxy is behind a `Link`, the child processes behind a
-`ProcessManager`.
+Screens see the proxy only through a `Link`, and the child processes through a `ProcessManager`.
 """
 
 import logging
@@ -26,23 +25,23 @@ from core.state import Group, State
 log = logging.getLogger(__name__)
 
 EVERYTHING = frozenset({"*"})
-"""Handed to a screen that is shown again: nothing it painted before can be relied on."""
+"""The keys for a complete repaint, as of a screen that is shown again."""
 
 
-WATCHER_MAY = frozenset({"alert.dismiss", "proxy.restart"})
-"""What is left to order of a proxy that only looks on: itself, and what it says."""
+WATCH_ONLY_COMMANDS = frozenset({"alert.dismiss", "proxy.restart"})
+"""The commands that a watch-only proxy still accepts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How an order ended, in words for the operator."""
+    """The result of a command, with a message for the operator."""
 
     ok: bool
     message: str
 
 
 class Reply(Protocol):
-    """What a link answers to a command."""
+    """A link's response to a command."""
 
     @property
     def ok(self) -> bool: ...
@@ -51,7 +50,7 @@ class Reply(Protocol):
 
 
 class Link(Protocol):
-    """The proxy's control API, or a stand-in for it."""
+    """The proxy's control API, or a substitute for it."""
 
     async def snapshot(self) -> State: ...
     def events(self, after: int, console: bool = False, run_id: str = "") -> AsyncIterator[Any]: ...
@@ -65,7 +64,7 @@ class Link(Protocol):
 
 
 class ChildProcess(Protocol):
-    """A child process as the supervisor knows it."""
+    """The state of a child process."""
 
     @property
     def role(self) -> str:
@@ -85,7 +84,7 @@ class ChildProcess(Protocol):
     def exit_code(self) -> int | None: ...
     @property
     def detail(self) -> str:
-        """What it is doing or why it ended, one line; may be empty."""
+        """Its last log line or why it ended; one line, may be empty."""
         ...
 
     @property
@@ -95,47 +94,47 @@ class ChildProcess(Protocol):
 
 
 class ProcessManager(Protocol):
-    """The supervisor of the child processes, or a stand-in for it."""
+    """The supervisor of the child processes, or a substitute for it."""
 
     @property
     def children(self) -> Mapping[str, ChildProcess]: ...
 
     async def command(self, name: str, args: Mapping[str, Any]) -> str:
-        """Carry out a console command; returns what to tell the operator.
+        """Carry out a console command and return a message for the operator.
 
         Raises:
-            AjetError: it could not be done; says why.
+            AjetError: the command failed; the error contains the reason.
         """
         ...
 
     async def stop_all(self) -> None:
-        """Stop every child that runs, in order."""
+        """Stop all running children, one after the other."""
         ...
 
 
 class ReplayStatus(Protocol):
-    """Where a replay of a journal is."""
+    """The position of a journal replay, and its controls."""
 
     @property
     def forms(self) -> Sequence[str]:
-        """What the status bar says of it, from long to short."""
+        """The text of the status bar, from the longest form to the shortest."""
         ...
 
     def entries(self) -> Sequence[tuple[str, str, Callable[[], None]]]:
-        """Title, help and action of what can be done with it now."""
+        """Return title, help and action of each control available now."""
         ...
 
 
 @dataclass(slots=True)
 class StartStep:
-    """One thing that is done before the feed is followed."""
+    """One step of the startup, before the console follows the feed."""
 
     title: str
     phase: str = "waiting"
     """waiting, doing, done or failed."""
     detail: str = ""
     lines: tuple[str, ...] = ()
-    """Last log lines of a process that would not start."""
+    """Last log lines of a process that failed to start."""
     began: float | None = None
     ended: float | None = None
 
@@ -144,11 +143,11 @@ class Session:
     """One operator's view of one proxy.
 
     Attributes:
-        state: What is known; only the feed changes it, through the reducer.
-        lost_at: When the feed was lost; None while it is followed or was never there.
-        seen: Whether a snapshot was ever read; before that nothing in `state` is known.
-        steps: What is done at the start, by name, in order.
-        trouble: Why there is no feed now; empty while there is.
+        state: The proxy's state; only the feed changes it, through the reducer.
+        lost_at: When the feed was lost; None while connected or never connected.
+        seen: Whether a snapshot was ever read; before that, `state` is empty.
+        steps: The steps of the startup, by name, in order.
+        trouble: Why there is no feed now; empty while connected.
     """
 
     def __init__(
@@ -159,32 +158,32 @@ class Session:
         read_only: bool = False,
         rater: str = "",
         rating: RatingSettings | None = None,
-        keep_rater: Callable[[str], None] | None = None,
+        save_rater: Callable[[str], None] | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.state = State()
         self.link = link
         self.processes = processes
-        self.looks_on = read_only
-        """Asked to order nothing, whatever the proxy would take."""
+        self.observing = read_only
+        """Started read-only: sends no command, whatever the proxy would accept."""
         self.rater = rater
         self.rater_asked = bool(rater)
-        """The name was given, or asked for: once in a home is enough."""
+        """The rater's name is known, or the operator was asked for it in this home."""
         self.rating = rating or RatingSettings()
-        self.keep_rater = keep_rater
-        """Keeps the name for the next start; None where nothing is kept."""
+        self.save_rater = save_rater
+        """Saves the rater's name for the next start; None where nothing is saved."""
         self.home: Path | None = None
-        """The home of this console; None where it has none."""
+        """The home of this console; None when it has none."""
         self.replay: ReplayStatus | None = None
         """Set while a journal is shown instead of a proxy."""
-        self.store = LogStore()
+        self.log_store = LogStore()
         self.history = History()
         self.lost_at: float | None = None
         self.seen = False
         self.steps: dict[str, StartStep] = {}
         self.trouble = ""
-        self.told: list[tuple[str, str]] = []
-        """What the operator is told at the next flush: text and level."""
+        self.messages: list[tuple[str, str]] = []
+        """Messages to show at the next flush: text and level."""
         self.input_at = clock()
         """When the operator last pressed a key or clicked."""
         self._clock = clock
@@ -192,27 +191,27 @@ class Session:
 
     @property
     def read_only(self) -> bool:
-        """Nothing is ordered from here: it was asked so, or the proxy itself only looks on."""
-        return self.looks_on or self.state.watch_only
+        """Whether this console was started read-only or its proxy is watch-only."""
+        return self.observing or self.state.watch_only
 
-    def may(self, name: str) -> bool:
-        """Whether a command of the registry may be given at all from this console."""
-        if self.looks_on:
+    def allows(self, name: str) -> bool:
+        """Return whether this console may send a command of the registry at all."""
+        if self.observing:
             return False
-        return not self.state.watch_only or name in WATCHER_MAY
+        return not self.state.watch_only or name in WATCH_ONLY_COMMANDS
 
     def now(self) -> float:
-        """Unix seconds by the session's clock; compare with the `at` of events."""
+        """Return Unix seconds of the session's clock; comparable with the `at` of events."""
         return self._clock()
 
     @property
     def stale_for(self) -> float | None:
-        """Seconds since the feed was lost; None while it is followed."""
+        """Seconds since the feed was lost; None while connected."""
         return None if self.lost_at is None else max(0.0, self.now() - self.lost_at)
 
     @property
     def as_of(self) -> float:
-        """The time up to which things are known: now, or when the feed was lost."""
+        """The time up to which the state is current: now, or when the feed was lost."""
         return self.now() if self.lost_at is None else self.lost_at
 
     @property
@@ -221,8 +220,8 @@ class Session:
         return self.processes.children if self.processes is not None else MappingProxyType({})
 
     @property
-    def fallen(self) -> list[ChildProcess]:
-        """Processes that ended unasked and not in order."""
+    def crashed(self) -> list[ChildProcess]:
+        """Processes that ended on their own with an error."""
         return [
             child
             for child in self.children.values()
@@ -230,8 +229,8 @@ class Session:
         ]
 
     @property
-    def mock_lives(self) -> bool:
-        """Whether the mock user runs: it has not told its end and its process was not seen dead."""
+    def mock_running(self) -> bool:
+        """Whether the mock user runs: it reported no end, and its process was not seen to end."""
         mock = self.state.mock
         if mock is None or mock.ended_at is not None:
             return False
@@ -240,13 +239,13 @@ class Session:
 
     @property
     def failed_steps(self) -> list[StartStep]:
-        """What could not be started."""
+        """The startup steps that failed."""
         return [step for step in self.steps.values() if step.phase == "failed"]
 
     def step(
         self, name: str, phase: str, detail: str = "", lines: Iterable[str] = (), title: str = ""
     ) -> None:
-        """Note how far one thing that is done at the start is; the first call names it."""
+        """Record the progress of a startup step; the first call sets its title."""
         step = self.steps.setdefault(name, StartStep(title or name))
         if phase == "doing" and step.phase != "doing":
             step.began, step.ended = self.now(), None
@@ -256,51 +255,53 @@ class Session:
         self.touch(("starting",))
 
     def touch(self, keys: Iterable[str]) -> None:
-        """Note that what `keys` name has changed; shown at the next flush."""
+        """Mark what `keys` name as changed; the next flush repaints it."""
         self._dirty.update(keys)
 
     def take_dirty(self) -> frozenset[str]:
-        """What has changed since the last call: the reducer's keys, and link, children, log."""
+        """Return the keys changed since the last call: the reducer's, and link, children, log."""
         dirty = frozenset(self._dirty)
         self._dirty.clear()
         return dirty
 
     async def command(self, name: str, /, **args: Any) -> Outcome:
-        """Order something from `core.commands`; never raises, says how it went."""
+        """Run a command of `core.commands` and return its outcome; never raises."""
         try:
             checked = validate(name, args)
-            if not self.may(name):
-                why = "this console is read-only" if self.looks_on else "this console is watch-only"
+            if not self.allows(name):
+                mode = "read-only" if self.observing else "watch-only"
+                why = f"this console is {mode}"
                 return Outcome(False, f"{COMMANDS[name].title}: {why}")
             if COMMANDS[name].where == "console":
                 if self.processes is None:
-                    return Outcome(False, f"{COMMANDS[name].title}: nothing was started from here")
+                    why = "this console started no process"
+                    return Outcome(False, f"{COMMANDS[name].title}: {why}")
                 return Outcome(True, await self.processes.command(name, checked))
             if self.link is None:
                 return Outcome(False, "there is no connection to the proxy yet")
             reply = await self.link.command(name, checked)
         except AjetError as error:
             return Outcome(False, str(error))
-        except Exception as error:  # a link or supervisor at fault must not end the console
+        except Exception as error:  # a bug in a link or supervisor must not end the console
             log.exception("command %s failed", name)
             return Outcome(False, f"{name} failed: {type(error).__name__}: {error}")
         return Outcome(reply.ok, reply.message)
 
     async def group_events(self, group_id: str) -> list[Event]:
-        """Everything that happened to one group, with whole texts.
+        """Return all events of one group, with complete texts.
 
         Raises:
-            AjetError: the proxy cannot be asked now.
+            AjetError: the proxy cannot be reached.
         """
         if self.link is None:
             raise AjetError("there is no connection to the proxy yet")
         return list(await self.link.group_events(group_id))
 
     async def read_group(self, group_id: str) -> Group | None:
-        """A group as its events in the journal make it; None when there is none.
+        """Return a group built from its events in the journal; None when it has no events.
 
         Raises:
-            AjetError: the proxy cannot be asked now.
+            AjetError: the proxy cannot be reached.
         """
         state = State()
         for event in await self.group_events(group_id):
@@ -308,67 +309,67 @@ class Session:
         return state.groups.get(group_id)
 
     def group(self, group_id: str) -> Group | None:
-        """A group that is in state, or that was read from the journal."""
+        """Return a group that is in state or was read from the journal."""
         return self.state.groups.get(group_id) or self.history.group(group_id)
 
-    async def older(self, first: int, limit: int) -> tuple[int, list[Group]]:
-        """Groups of the whole journal by rank, 0 for the oldest, and the rank of the first.
+    async def read_history(self, first: int, limit: int) -> tuple[int, list[Group]]:
+        """Return groups of the journal by rank (0 is the oldest), and the rank of the first one.
 
-        It is above the one asked for where the older ones were pruned.
+        That rank is above `first` when older groups were pruned.
 
         Raises:
-            AjetError: the proxy cannot be asked now.
+            AjetError: the proxy cannot be reached.
         """
         if self.link is None:
             raise AjetError("there is no connection to the proxy yet")
         page = await self.link.history(first, limit)
-        self.history.starts(page.start, page.since)
+        self.history.set_start(page.start, page.since)
         return max(first, page.start), page.groups
 
-    async def look(self, server: str) -> ServerDetails:
-        """Everything a swarm server tells, read now.
+    async def server_details(self, server: str) -> ServerDetails:
+        """Return everything that a swarm server reports, read now.
 
         Raises:
-            AjetError: the proxy cannot be asked now.
+            AjetError: the proxy cannot be reached.
         """
         if self.link is None:
             raise AjetError("there is no connection to the proxy yet")
         return await self.link.look(server)
 
     async def job(self, server: str) -> JobInfo:
-        """The jobs of a server: saved, running, presets.
+        """Return the jobs of a server: saved, running and presets.
 
         Raises:
-            AjetError: the proxy cannot be asked now.
+            AjetError: the proxy cannot be reached.
         """
         if self.link is None:
             raise AjetError("there is no connection to the proxy yet")
         return await self.link.job(server)
 
     async def tokens(self, episode_uuid: str, server: str) -> EpisodeTokens:
-        """The token log of an episode.
+        """Return the token log of an episode.
 
         Raises:
-            AjetError: its server gives none, does not have it any more, or cannot be asked now.
+            AjetError: its server does not provide it, no longer has it, or cannot be reached.
         """
         if self.link is None:
             raise AjetError("there is no connection to the proxy yet")
         return await self.link.tokens(episode_uuid, server)
 
     def logs(self, source: str | None = None) -> Sequence[LogLine]:
-        """The lines kept of one source (proxy, engine, mock, console), or of all, oldest first."""
-        return self.store.lines(source)
+        """Return the lines of one source (proxy, engine, mock, console) or of all, oldest first."""
+        return self.log_store.lines(source)
 
-    def tell(self, text: str, level: str = "info") -> None:
-        """Say something to the operator once, and keep it in the log."""
+    def notify(self, text: str, level: str = "info") -> None:
+        """Show the operator a message once, and add it to the log."""
         self.note("console", text, level)
-        self.told.append((text, level))
+        self.messages.append((text, level))
 
     def note(self, source: str, text: str, level: str = "info") -> None:
         """Add a line to the log."""
-        self.store.add(source, text, self.now(), level)
+        self.log_store.add(source, text, self.now(), level)
         self.touch(("log",))
 
 
 Starter = Callable[[Session], Awaitable[None]]
-"""Starts or finds what the session needs and follows it until cancelled."""
+"""Starts or finds the session's processes and follows the proxy until cancelled."""

@@ -1,4 +1,4 @@
-"""What can stand at the cursor of a filter line."""
+"""Completion of the word at the cursor of a filter line."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -7,28 +7,28 @@ from ajet_swarm.common.text import one_line
 from console.session.filters import FIELDS, FLAGS, NUMBERS, STATES
 
 MOST = 24
-"""Options that are offered at once."""
+"""Largest number of options offered at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """What may replace the word that the cursor stands in."""
+    """The options that may replace the word at the cursor."""
 
     start: int
-    """Where the part begins that an option replaces."""
+    """Index at which the replaced part begins."""
     end: int
     options: tuple[str, ...] = ()
     hint: str = ""
-    """What is wanted where nothing can be listed."""
+    """Describes the expected value when there are no options to list."""
 
 
 def complete(text: str, cursor: int, known: Mapping[str, Iterable[str]]) -> Completion:
-    """Look at the word that ends at the cursor.
+    """Return the completions of the word that ends at the cursor.
 
     Args:
         text: The filter line.
-        cursor: Character, from 0.
-        known: Values there are, by field: names of servers and models.
+        cursor: Index of the character, from 0.
+        known: Existing values by field: names of servers and models.
     """
     start = _word_start(text, cursor)
     word = text[start:cursor]
@@ -38,8 +38,8 @@ def complete(text: str, cursor: int, known: Mapping[str, Iterable[str]]) -> Comp
         return Completion(start, cursor)
     at = next((place for place, sign in enumerate(word) if sign in ":~<>="), None)
     if at is None:
-        found = [_begun(name) for name in FIELDS if name.startswith(word.lower())]
-        return Completion(start, cursor, tuple(found))
+        options = [_with_operator(name) for name in FIELDS if name.startswith(word.lower())]
+        return Completion(start, cursor, tuple(options))
     end = at + 1
     while end < len(word) and word[end] in "<>=":
         end += 1
@@ -56,7 +56,7 @@ def _word_start(text: str, cursor: int) -> int:
     return start
 
 
-def _begun(name: str) -> str:
+def _with_operator(name: str) -> str:
     if name in ("state", "ids") or name in FLAGS:
         return f"{name}:"
     return f"{name}<" if name in NUMBERS else f"{name}~"
@@ -80,6 +80,6 @@ def _values(
         options = [f'"{one}"' if " " in one else one for one in names]
     elif name in FIELDS:
         hint = "part of its text"
-    wanted = typed.lower()
-    found = [one for one in options if one.lower().startswith(wanted) and one.lower() != wanted]
-    return Completion(start, cursor, tuple(found[:MOST]), hint)
+    prefix = typed.lower()
+    matches = [one for one in options if one.lower().startswith(prefix) and one.lower() != prefix]
+    return Completion(start, cursor, tuple(matches[:MOST]), hint)

@@ -1,6 +1,6 @@
 """The filter line of the request list: `state:awaiting reward<0.2 text~paris dead:yes paris`.
 
-All terms must hold; `-` before a term turns it around; "quotes" keep spaces and signs together.
+All terms must match; `-` before a term negates it; "quotes" keep spaces and signs in one term.
 """
 
 import operator
@@ -17,11 +17,11 @@ _TERM = re.compile(
 )
 _PHASES = OPEN_PHASES | SEALED_PHASES
 _SHOWN = {"DONE": "FINISHED"}
-"""Phases whose word on screen is another one; their own name is taken, too."""
+"""Phases with a different word on screen; the filter accepts both."""
 _LOST = "LOST"
-"""What `state:` calls a group that ended and whose episodes the engine discarded."""
+"""The `state:` of a group that ended and whose episodes the engine discarded."""
 STATES = ("open", *sorted(_SHOWN.get(phase, phase).lower() for phase in {*_PHASES, _LOST}))
-"""What `state:` takes."""
+"""The values of `state:`."""
 _OPERATORS: dict[str, Callable[[float, float], bool]] = {
     "<": operator.lt,
     "<=": operator.le,
@@ -35,7 +35,7 @@ Test = Callable[[Group], bool]
 
 
 class FilterError(UsageError):
-    """The filter line cannot be read; `position` is the character, from 0."""
+    """A syntax error in the filter line; `position` is the index of the character, from 0."""
 
     def __init__(self, what: str, position: int, todo: str = "") -> None:
         self.position = position
@@ -44,13 +44,13 @@ class FilterError(UsageError):
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """A filter line that was understood."""
+    """A parsed filter line."""
 
     text: str = ""
     tests: tuple[Test, ...] = ()
 
     def matches(self, group: Group) -> bool:
-        """Whether all terms hold."""
+        """Return whether the group matches all terms."""
         return all(test(group) for test in self.tests)
 
     def __bool__(self) -> bool:
@@ -58,10 +58,11 @@ class Filter:
 
 
 def parse(text: str) -> Filter:
-    """Understand a filter line.
+    """Parse a filter line.
 
     Raises:
-        FilterError: a field, sign or value is not known; says at which character and what is.
+        FilterError: a field, operator or value is unknown; the error contains the position and
+            the valid choices.
     """
     tests: list[Test] = []
     at = 0
@@ -108,7 +109,7 @@ def _term(match: re.Match[str]) -> Test:
     raise FilterError(
         f"there is no field `{field}`",
         match.start("field"),
-        f"Fields: {', '.join(FIELDS)}; put it in quotes to look for the text",
+        f"Fields: {', '.join(FIELDS)}; put it in quotes to search for the text",
     )
 
 
@@ -119,15 +120,15 @@ def _text_term(match: re.Match[str], field: str, sign: str, value: str) -> Test:
 
 
 def _contains(field: str, value: str) -> Test:
-    wanted, read = value.casefold(), _TEXTS[field]
-    return lambda group: wanted in read(group).casefold()
+    needle, read = value.casefold(), _TEXTS[field]
+    return lambda group: needle in read(group).casefold()
 
 
 def _number_term(match: re.Match[str], field: str, sign: str, value: str) -> Test:
     if sign == "~":
         raise FilterError(f"`{field}` takes < > <= >= =", match.start("op"), f"{field}<{value}")
     try:
-        wanted = float(value)
+        limit = float(value)
     except ValueError:
         raise FilterError(
             f"`{value}` is not a number", match.start("value"), f"For example {field}<0.2"
@@ -135,44 +136,44 @@ def _number_term(match: re.Match[str], field: str, sign: str, value: str) -> Tes
     compare, read = _OPERATORS[sign], NUMBERS[field]
 
     def test(group: Group) -> bool:
-        found = read(group)
-        return found is not None and compare(found, wanted)
+        actual = read(group)
+        return actual is not None and compare(actual, limit)
 
     return test
 
 
 def _flag_term(match: re.Match[str], field: str, sign: str, value: str) -> Test:
-    wanted = {"yes": True, "y": True, "no": False, "n": False}.get(value.lower())
-    if wanted is None or sign not in (":", "="):
-        place = "value" if wanted is None else "op"
+    expected = {"yes": True, "y": True, "no": False, "n": False}.get(value.lower())
+    if expected is None or sign not in (":", "="):
+        place = "value" if expected is None else "op"
         raise FilterError(f"`{field}` is yes or no", match.start(place), f"{field}:yes")
     read = FLAGS[field]
-    return lambda group: read(group) is wanted
+    return lambda group: read(group) is expected
 
 
 def _state_term(match: re.Match[str], sign: str, value: str) -> Test:
     word = value.upper().replace("-", "_")
     if word == "OPEN":
         return lambda group: group.open
-    known = {
+    phases = {
         phase
         for phase in {*_PHASES, _LOST}
         if phase.startswith(word) or _SHOWN.get(phase, phase).startswith(word)
     }
     if sign not in (":", "="):
         raise FilterError("`state` takes :", match.start("op"), f"state:{value}")
-    if not known:
+    if not phases:
         raise FilterError(
             f"there is no state `{value}`", match.start("value"), f"States: {', '.join(STATES)}"
         )
-    return lambda group: (_LOST if group.discarded else group.phase) in known
+    return lambda group: (_LOST if group.discarded else group.phase) in phases
 
 
 def _ids_term(match: re.Match[str], sign: str, value: str) -> Test:
     if sign not in (":", "="):
         raise FilterError("`ids` takes :", match.start("op"), f"ids:{value}")
-    wanted = frozenset(value.split(","))
-    return lambda group: group.group_id in wanted
+    ids = frozenset(value.split(","))
+    return lambda group: group.group_id in ids
 
 
 def _all_text(group: Group) -> str:

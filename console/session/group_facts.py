@@ -1,4 +1,4 @@
-"""Facts about one group that follow from its state: rewards known now, winner, spread, verdict."""
+"""Facts derived from the state of one group: current rewards, winner, spread, verdict."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,36 +12,36 @@ from core.state import Candidate, Group
 
 
 def unconfirmed(group: Group) -> list[int]:
-    """Indices of the candidates whose reward was sent without an answer from the engine."""
+    """Return the indices of the candidates whose reward the engine has not confirmed."""
     return [one.index for one in group.candidates if one.phase == "unknown"]
 
 
 def known_rewards(group: Group) -> list[float | None]:
-    """Reward of each candidate by what is known now: sealed, else rated, else automatic."""
+    """Return the current reward of each candidate: sealed, else rated, else automatic."""
     if group.source or any(one.reward is not None for one in group.candidates):
         return [one.reward for one in group.candidates]
-    rated = group.rating
-    if rated is not None and rated.rewards:
-        return spread_out(rated.rewards, group)
+    rating = group.rating
+    if rating is not None and rating.rewards:
+        return by_candidate(rating.rewards, group)
     return [one.auto_reward for one in group.candidates]
 
 
-def spread_out(rewards: Sequence[float], group: Group) -> list[float | None]:
-    """Rewards of a rating by candidate; a short group's cover only those that answered."""
+def by_candidate(rewards: Sequence[float], group: Group) -> list[float | None]:
+    """Assign the rewards of a rating to the candidates; only those with an answer were rated."""
     if len(rewards) == len(group.candidates):
         return list(rewards)
-    found = iter(rewards)
-    able = set(answered(group))
-    return [next(found, None) if one.index in able else None for one in group.candidates]
+    remaining = iter(rewards)
+    rated = set(answered(group))
+    return [next(remaining, None) if one.index in rated else None for one in group.candidates]
 
 
 def answered(group: Group) -> list[int]:
-    """Indices of the candidates that have an answer."""
+    """Return the indices of the candidates that have an answer."""
     return [one.index for one in group.candidates if has_answer(one)]
 
 
 def has_answer(candidate: Candidate) -> bool:
-    """Whether there is something to read and to rate."""
+    """Return whether the candidate has an answer to read and to rate."""
     if candidate.phase in ("waiting", "claimed", "failed"):
         return False
     return bool(
@@ -53,7 +53,7 @@ def has_answer(candidate: Candidate) -> bool:
 
 
 def spread_of(group: Group) -> float | None:
-    """Highest minus lowest reward known now; None while none is."""
+    """Return the highest minus the lowest current reward; None without rewards."""
     if group.spread is not None:
         return group.spread
     values = [value for value in known_rewards(group) if value is not None]
@@ -61,57 +61,57 @@ def spread_of(group: Group) -> float | None:
 
 
 def best_of(group: Group) -> int | None:
-    """The winner by the rewards known now; a tie goes to the lowest index."""
+    """Return the winner by the current rewards; in a tie, the lowest index."""
     rewards = known_rewards(group)
     values = [value for value in rewards if value is not None]
     return rewards.index(max(values)) if values else group.best
 
 
 def rated_best(group: Group) -> int | None:
-    """The candidate the operator put first; None when none stands out."""
+    """Return the candidate the operator rated best; None when no candidate stands out."""
     rating = group.rating
     if rating is None:
         return None
     if rating.rating in ("best", "ranking") and rating.order:
         return rating.order[0]
     if rating.rating == "scores" and rating.rewards and not is_dead(rating.rewards):
-        values = spread_out(rating.rewards, group)
+        values = by_candidate(rating.rewards, group)
         return values.index(max(rating.rewards))
     return None
 
 
 def advantages(group: Group) -> list[float | None]:
-    """As sealed; before that what they would be by the rewards known now."""
+    """Return the advantages: as sealed, else computed from the current rewards."""
     if any(one.advantage is not None for one in group.candidates):
         return [one.advantage for one in group.candidates]
     rewards = known_rewards(group)
-    found = iter(gains([value for value in rewards if value is not None], group.damping))
-    return [None if value is None else next(found) for value in rewards]
+    computed = iter(gains([value for value in rewards if value is not None], group.damping))
+    return [None if value is None else next(computed) for value in rewards]
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether a group teaches something, by what is known now."""
+    """Whether a group contributes to training, by its current state."""
 
     kind: str
-    """train, dead (sealed without a signal), lost (aborted, failed, or discarded by the engine),
+    """train, dead (sealed with equal rewards), lost (aborted, failed, or discarded by the engine),
     open or none."""
     text: str
 
     @property
     def sign(self) -> str:
-        """One character that says it without colour."""
+        """One character for the verdict, readable without colour."""
         return {"train": "✔", "dead": "○", "lost": "×", "open": "?", "none": "·"}[self.kind]
 
     @property
     def tone(self) -> str:
-        """Its tone."""
+        """Colour variable of the verdict."""
         tones = {"train": "$reward-up", "dead": "$dead", "open": "$warning"}
         return tones.get(self.kind, "$muted")
 
 
 def verdict(group: Group) -> Verdict:
-    """`will train`, `dead: cause` or `lost: cause`; before the group is sent, by what is known."""
+    """Return `will train`, `dead: CAUSE` or `lost: CAUSE`; an open group's expected verdict."""
     if group.phase in ("ABORTED", "FAILED"):
         cause = f" ({one_line(cause_words(group.cause), 90)})" if group.cause else ""
         return Verdict("lost", f"lost: {group.phase.lower()}{cause}")
@@ -132,14 +132,14 @@ def _expected(group: Group) -> Verdict:
     rating = group.rating
     if rating is not None and rating.rating == "skip":
         return Verdict("lost", "lost: skipped, will be aborted")
-    by = f" (your {rating.rating})" if rating is not None else ""
+    source = f" (your {rating.rating})" if rating is not None else ""
     values = [value for value in known_rewards(group) if value is not None]
     if group.abstained and rating is None:
         return Verdict("open", "unscored: rate it by hand")
     if not values:
         return Verdict("none", "not scored yet")
     if len(values) < 2:
-        return Verdict("dead", f"dead: {plural(len(values), 'reward')} only{by}")
+        return Verdict("dead", f"dead: {plural(len(values), 'reward')} only{source}")
     if is_dead(values):
-        return Verdict("dead", f"dead: equal rewards{by}")
-    return Verdict("train", f"will train{by}")
+        return Verdict("dead", f"dead: equal rewards{source}")
+    return Verdict("train", f"will train{source}")

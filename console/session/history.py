@@ -1,7 +1,7 @@
-"""Groups older than state keeps: pages of the journal, and a search that reads it backwards.
+"""Groups older than those in state: pages of the journal, and a backward search through it.
 
-A group is named by its rank, 0 for the first one ever opened, which new groups do not change. In a
-journal that was pruned the lowest ranks are empty.
+A group is addressed by its rank: 0 for the first group ever opened. New groups do not change the
+ranks of older ones. In a pruned journal, the lowest ranks are empty.
 """
 
 from collections import OrderedDict
@@ -12,44 +12,44 @@ from console.session.filters import Filter
 from core.state import Group
 
 PAGE = 50
-"""Groups that are read at once."""
-KEPT = 40
-"""Pages kept; those looked at longest ago make room."""
+"""Groups read at once."""
+MAX_PAGES = 40
+"""Pages kept in memory; the least recently used page is dropped first."""
 SEARCH_PAGE = 200
 SEARCH_STEP = 40
-"""Matches after which a search waits until more are wanted."""
+"""Matches after which a search pauses."""
 SEARCH_SPAN = 2_000
-"""Groups after which it waits, whatever was found: the proxy has users to serve."""
+"""Groups after which a search pauses, whatever it found, to keep the proxy responsive."""
 
 
 class History:
-    """The pages that were read."""
+    """Cache of the journal pages that were read."""
 
     def __init__(self) -> None:
         self._pages: OrderedDict[int, list[Group | None]] = OrderedDict()
         self._ranks: dict[str, int] = {}
         self.start = 0
-        """Rank of the oldest group: as many were pruned."""
+        """Rank of the oldest group, which is the number of pruned groups."""
         self.since = 0.0
         """When the newest pruned event happened, Unix seconds; 0 when nothing was pruned."""
-        self.asked = False
-        """`start` was asked for."""
+        self.start_known = False
+        """Whether `start` was requested from the proxy."""
 
     def clear(self) -> None:
-        """It is another journal now."""
+        """Forget everything, because the session shows another journal."""
         self._pages.clear()
         self._ranks.clear()
-        self.start, self.since, self.asked = 0, 0.0, False
+        self.start, self.since, self.start_known = 0, 0.0, False
 
-    def starts(self, start: int, since: float) -> None:
-        """Note where the journal begins; pages that were read before it was pruned are dropped."""
+    def set_start(self, start: int, since: float) -> None:
+        """Record where the journal begins; drop all pages when it was pruned further."""
         if start != self.start:
             self._pages.clear()
             self._ranks.clear()
-        self.start, self.since, self.asked = start, since, True
+        self.start, self.since, self.start_known = start, since, True
 
     def at(self, rank: int) -> Group | None:
-        """The group of that rank; None while its page was not read."""
+        """Return the group of that rank; None until its page is read."""
         page = self._pages.get(rank // PAGE)
         if page is None:
             return None
@@ -58,27 +58,27 @@ class History:
         return page[place] if place < len(page) else None
 
     def missing(self, lowest: int, highest: int) -> int | None:
-        """First rank of a page that is needed to show these ranks; None when all were read.
+        """Return the first rank of a page needed to show these ranks; None when all were read.
 
-        A page that was short when it was read is needed again once there are more groups.
+        A page that was not full when it was read is needed again once there are more groups.
         """
         for number in range(highest // PAGE, max(0, lowest) // PAGE - 1, -1):
             page = self._pages.get(number)
-            wanted = min(highest + 1 - number * PAGE, PAGE)
-            if page is None or len(page) < wanted:
+            needed = min(highest + 1 - number * PAGE, PAGE)
+            if page is None or len(page) < needed:
                 return number * PAGE
         return None
 
     def put(self, first: int, groups: Sequence[Group]) -> None:
-        """Keep a page, by the rank of its first group."""
+        """Store a page; `first` is the rank of its first group."""
         number = first // PAGE
         self._pages[number] = [*[None] * (first % PAGE), *groups]
         self._pages.move_to_end(number)
         for place, group in enumerate(groups):
             self._ranks[group.group_id] = first + place
-        while len(self._pages) > KEPT:
-            _, gone = self._pages.popitem(last=False)
-            self._drop(gone)
+        while len(self._pages) > MAX_PAGES:
+            _, dropped = self._pages.popitem(last=False)
+            self._drop(dropped)
 
     def _drop(self, page: Sequence[Group | None]) -> None:
         for group in page:
@@ -86,72 +86,72 @@ class History:
                 self._ranks.pop(group.group_id, None)
 
     def note(self, group_id: str, rank: int) -> None:
-        """Remember the rank of a group that is kept elsewhere."""
+        """Record the rank of a group that is stored elsewhere."""
         self._ranks.setdefault(group_id, rank)
 
     def rank(self, group_id: str) -> int | None:
-        """The rank of a group that was read."""
+        """Return the rank of a group that was read."""
         return self._ranks.get(group_id)
 
     def group(self, group_id: str) -> Group | None:
-        """A group that was read."""
+        """Return a group that was read."""
         rank = self._ranks.get(group_id)
         return self.at(rank) if rank is not None else None
 
     def forget(self, group_id: str) -> bool:
-        """Something happened to a group: its page is read again; False when it was not kept."""
+        """Drop the page of a group that has changed; return False when it was not stored."""
         rank = self._ranks.get(group_id)
-        gone = self._pages.pop(rank // PAGE, None) if rank is not None else None
-        self._drop(gone or ())
-        return gone is not None
+        dropped = self._pages.pop(rank // PAGE, None) if rank is not None else None
+        self._drop(dropped or ())
+        return dropped is not None
 
 
 @dataclass(slots=True)
 class Search:
-    """A filter that goes through the journal backwards, as far as somebody wants to see."""
+    """A search through the journal from newest to oldest, which pauses after some matches."""
 
-    wanted: Filter
+    filter: Filter
     below: int
-    """Groups not yet looked at: those of lower rank."""
+    """Groups of a lower rank are not searched yet."""
     groups: dict[str, Group] = field(default_factory=dict)
-    """Those found, newest first."""
+    """The matches, newest first."""
     goal: int = SEARCH_STEP
-    """Matches at which it waits."""
+    """Number of matches at which the search pauses."""
     floor: int = 0
-    """Rank at which it waits."""
-    back_to: float = 0.0
-    """When the oldest group looked at was opened."""
+    """Rank at which the search pauses."""
+    oldest_at: float = 0.0
+    """When the oldest group searched so far was opened, Unix seconds."""
 
     def __post_init__(self) -> None:
         self.floor = max(0, self.below - SEARCH_SPAN)
 
     @property
-    def over(self) -> bool:
-        """Everything was looked at."""
+    def finished(self) -> bool:
+        """Whether the whole journal was searched."""
         return self.below <= 0
 
     @property
-    def waits(self) -> bool:
-        """Enough was found for now."""
-        return self.over or len(self.groups) >= self.goal or self.below <= self.floor
+    def paused(self) -> bool:
+        """Whether the search has reached its goal or floor, or has finished."""
+        return self.finished or len(self.groups) >= self.goal or self.below <= self.floor
 
     def next_page(self) -> tuple[int, int]:
-        """First rank and number of the groups to read next."""
+        """Return first rank and number of the groups to read next."""
         first = max(0, self.below - SEARCH_PAGE)
         return first, self.below - first
 
-    def take(self, first: int, groups: Sequence[Group], history: History) -> None:
-        """Look at what was read."""
+    def add_page(self, first: int, groups: Sequence[Group], history: History) -> None:
+        """Search a page that was read; `first` is the rank of its first group."""
         for place in range(len(groups) - 1, -1, -1):
             group = groups[place]
-            if self.wanted.matches(group):
+            if self.filter.matches(group):
                 self.groups[group.group_id] = group
                 history.note(group.group_id, first + place)
         self.below = 0 if first <= history.start else first
         if groups:
-            self.back_to = groups[0].opened_at
+            self.oldest_at = groups[0].opened_at
 
-    def more(self) -> None:
-        """Go on beyond what was found."""
+    def resume(self) -> None:
+        """Continue a paused search."""
         self.goal = len(self.groups) + SEARCH_STEP
         self.floor = max(0, self.below - SEARCH_SPAN)

@@ -1,4 +1,4 @@
-"""Log lines of all processes: kept in memory, read from their files as they grow."""
+"""Log lines of all processes: stored in memory, read from the log files as they grow."""
 
 import logging
 import os
@@ -12,9 +12,9 @@ from pathlib import Path
 from ajet_swarm.common.text import plain, redact
 
 LINES_CAP = 5_000
-"""Lines kept of each source."""
+"""Lines stored of each source."""
 READ_CAP = 256 * 1024
-"""Bytes read from one file in one go; of a longer one only the end is read at first."""
+"""Bytes read from a file at once; the first read of a longer file starts near its end."""
 LEVELS = ("debug", "info", "warning", "error")
 SOURCES = ("proxy", "engine", "mock", "console")
 _TAIL_BYTES = 64 * 1024
@@ -24,8 +24,8 @@ _LEVEL = re.compile(r"\b(DEBUG|INFO|WARNING|ERROR|CRITICAL)\b")
 _STAMP = re.compile(
     r"(\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d)(?:[.,]\d+)? (DEBUG|INFO|WARNING|ERROR|CRITICAL) "
 )
-_CALM = re.compile(r"^\d{4}-\d\d-\d\d[T ][\d:.,]+\S* +(?:DEBUG|INFO|WARN(?:ING)?)\b")
-_FOLLOWS = re.compile(r"^(\s+\S|Traceback |[\w.]+(Error|Exception|Interrupt)\b|$)")
+_NO_FAILURE = re.compile(r"^\d{4}-\d\d-\d\d[T ][\d:.,]+\S* +(?:DEBUG|INFO|WARN(?:ING)?)\b")
+_CONTINUATION = re.compile(r"^(\s+\S|Traceback |[\w.]+(Error|Exception|Interrupt)\b|$)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class LogLine:
     number: int
     """Counts up over all sources."""
     at: float
-    """When it was read, Unix seconds."""
+    """When it was written or read, Unix seconds."""
     source: str
     level: str
     """debug, info, warning or error."""
@@ -43,18 +43,18 @@ class LogLine:
 
 
 def parse(text: str, before: float) -> tuple[float, str, str]:
-    """(time, level, text) of a line that begins with its own time and level.
+    """Return (time, level, text) of a log line that begins with its own time and level.
 
-    A line that does not, as in a traceback, has the time `before` and no level.
+    Any other line, as in a traceback, gets the time `before` and no level.
     """
-    found = _STAMP.match(text)
-    if found is None:
+    stamp = _STAMP.match(text)
+    if stamp is None:
         return before, "", text
     try:
-        at = time.mktime(time.strptime(found[1].replace("T", " "), "%Y-%m-%d %H:%M:%S"))
+        at = time.mktime(time.strptime(stamp[1].replace("T", " "), "%Y-%m-%d %H:%M:%S"))
     except (ValueError, OverflowError):
         return before, "", text
-    return at, _name(found[2]), text[found.end() :]
+    return at, _name(stamp[2]), text[stamp.end() :]
 
 
 def _name(level: str) -> str:
@@ -62,39 +62,39 @@ def _name(level: str) -> str:
 
 
 class LogStore:
-    """The newest lines of each source, in order."""
+    """Store of the newest lines of each source, in order."""
 
     def __init__(self, cap: int = LINES_CAP) -> None:
         self._all: deque[LogLine] = deque(maxlen=cap * 2)
         self._by_source: dict[str, deque[LogLine]] = {}
         self._cap = cap
         self.total = 0
-        """Lines ever added; the number of the next one."""
+        """Number of lines ever added, which is the number of the next one."""
 
     def add(self, source: str, text: str, at: float, level: str = "") -> None:
-        """Add a line; without a level it is read from the text, or from the line before."""
-        kept = self._by_source.setdefault(source, deque(maxlen=self._cap))
-        line = LogLine(self.total, at, source, level or _level(text, kept), text)
-        kept.append(line)
+        """Add a line; without a level, derive it from the text or from the line before."""
+        stored = self._by_source.setdefault(source, deque(maxlen=self._cap))
+        line = LogLine(self.total, at, source, level or _level(text, stored), text)
+        stored.append(line)
         self._all.append(line)
         self.total += 1
 
     def lines(self, source: str | None = None) -> Sequence[LogLine]:
-        """Lines of one source or of all, oldest first."""
+        """Return the lines of one source or of all, oldest first."""
         return self._all if source is None else self._by_source.get(source, deque())
 
 
 def _level(text: str, before: Sequence[LogLine]) -> str:
-    found = _LEVEL.search(text[:80])
-    if found is not None:
-        return _name(found[1])
-    if before and _FOLLOWS.match(text):
+    word = _LEVEL.search(text[:80])
+    if word is not None:
+        return _name(word[1])
+    if before and _CONTINUATION.match(text):
         return "error" if text.startswith("Traceback ") else before[-1].level
     return "info"
 
 
-class Tail:
-    """Reads what was added to a file since it was read last; survives rotation."""
+class LogTail:
+    """Reads what was appended to a file since the last read; handles rotation."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -103,7 +103,7 @@ class Tail:
         self._rest = b""
 
     def read(self) -> list[str]:
-        """New whole lines; empty when the file is missing or has not grown. Blocks on the disk."""
+        """Return the new complete lines; empty when the file is missing. Blocks on the disk."""
         try:
             with self.path.open("rb") as file:
                 size = file.seek(0, 2)
@@ -122,20 +122,22 @@ class Tail:
         return [line.decode("utf-8", "replace").rstrip("\r") for line in whole]
 
 
-def last_words(lines: Sequence[str]) -> str:
-    """The line of a log's end that says why the process ended; empty when none does.
+def failure_line(lines: Sequence[str]) -> str:
+    """Return the last log line when it explains why the process ended; else an empty string.
 
-    That is the last line, when it is an error, the end of a traceback or words outside the log.
+    It does when it is an error, the end of a traceback, or output outside the log format.
     """
     last = lines[-1] if lines else ""
-    return "" if _CALM.match(last) else last
+    return "" if _NO_FAILURE.match(last) else last
 
 
 def last_lines(path: Path, n: int, since: int = 0) -> list[str]:
-    """The last `n` lines of a log that say something, safe to show. Blocks on the disk.
+    """Return the last `n` non-empty lines of a log, safe to show. Blocks on the disk.
 
     Args:
-        since: Byte from which they count, unless the file is shorter.
+        path: The log file.
+        n: Number of lines.
+        since: Offset of the first byte to read, unless the file is shorter.
     """
     try:
         with path.open("rb") as file:
@@ -151,14 +153,14 @@ def last_lines(path: Path, n: int, since: int = 0) -> list[str]:
 
 
 class ConsoleHandler(logging.Handler):
-    """Brings this process's own log records into the store."""
+    """Log handler that passes this process's own records to the session's log."""
 
     def __init__(self, note: Callable[[str, str, str], None]) -> None:
         super().__init__(logging.INFO)
         self._note = note
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Hand the record over line by line, the traceback as it is."""
+        """Pass the record on line by line, with its traceback."""
         level = "error" if record.levelno >= logging.ERROR else record.levelname.lower()
         for line in self.format(record).splitlines():
             self._note("console", line, level)

@@ -1,4 +1,4 @@
-"""The name that goes with your ratings: asked for once, then kept in the home."""
+"""The rater's name, recorded with each rating: requested once, then stored in the home."""
 
 import contextlib
 import getpass
@@ -9,8 +9,8 @@ from core.runtime.home import Home
 NAME_CAP = 40
 
 
-def kept_name(home: Home) -> str:
-    """The name of an earlier start; empty when there is none."""
+def saved_name(home: Home) -> str:
+    """Return the name stored by an earlier start; empty when there is none."""
     try:
         return clean((home.root / "rater").read_text(encoding="utf-8", errors="replace"))
     except OSError:
@@ -18,23 +18,23 @@ def kept_name(home: Home) -> str:
 
 
 def was_asked(home: Home) -> bool:
-    """Whether the question was answered in this home, be it with no name."""
+    """Return whether the question was answered in this home, possibly with an empty name."""
     return (home.root / "rater").exists()
 
 
-def keep_name(home: Home, name: str) -> None:
-    """Keep the name; one that cannot be kept is asked for again at the next start."""
+def save_name(home: Home, name: str) -> None:
+    """Store the name; after a failure, the next start asks for it again."""
     with contextlib.suppress(OSError):
         (home.root / "rater").write_text(f"{name}\n", encoding="utf-8")
 
 
-def clean(given: str) -> str:
-    """A name in one line."""
-    return one_line(given.strip(), NAME_CAP)
+def clean(name: str) -> str:
+    """Return the name in one line."""
+    return one_line(name.strip(), NAME_CAP)
 
 
 def proposed() -> str:
-    """What the system calls who sits here; empty when it does not say."""
+    """Return the user name of the operating system; empty when it is unknown."""
     try:
         return clean(getpass.getuser())
     except (OSError, KeyError, ImportError):

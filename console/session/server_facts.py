@@ -1,4 +1,4 @@
-"""Facts about a server that follow from the state and from the processes of this console."""
+"""Facts about a server, derived from its state and from the processes of this console."""
 
 from msgspec.structs import replace
 
@@ -7,10 +7,10 @@ from core.state import Server
 
 
 def ended(server: Server, session: Session) -> bool:
-    """Whether the process of a server that does not answer is known to have ended unasked."""
-    return server.own and bool(server.lost) and any(one.role == "engine" for one in session.fallen)
+    """Return whether a server does not answer because its process, started here, has crashed."""
+    return server.own and bool(server.lost) and any(one.role == "engine" for one in session.crashed)
 
 
 def as_ended(server: Server, session: Session) -> Server:
-    """The server; not about to answer for the first time once its process has ended."""
+    """Return the server; without a pending first answer when its process has ended."""
     return replace(server, expected_until=0.0) if ended(server, session) else server

@@ -47,7 +47,7 @@ def entries(app: AppHost) -> Iterator[Entry]:
     for offer in sorted(available_commands(app.session, group, server), key=lambda one: one.danger):
         yield offer.title, offer.help, partial(run_available, app, offer)
     if front is not None and app.session.seen:
-        may = app.session.may("engine.try")
+        may = app.session.allows("engine.try")
         title = COMMANDS["engine.try"].title if may else "Screen: Prompts that were tried"
         yield f"{title}  (ctrl+t)", COMMANDS["engine.try"].help, front.action_try_prompt
     yield from rate_entries(app)

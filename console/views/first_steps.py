@@ -69,7 +69,7 @@ def steps(session: Session, client: Client | None = None) -> list[Step]:
     if may_mock(session):
         after = "; each answer waits for your rating (3)" if held else ""
         result.append(Step("m", f"Start the mock user{after or f' and watch it {_goal(session)}'}"))
-    elif session.mock_lives:
+    elif session.mock_running:
         coming = ": wait for its first group" if is_first_start(session) else ""
         result.append(Step("", f"The mock user is running{coming}"))
     if state.proxy_url:
@@ -90,7 +90,9 @@ def _goal(session: Session) -> str:
 
 def may_mock(session: Session) -> bool:
     """Return whether the mock user can be started from here and its requests get answers."""
-    able = session.processes is not None and session.may("mock.start") and not session.mock_lives
+    able = (
+        session.processes is not None and session.allows("mock.start") and not session.mock_running
+    )
     return able and ready(session)
 
 
@@ -102,7 +104,7 @@ def ready(session: Session) -> bool:
 
 def to_start(session: Session) -> Server | None:
     """Return a server whose engine is OFFLINE and can be started from here."""
-    if not session.may("engine.start"):
+    if not session.allows("engine.start"):
         return None
     return next(
         (

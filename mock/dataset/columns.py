@@ -95,12 +95,12 @@ def read_columns(text: str) -> Columns:
         UsageError: a part is unknown, or a name is missing.
     """
     named: dict[str, str] = {}
-    for piece in filter(None, (one.strip() for one in text.split(","))):
-        part, sign, column = (one.strip() for one in piece.partition("="))
+    for piece in filter(None, map(str.strip, text.split(","))):
+        part, sign, column = map(str.strip, piece.partition("="))
         part = "reference" if part == "answer" else part
         if part not in ALIASES or not sign or not column:
             meant = did_you_mean(part, ALIASES, cutoff=0.5)
-            todo = f"{meant} Give PART=COLUMN, part one of {', '.join(ALIASES)}"
+            todo = f"{meant} Give PART=COLUMN; PART is one of {', '.join(ALIASES)}"
             raise UsageError(f"columns cannot be `{piece}`", todo=todo.strip())
         named[part] = column
     return Columns(named)
@@ -122,4 +122,5 @@ def _list(names: Iterable[str]) -> str:
 
 
 def either(names: tuple[str, ...]) -> str:
-    return " or ".join(f"`{one}`" for one in names)
+    """Return quoted names joined with `or`."""
+    return " or ".join(f"`{name}`" for name in names)

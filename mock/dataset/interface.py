@@ -82,11 +82,11 @@ class Reader(ABC):
 class TextReader(Reader):
     """A file of text whose records lie between two offsets.
 
-    A subclass says where with `_find_records`, and what they hold with `_decode`.
+    A subclass finds the records with `_find_records` and parses them with `_decode`.
 
     Args:
         path: The file.
-        scratch: Folder for the index of a large file; the system's own when left out.
+        scratch: Folder for the index of a large file; the system's own by default.
     """
 
     def __init__(self, path: Path, scratch: Path | None = None) -> None:

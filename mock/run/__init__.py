@@ -1,1 +1,1 @@
-"""One run over a dataset."""
+"""One run over a dataset: row order, pace, progress and results."""

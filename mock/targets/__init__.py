@@ -85,8 +85,7 @@ def open_target(
     if isinstance(spec, PythonSpec):
         return PythonTarget(spec, endpoint)
     assert isinstance(spec, FakeSpec)
-    own = TargetBase(spec, endpoint)
-    values = own.values(Question(query="", messages=(), sent_id=""))
+    values = TargetBase(spec, endpoint).values(Question(query="", messages=(), sent_id=""))
     foreign = bool(spec.base_url)  # never send it our key and certificate
     return OpenAITarget(
         spec.base_url or endpoint.base_url,
@@ -96,7 +95,7 @@ def open_target(
         timeout=spec.timeout,
         connections=connections,
         transport=transport,
-        name=spec.told,
+        name=spec.label,
         form=DIALECTS[spec.dialect],
         headers={name: fill(text, values) for name, text in spec.headers.items()},
         params=spec.params,

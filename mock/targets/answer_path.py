@@ -78,10 +78,11 @@ class AnswerRule:
 
 
 def read_answer(fields: TargetFields, name: str = "answer") -> AnswerRule:
-    """The field `answer`: a word, or one of `regex`, `json`, `lines`; each with `file`.
+    """Read the field `answer`: a word, or a mapping with one of `regex`, `json` and `lines`,
+    and optionally `file`.
 
     Raises:
-        TargetFileError: it cannot be used.
+        TargetFileError: it is invalid.
     """
     if fields.is_scalar(name):
         return AnswerRule(how=fields.get(name, Literal["whole", "last_line"]))
@@ -110,7 +111,7 @@ def read_answer(fields: TargetFields, name: str = "answer") -> AnswerRule:
             file=file,
         )
     if not file:
-        raise fields.fault(name, "says nothing", "Give regex, json, lines or file")
+        raise fields.fault(name, "has no rule", "Give regex, json, lines or file")
     return AnswerRule(file=file)
 
 
@@ -118,4 +119,4 @@ def _pattern(text: str) -> re.Pattern[str]:
     try:
         return re.compile(text, re.MULTILINE | re.DOTALL)
     except (re.error, RecursionError, OverflowError) as error:
-        raise ValueError(f"is no regular expression: {error}") from None
+        raise ValueError(f"is not a regular expression: {error}") from None

@@ -43,7 +43,7 @@ class TargetBase:
     in_session = True
 
     def __init__(self, spec: Spec, endpoint: ModelEndpoint) -> None:
-        self.name = spec.told
+        self.name = spec.label
         self._endpoint = endpoint
         self._shared = spec
         self._warned = False
@@ -54,7 +54,7 @@ class TargetBase:
             if name.startswith("env:")
         }
         secrets = {*self._env.values(), endpoint.api_key}
-        self._secrets = sorted((name for name in secrets if len(name) >= 4), key=len, reverse=True)
+        self._secrets = sorted((text for text in secrets if len(text) >= 4), key=len, reverse=True)
 
     async def close(self) -> None:
         """Release resources; nothing by default."""
@@ -98,14 +98,20 @@ class TargetBase:
         return redact(text)
 
     def failed(self, error: str, began: float, most: int = 400) -> Answer:
-        """Return a failed answer with its reason, at most `most` characters."""
+        """Return a failed answer with its reason.
+
+        Args:
+            error: The reason; secrets are removed.
+            began: Start of the question, as of `time.monotonic`.
+            most: Maximum length of the reason in characters.
+        """
         return Answer(error=one_line(self.hide(error), most), seconds=time.monotonic() - began)
 
     def warn_dropped_messages(self, question: Question) -> None:
-        """Warn once when a row has messages that the target has no place for."""
+        """Warn once when a row has messages that no template of the target uses."""
         if self._warned or question.turn > 1 or {"messages"} & self._shared.used:
             return
-        before = [name for name in question.messages[:-1] if name.get("role") != "system"]
+        before = [message for message in question.messages[:-1] if message.get("role") != "system"]
         system = bool(system_of(question)) and "system" not in self._shared.used
         if before or system:
             self._warned = True

@@ -20,7 +20,9 @@ from mock.targets.templates import NoAnswer, fill, read_output
 _LINES = 4
 """Number of last lines of its errors and output to report on a failure."""
 _LINE = 100
+"""Characters of each such line."""
 _MAX_ERROR = 900
+"""Characters of a failure's reason."""
 _PROMPT = re.compile(
     r"\bEOFError\b|EOF when reading|not a (tty|terminal)|no tty"
     r"|(password|passphrase|passcode|user ?name|login|api key|token|\by(es)?/no?\W?)"
@@ -102,7 +104,7 @@ class CommandTarget(TargetBase):
         spec = self._spec
         own = {name: self._env[name] for name in spec.env}
         overrides = {name: fill(text, values) for name, text in spec.set.items()}
-        works_in = _place(fill(spec.folder, values))
+        works_in = _expanded(fill(spec.folder, values))
         return await run(
             [fill(word, values) for word in argv],
             env=environment({**own, **overrides, "PWD": str(works_in)}),
@@ -138,7 +140,7 @@ class CommandTarget(TargetBase):
         return text + self._prompt_hint(ran)
 
     def _tail(self, data: bytes) -> str:
-        """Return its last lines joined in one; secrets are hidden before cutting."""
+        """Return the last lines of `data` as one line; secrets are removed before it is cut."""
         lines = [one_line(self.hide(line), _LINE) for line in _last_lines(data)]
         return " / ".join(lines)
 
@@ -147,12 +149,12 @@ class CommandTarget(TargetBase):
         if not any(map(_PROMPT.search, [*_last_lines(ran.err), *_last_lines(ran.out)])):
             return ""
         if self._spec.stdin:
-            return "; it waited for more input than `stdin` gives"
-        return "; it waited for input; it has none"
+            return "; it waited for more input than `stdin` has"
+        return "; it waited for input but has none"
 
 
-def _place(text: str) -> Path:
-    return Path(text).expanduser()
+def _expanded(path: str) -> Path:
+    return Path(path).expanduser()
 
 
 def _contents(path: Path) -> bytes:

@@ -22,7 +22,7 @@ class Dialect:
     name: str
     path: str
     """Path below the address."""
-    called: str
+    answer_name: str
     """Name of an answer."""
     body: Callable[[str, Messages], dict[str, Any]]
     """Builds the request from model and messages."""

@@ -38,7 +38,7 @@ class HttpTarget:
     ) -> None:
         local = TargetBase(spec, endpoint)
         values = local.values(Question(query="", messages=(), sent_id=""))
-        self.name = spec.told
+        self.name = spec.label
         self._api = OpenAIApi(
             fill(spec.url, values, _escaped),
             connections=connections,
@@ -120,7 +120,7 @@ class HttpTarget:
         if not spec.answer:
             answer = text.strip()
         else:
-            answer = text_at(parse_json(text, "the answer"), spec.answer, spec.told).strip()
+            answer = text_at(parse_json(text, "the answer"), spec.answer, spec.answer_text).strip()
         if not answer:
             raise NoAnswer("the answer is empty")
         return answer
@@ -185,7 +185,7 @@ def _events_text(text: str, events: Events) -> str:
     if not names:
         raise NoAnswer(f"the answer is not an event stream: {one_line(text, 80) or 'nothing'}")
     listed = ", ".join(dict.fromkeys(names))
-    raise NoAnswer(f"no event has text at `{events.told}`; there were: {one_line(listed, 80)}")
+    raise NoAnswer(f"no event has text at `{events.path_text}`; there were: {one_line(listed, 80)}")
 
 
 def _decoded(data: bytes) -> str:

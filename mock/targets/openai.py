@@ -1,7 +1,6 @@
-"""What the user says, brought to a target and its answer brought back.
+"""Interface of targets, and the target at an OpenAI-compatible address.
 
-A `Target` is whatever takes a question. `OpenAITarget` is one OpenAI-compatible address: one
-chat request a question, sent again while the address is away or busy.
+`OpenAITarget` sends one request per question and retries while the address is unreachable or busy.
 """
 
 import time
@@ -23,55 +22,56 @@ HEADER = "X-Ajet-Row"
 SESSION = "X-Ajet-Session"
 TRAIN = "X-Ajet-Train"
 RETRY_AFTER_CAP = 60.0
-"""Seconds of a `Retry-After` that are obeyed at most."""
+"""Longest obeyed `Retry-After` in seconds."""
 _BUSY = (429, 502, 503)
-"""Answers that may be another one soon; 502 is an application whose own upstream restarts."""
+"""Statuses worth a retry; 502 comes from an application whose own upstream restarts."""
 _SYSTEMIC = (401, 403, 404)
-"""Answers that every further row would get too."""
+"""Statuses that every further row would get, too."""
 CONNECT_SECONDS = 10.0
-"""A connection may take; beyond it the address is away."""
+"""Time limit of a connection in seconds; after it the address counts as unreachable."""
 _FIRST_DELAY = 0.2
 _LAST_DELAY = 10.0
 
 
 class Unreachable(AjetError):
-    """The target does not answer, or answers everybody no."""
+    """The target does not respond, or refuses every request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """One thing the user says."""
+    """One message of the user."""
 
     query: str
     messages: Sequence[Mapping[str, Any]]
-    """The conversation up to it, itself included."""
+    """The conversation up to and including this message."""
     sent_id: str
-    """Id of the row in its pass, and of the turn."""
+    """Id of the row, its pass and the turn."""
     session: str = ""
-    """What the turns of one conversation have in common; empty for a single question."""
+    """Common id of the turns of one conversation; empty for a single question."""
     turn: int = 1
-    """Which question of its conversation it is."""
+    """Number of the question in its conversation, from 1."""
     train: bool = True
-    """False: nothing is to be learnt from it."""
+    """Whether the proxy may train on it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What became of a row that was asked."""
+    """Result of a question."""
 
     text: str = ""
     error: str = ""
     """Why there is no answer; empty when there is one."""
     seconds: float = 0.0
+    """Duration of the question, with its retries."""
 
 
 class Target(Protocol):
-    """Where questions go."""
+    """The application that answers questions."""
 
     name: str
-    """As people know it: an address, a command."""
+    """Display name: an address or a command."""
     in_session: bool
-    """Each of its conversations needs a session, by which the proxy knows the row."""
+    """Whether each conversation needs a session, by which the proxy finds its row."""
 
     async def ask(
         self,
@@ -80,40 +80,41 @@ class Target(Protocol):
         patience: float,
         tally: RunCounters,
     ) -> Answer | None:
-        """Ask until there is an answer, yes or no.
+        """Send a question, with retries, and return its answer or failure.
 
         Args:
-            question: What to ask.
-            rest: Waits between two tries; True when the run was told to stop.
-            patience: Seconds to try again while the target is busy or away.
-            tally: Is told what is waited for.
+            question: The question.
+            rest: Waits for the given seconds between two attempts; returns True on a stop.
+            patience: Seconds to retry while the target is busy or unreachable.
+            tally: Its `waiting` is set to the reason for a retry.
 
         Returns:
-            None when a stop came between two tries: the question was not taken.
+            None when the run was stopped between two attempts: the question has no result.
 
         Raises:
-            Unreachable: the target stayed away, or refuses every question.
+            Unreachable: the target stayed unreachable, or refuses every question.
         """
 
     async def end_conversation(self, session: str) -> None:
-        """No further question of a conversation will come."""
+        """End a conversation: release what belongs to it."""
 
     async def close(self) -> None:
-        """Let go of what it holds."""
+        """Release all resources."""
 
 
 class PatientCaller:
-    """Repeats a call while its address is away or busy, and reads the answer.
+    """Repeats a call while its address is unreachable or busy.
 
     Args:
-        url: Of the calls, for errors.
-        called: What people call what is there.
+        url: Address of the calls, for errors.
+        label: Name of the called side in errors.
     """
 
-    def __init__(self, url: str, called: str = "the target") -> None:
+    def __init__(self, url: str, label: str = "the target") -> None:
         self.url = url
-        self._called = called
+        self._label = label
         self.has_answered = False
+        """True after the first success."""
 
     async def ask(
         self,
@@ -123,11 +124,12 @@ class PatientCaller:
         patience: float,
         tally: RunCounters,
     ) -> Answer | None:
-        """Call until there is an answer, yes or no; see `Target.ask`.
+        """Call, with retries, and return the answer or failure; see `Target.ask`.
 
         Args:
-            call: One call; raises `CallFailed`.
-            read_text: Returns the text of a success; raises ValueError with why there is none.
+            call: Makes one call; raises `CallFailed`.
+            read_text: Extracts the text of a success; raises ValueError with the reason when there
+                is none.
             rest: See `Target.ask`.
             patience: See `Target.ask`.
             tally: See `Target.ask`.
@@ -140,7 +142,7 @@ class PatientCaller:
                 answer = await call()
             except CallFailed as failure:
                 if failure.kind == "unsendable":
-                    what = f"nothing can be sent: {failure.text}"
+                    what = f"requests cannot be sent: {failure.text}"
                     raise Unreachable(what, self.url, "Check the address") from failure
                 if failure.kind != "away":
                     return _failed(failure.text, began)
@@ -148,10 +150,12 @@ class PatientCaller:
             else:
                 if answer.status not in _BUSY:
                     return self._read(answer, read_text, began)
-                asked = min(retry_after(answer.headers) or 0.0, RETRY_AFTER_CAP)
-                # an engine that is off may be started at any moment, whatever it asks for
-                wait = max(delay, asked if answer.status == 429 else min(asked, _LAST_DELAY))
-                why = f"{self._called} answers {one_line(answer.fault, 300)}"
+                requested = min(retry_after(answer.headers) or 0.0, RETRY_AFTER_CAP)
+                # a stopped engine may start at any moment, so do not wait as long as it requests
+                if answer.status != 429:
+                    requested = min(requested, _LAST_DELAY)
+                wait = max(delay, requested)
+                why = f"{self._label} answers {one_line(answer.fault, 300)}"
             if time.monotonic() + wait - began > patience:
                 if answer is not None:
                     return _failed(why, began)
@@ -171,7 +175,7 @@ class PatientCaller:
         if not answer.is_success:
             cause = one_line(answer.fault, 300)
             if answer.status in _SYSTEMIC and not self.has_answered:
-                raise Unreachable(f"{self._called} refuses: {cause}", self.url)
+                raise Unreachable(f"{self._label} refuses: {cause}", self.url)
             return _failed(cause, began)
         try:
             text = read_text(answer)
@@ -185,17 +189,17 @@ class OpenAITarget:
     """Sends questions to one OpenAI-compatible address.
 
     Args:
-        base_url: Where `/chat/completions` is below.
-        model: Model name to ask for.
-        api_key: Sent as a bearer token; none when empty.
-        cert: File with a certificate to believe.
-        timeout: Seconds one request may take.
-        connections: Requests at the same time.
-        transport: How requests travel; the network when left out.
-        name: What people call it; the address when empty.
-        form: How a question is put.
-        headers: Further headers.
-        params: Further fields of a request.
+        base_url: Address with `/v1`; the dialect's path is appended.
+        model: Model name of the requests.
+        api_key: Bearer token; empty for none.
+        cert: File with an additional trusted certificate; empty for none.
+        timeout: Time limit of a request in seconds.
+        connections: Maximum number of concurrent requests.
+        transport: Transport of the requests; the network by default.
+        name: Display name; the address when empty.
+        form: API of the requests.
+        headers: Additional headers.
+        params: Additional fields of the request body.
     """
 
     in_session = False
@@ -232,7 +236,7 @@ class OpenAITarget:
         self._caller = PatientCaller(self._api.base_url + form.path)
 
     async def end_conversation(self, session: str) -> None:
-        """Nothing is kept of a conversation."""
+        """Do nothing: this target has no state per conversation."""
 
     async def close(self) -> None:
         """Close the connections."""
@@ -259,18 +263,18 @@ class OpenAITarget:
     def _text(self, answer: ApiAnswer) -> str:
         text = read(self._form, answer.body)
         if text is None:
-            raise ValueError(f"the answer is no {self._form.called}")
+            raise ValueError(f"the answer is not a {self._form.answer_name}")
         return text
 
 
 def marks(question: Question) -> dict[str, str]:
-    """Headers by which the proxy knows a question, where the way there lets them through."""
-    found = {HEADER: question.sent_id}
+    """Return the headers by which the proxy identifies a question, if they reach it."""
+    headers = {HEADER: question.sent_id}
     if question.session:
-        found[SESSION] = question.session
+        headers[SESSION] = question.session
     if not question.train:
-        found[TRAIN] = "no"
-    return found
+        headers[TRAIN] = "no"
+    return headers
 
 
 def _failed(error: str, began: float) -> Answer:

@@ -19,14 +19,17 @@ GRACE = 1.0
 _POLL_INTERVAL = 0.01
 _ERRORS_KEPT = 1 << 14
 _GUARDS: dict[asyncio.subprocess.Process, ProcessGroupGuard] = {}
-INHERITED = frozenset(("HOME", "LANG", "LOGNAME", "PATH", "SHELL", "TMPDIR", "TZ", "USER"))
+INHERITED = frozenset(
+    (
+        *("HOME", "LANG", "LOGNAME", "PATH", "SHELL", "TMPDIR", "TZ", "USER"),
+        *("SSL_CERT_DIR", "SSL_CERT_FILE", "VIRTUAL_ENV"),
+    )
+)
 """Environment variables that a program inherits; none of them can be a key."""
-INHERITED |= {"SSL_CERT_DIR", "SSL_CERT_FILE", "VIRTUAL_ENV"}
-"""What a program gets of our own environment unasked; nothing that could be a key."""
 
 
 class TooMuchOutput(Exception):
-    """The program printed more than is read."""
+    """The program printed more than `OUTPUT_CAP` bytes."""
 
 
 class NotStarted(Exception):

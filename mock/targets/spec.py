@@ -1,4 +1,4 @@
-"""Target files: what stands in them, checked before anything is asked."""
+"""Reader of target files: every field is checked before the first question is sent."""
 
 import os
 import re
@@ -22,49 +22,51 @@ from mock.targets.templates import PLACEHOLDERS, parse_path, placeholders
 Kind = Literal["fake", "command", "http", "python"]
 Dialect = Literal["chat", "responses", "messages"]
 Seconds = Annotated[float, Meta(ge=0.1, le=86_400)]
-READY = Path(__file__).with_name("presets")
-DRY = "Say hello in one short sentence."
+PRESETS = Path(__file__).with_name("presets")
+"""Folder of the target files shipped with the program."""
+DRY_QUESTION = "Say hello in one short sentence."
+"""Question of a dry run when the target file has none."""
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _WORD = re.compile(r"\{([A-Za-z_]{2,20})\}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spec:
-    """What every kind has."""
+    """Fields common to all kinds of target."""
 
     path: Path
     name: str
     kind: str
     timeout: float
-    """Seconds one question may take."""
+    """Time limit of one question in seconds."""
     dry: str
-    """What is asked first, to see whether the target works; empty asks nothing."""
+    """Question of the dry run before the first row; empty for no dry run."""
     base_url: str
-    """Where the application finds the model; empty: the address the run was started with."""
+    """Address of the model for the application; empty for the address of the run."""
     model: str
     sessions: bool
-    """Each conversation has an address of its own, by which its row is known."""
+    """Whether each conversation gets its own model address, by which the proxy finds its row."""
     env: tuple[str, ...]
-    """Variables it gets from the mock user's own environment; values are nobody's business."""
+    """Names of variables passed on from the mock user's environment; values are never shown."""
     used: frozenset[str] = frozenset()
-    """Names in braces that its templates have."""
+    """Placeholders in its templates."""
     user: Mapping[str, Any] = field(default_factory=dict)
-    """The model that plays the user, as the file names it; empty when it does not."""
+    """The model that plays the user, as written in the file; empty without one."""
 
     @property
-    def told(self) -> str:
-        """What names it on a command line: its name alone when it comes with the program."""
-        return self.path.stem if self.path.parent == READY else str(self.path)
+    def label(self) -> str:
+        """The target as named on the command line: a preset's name, or a path."""
+        return self.path.stem if self.path.parent == PRESETS else str(self.path)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FakeSpec(Spec):
-    """The fake vLLM, or any server that speaks like it."""
+    """The fake vLLM, or any server with the same API."""
 
     dialect: str
     headers: Mapping[str, str]
     params: Mapping[str, Any]
-    """Further fields of the request."""
+    """Additional fields of the request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,90 +75,100 @@ class CommandSpec(Spec):
 
     command: tuple[str, ...]
     then: tuple[str, ...]
-    """For further turns; empty when it takes one question only."""
+    """Command of later turns; empty when the program supports only one question."""
     stdin: str
     """Template of its standard input; empty closes it."""
     set: Mapping[str, str]
+    """Environment variable -> template of its value."""
     files: Mapping[str, str]
-    """Written into the conversation's folder before the first turn."""
+    """Path -> template of files written to the conversation's folder before the first turn."""
     folder: str
+    """Template of the working directory."""
     answer: AnswerRule
     codes: tuple[int, ...] = (0,)
+    """Exit codes that mean success."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Events:
-    """How a stream of events is read."""
+    """Rules for reading a stream of server-sent events."""
 
     path: AnswerPath
-    told: str
+    """Where each event contains text."""
+    path_text: str
+    """The path as written in the file."""
     event: str = ""
-    """Only events of this name."""
+    """Read only events of this name; empty reads all."""
     done: str = "[DONE]"
-    """Data, or name of the event, that ends the stream."""
+    """Data or name of the event that ends the stream."""
     last: bool = False
+    """Use the last text; otherwise all texts are joined."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpSpec(Spec):
-    """An application that answers requests."""
+    """An application with an HTTP API."""
 
     url: str
     method: str
     headers: Mapping[str, str]
     body: Any
     answer: AnswerPath
-    told: str
-    """`answer` as it stands in the file; empty: the whole text."""
+    answer_text: str
+    """`answer` as written in the file; empty for the whole body."""
     sse: Events | None
     app_session: AnswerPath
-    """Where its answers name the conversation."""
+    """Where its answers contain the application's id of the conversation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PythonSpec(Spec):
-    """A function, run in a process of its own."""
+    """A Python function, called in its own process."""
 
     function: str
+    """`MODULE:FUNCTION`."""
     folder: Path
+    """Working directory, also first on the import path."""
     fresh: bool
-    """A new process for each question."""
+    """Whether each question gets a new process."""
     set: Mapping[str, str] = field(default_factory=dict)
+    """Environment variable -> template of its value."""
 
 
-# --- finding ------------------------------------------------------------------------------------
+# --- search -------------------------------------------------------------------------------------
 
 
-def ready_names() -> list[str]:
-    """Targets that come with the program."""
-    return sorted(path.stem for path in READY.glob("*.yaml"))
+def preset_names() -> list[str]:
+    """Return the names of the targets shipped with the program."""
+    return sorted(path.stem for path in PRESETS.glob("*.yaml"))
 
 
-def find_target(told: str) -> Path:
-    """The file a target's name or path means.
+def find_target(name: str) -> Path:
+    """Return the file of a target, given as a path or as a preset's name.
 
     Raises:
-        TargetFileError: there is none.
+        TargetFileError: it does not exist; the error lists similar names.
     """
-    path = Path(told).expanduser()
+    path = Path(name).expanduser()
     if path.is_file():
         return path
-    if told in ready_names():
-        return READY / f"{told}.yaml"
-    there = [*ready_names(), *(str(one) for one in Path().glob("*.yaml"))]
-    todo = f"It is a YAML file, or one of {', '.join(ready_names())}"
-    hint = did_you_mean(told, there, 3, 0.5)
-    raise TargetFileError("there is no such target", told, f"{hint} {todo}".strip())
+    presets = preset_names()
+    if name in presets:
+        return PRESETS / f"{name}.yaml"
+    candidates = [*presets, *map(str, Path().glob("*.yaml"))]
+    todo = f"Give a YAML file, or one of {', '.join(presets)}"
+    hint = did_you_mean(name, candidates, 3, 0.5)
+    raise TargetFileError("there is no such target", name, f"{hint} {todo}".strip())
 
 
 # --- reading ------------------------------------------------------------------------------------
 
 
 def read_target(path: Path) -> Spec:
-    """Return what a target file describes.
+    """Parse and check a target file.
 
     Raises:
-        TargetFileError: it cannot be used; names line, field and similar names of each fault.
+        TargetFileError: it is invalid; gives line, field and similar names for each fault.
     """
     faults = faults_of(path)
     root = faults.compose(faults.read(path))
@@ -184,12 +196,12 @@ def read_target(path: Path) -> Spec:
         with faults.collect():
             fields.check_unknown((*readers, *own))
     if faults.collected or spec is None:
-        raise _one_a_line(faults)
+        raise _first_of_each_line(faults)
     return spec
 
 
-def _one_a_line(faults: Faults[TargetFileError]) -> TargetFileError:
-    """Return all faults as one; of several on one line the first."""
+def _first_of_each_line(faults: Faults[TargetFileError]) -> TargetFileError:
+    """Return the first fault of each line, joined in one error."""
     return joined({fault.line: fault for fault in reversed(faults.collected)}.values())
 
 
@@ -199,64 +211,70 @@ def _kind(fields: TargetFields) -> str:
 
 
 def _dry(fields: TargetFields) -> str:
-    found = fields.value("dry", DRY)
-    if found is False:
+    question = fields.value("dry", DRY_QUESTION)
+    if question is False:
         return ""
-    if not isinstance(found, str) or not found.strip():
+    if not isinstance(question, str) or not question.strip():
         raise fields.fault("dry", "is neither a question nor `no`")
-    return found
+    return question
 
 
 def _url(fields: TargetFields, name: str) -> str:
-    found = fields.text(name)
-    if found and web_address(re.sub(r"\{[^{}]*\}", "1", found)) is None:  # whatever is put in
+    url = fields.text(name)
+    without_placeholders = re.sub(r"\{[^{}]*\}", "1", url)
+    if url and web_address(without_placeholders) is None:
         raise fields.fault(name, "is not an address", "Give it as http://host:port/path")
-    return found
+    return url
 
 
 def _env(fields: TargetFields) -> tuple[str, ...]:
     names = fields.texts("env")
     for name in names:
         if not _NAME.fullmatch(name):
-            todo = "Names only: what has a value here goes to `set`"
-            raise fields.fault("env", "holds what is no name of a variable", todo)
+            todo = "List names only; put variables with a value in `set`"
+            raise fields.fault("env", "contains an invalid variable name", todo)
         if name not in os.environ:
             raise fields.fault("env", f"names `{name}`, which is not set here", f"Export {name}")
     return names
 
 
 def _templates(fields: TargetFields, **templates: Any) -> frozenset[str]:
-    """The names in braces of some fields.
+    """Return the placeholders in some fields.
+
+    Args:
+        fields: The target file.
+        templates: Field name -> its template: a text, list or mapping.
 
     Raises:
-        TargetFileError: a word in braces is near to a name; a variable is not set.
+        TargetFileError: a placeholder is misspelt, or a variable is not set.
     """
     used: set[str] = set()
     for name, value in templates.items():
-        found = placeholders(value)
-        for one in sorted(found):
-            variable = one.removeprefix("env:")
-            if variable != one and variable not in os.environ:
+        names = placeholders(value)
+        for placeholder in sorted(names):
+            variable = placeholder.removeprefix("env:")
+            if variable != placeholder and variable not in os.environ:
                 raise fields.fault(
                     name, f"names `{variable}`, which is not set here", f"Export {variable}"
                 )
-        _misspelt(fields, name, value)
-        used |= found
+        _check_spelling(fields, name, value)
+        used |= names
     return frozenset(used)
 
 
-def _misspelt(fields: TargetFields, name: str, value: Any) -> None:
+def _check_spelling(fields: TargetFields, name: str, value: Any) -> None:
+    """Raise a fault for a word in braces that resembles a placeholder."""
     if isinstance(value, Mapping):
         value = list(value.values())
-    for one in value if isinstance(value, list | tuple) else [value]:
-        if isinstance(one, Mapping | list | tuple):
-            _misspelt(fields, name, one)
-        elif isinstance(one, str):
-            for word in _WORD.findall(one):
+    for item in value if isinstance(value, list | tuple) else [value]:
+        if isinstance(item, Mapping | list | tuple):
+            _check_spelling(fields, name, item)
+        elif isinstance(item, str):
+            for word in _WORD.findall(item):
                 similar = closest(word, PLACEHOLDERS, cutoff=0.75)
                 if word not in PLACEHOLDERS and similar:
                     todo = f"Did you mean {{{similar[0]}}}?"
-                    raise fields.fault(name, f"has {{{word}}}", todo)
+                    raise fields.fault(name, f"contains {{{word}}}", todo)
 
 
 def _fake(fields: TargetFields, shared: dict[str, Any]) -> FakeSpec:
@@ -271,45 +289,46 @@ def _fake(fields: TargetFields, shared: dict[str, Any]) -> FakeSpec:
     )
 
 
-def _words(fields: TargetFields, name: str) -> tuple[str, ...]:
+def _argv(fields: TargetFields, name: str) -> tuple[str, ...]:
+    """Return a command as its arguments; the file gives a list, or one text as in a shell."""
     if name not in fields:
         return ()
     if not fields.is_scalar(name):
-        found = fields.texts(name)
+        argv = fields.texts(name)
     else:
         try:
-            found = tuple(shlex.split(fields.text(name)))
+            argv = tuple(shlex.split(fields.text(name)))
         except ValueError as error:
             raise fields.fault(name, f"cannot be split: {error}".lower()) from error
-    if not found:
+    if not argv:
         raise fields.fault(name, "is empty")
-    return found
+    return argv
 
 
 def _command(fields: TargetFields, shared: dict[str, Any]) -> CommandSpec:
     fields.require("command", 'command: [opencode, run, "{query}"]')
-    command, then = _words(fields, "command"), _words(fields, "then")
+    command, then = _argv(fields, "command"), _argv(fields, "then")
     stdin, files = fields.text("stdin"), fields.named_texts("files")
-    given, folder = fields.named_texts("set"), fields.text("folder", "{folder}")
-    for name in given:
+    variables, folder = fields.named_texts("set"), fields.text("folder", "{folder}")
+    for name in variables:
         if not _NAME.fullmatch(name):
-            raise fields.fault("set", f"`{name}` is no name of a variable")
+            raise fields.fault("set", f"`{name}` is not a valid variable name")
     for name in files:
         if Path(name).is_absolute() or ".." in Path(name).parts:
-            raise fields.fault("files", f"`{name}` is not inside of the folder")
+            raise fields.fault("files", f"`{name}` is outside the folder")
     used = _templates(
-        fields, command=command, then=then, stdin=stdin, files=files, set=given, folder=folder
+        fields, command=command, then=then, stdin=stdin, files=files, set=variables, folder=folder
     )
     if not {"query", "messages"} & placeholders([command, stdin, files]):
         raise fields.fault(
-            "command", "never says the {query}", "Put {query} in an argument or in `stdin`"
+            "command", "does not contain {query}", "Put {query} in an argument or in `stdin`"
         )
     return CommandSpec(
         **shared,
         command=command,
         then=then,
         stdin=stdin,
-        set=given,
+        set=variables,
         files=files,
         folder=folder,
         answer=read_answer(fields),
@@ -321,10 +340,10 @@ def _command(fields: TargetFields, shared: dict[str, Any]) -> CommandSpec:
 def _http(fields: TargetFields, shared: dict[str, Any]) -> HttpSpec:
     fields.require("url", "url: http://127.0.0.1:3000/api/chat")
     url, headers = _url(fields, "url"), fields.named_texts("headers")
-    body, told = fields.value("body"), fields.text("answer")
+    body, answer = fields.value("body"), fields.text("answer")
     used = _templates(fields, url=url, headers=headers, body=body)
     if not used & {"query", "messages"}:
-        raise fields.fault("body" if body is not None else "url", "never says the {query}")
+        raise fields.fault("body" if body is not None else "url", "does not contain {query}")
     session = fields.text("app_session")
     return HttpSpec(
         **shared,
@@ -332,8 +351,8 @@ def _http(fields: TargetFields, shared: dict[str, Any]) -> HttpSpec:
         method=fields.get("method", Literal["POST", "GET", "PUT", "PATCH"], "POST"),
         headers=headers,
         body=body,
-        answer=fields.checked("answer", parse_path, told),
-        told=told,
+        answer=fields.checked("answer", parse_path, answer),
+        answer_text=answer,
         sse=_events(fields),
         app_session=fields.checked("app_session", parse_path, session),
         used=used,
@@ -345,10 +364,10 @@ def _events(fields: TargetFields) -> Events | None:
     if inner is None:
         return None
     inner.require("path", "path: choices[0].delta.content")
-    told = inner.text("path")
+    path = inner.text("path")
     events = Events(
-        path=inner.checked("path", parse_path, told),
-        told=told,
+        path=inner.checked("path", parse_path, path),
+        path_text=path,
         event=inner.text("event"),
         done=inner.text("done", "[DONE]"),
         last=inner.get("take", Literal["join", "last"]) == "last",
@@ -365,17 +384,17 @@ def _python(fields: TargetFields, shared: dict[str, Any]) -> PythonSpec:
         raise fields.fault("function", "is not MODULE:FUNCTION")
     folder = (shared["path"].parent / Path(fields.text("folder", ".")).expanduser()).resolve()
     if not folder.is_dir():
-        raise fields.fault("folder", f"is no folder: {folder}")
+        raise fields.fault("folder", f"is not a folder: {folder}")
     if module.endswith(".py") and not (folder / module).is_file():
         raise fields.fault("function", f"names a file that is not in {folder}")
-    given = fields.named_texts("set")
+    variables = fields.named_texts("set")
     return PythonSpec(
         **shared,
         function=function,
         folder=folder,
         fresh=fields.get("fresh", bool, True),
-        set=given,
-        used=_templates(fields, set=given) | {"messages", "system", "session"},
+        set=variables,
+        used=_templates(fields, set=variables) | {"messages", "system", "session"},
     )
 
 
@@ -388,4 +407,4 @@ _OF_KIND: dict[str, tuple[Callable[[TargetFields, dict[str, Any]], Spec], tuple[
     "http": (_http, ("url", "method", "headers", "body", "answer", "sse", "app_session")),
     "python": (_python, ("function", "folder", "fresh", "set")),
 }
-"""Reader of each kind and the fields it reads beside the shared ones."""
+"""Kind -> its reader and the fields that the reader uses besides the common ones."""

@@ -1,4 +1,4 @@
-"""Reader of the fields of a target file, and the fault that names file, line and field."""
+"""Field reader of target files, and their error with file, line and field."""
 
 from pathlib import Path
 
@@ -6,15 +6,15 @@ from core.settings.yaml_file import Faults, FieldReader, FileFault
 
 
 class TargetFileError(FileFault):
-    """A target file cannot be used, for one fault or for several."""
+    """A target file has one or more faults."""
 
 
 TargetFields = FieldReader[TargetFileError]
-"""The fields of a target file, or of one of its mappings."""
+"""Reader of the fields of a target file, or of a mapping in it."""
 
 
 def faults_of(path: Path) -> Faults[TargetFileError]:
-    """Return the collector of a target file's faults."""
+    """Return the fault collector of a target file."""
 
     def fault(line: int, field: str, problem: str, todo: str) -> TargetFileError:
         what = f"`{field}` {problem}" if field else f"this {problem}"

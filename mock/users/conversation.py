@@ -64,14 +64,16 @@ class PersonaUser:
             return _first(row)
         if turn > self._model.options.turns:
             return ConversationEnd(how="turns")
-        reply = await self._model.say(row, messages, turn, self._sent_id, self._rest, self._tally)
+        reply = await self._model.next_message(
+            row, messages, turn, self._sent_id, self._rest, self._tally
+        )
         if reply is None:
             return None
         if reply.error:
             return ConversationEnd(error=reply.error)
-        if reply.over and turn == 1:
+        if reply.finished and turn == 1:
             return ConversationEnd(error="the user's model ended the conversation before it began")
-        if reply.over:
+        if reply.finished:
             return ConversationEnd(how="goal")
         # without an opening, the row's answer refers to the whole conversation
         return Turn(query=reply.text, reference=None if row.query else row.reference)

@@ -1,8 +1,8 @@
-"""A language model that plays the user: what it is asked, and what it says.
+"""A language model that plays the user of a conversation.
 
-The model sees the conversation from the user's side: what the user said are its own messages, what
-the application answered is said to it. Nothing but what it wrote is ever sent as the user's words;
-a failure ends the conversation and says why.
+The model sees the conversation with the roles exchanged: the user's messages are its own, the
+application's answers are its input. Only text that the model wrote is sent as the user's message;
+a failure of the model ends the conversation with an error.
 """
 
 import hashlib
@@ -22,58 +22,60 @@ from mock.targets.dialects import CHAT, read
 from mock.targets.openai import CONNECT_SECONDS, TRAIN, Answer, PatientCaller, Unreachable
 
 STOP = "[END]"
-"""What the model writes when the user has nothing more to say."""
+"""Text by which the model ends the conversation."""
 TURNS = 6
 TOKENS = 1024
 _THOUGHTS = re.compile(r"^\s*<think>.*?</think>", re.DOTALL)
 _LIMIT = 16_000
-"""Characters of one message of the user."""
+"""Maximum length of a message of the user in characters."""
 
 Rest = Callable[[float], Awaitable[bool]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserOptions:
-    """Which model plays the user, and how."""
+    """The model that plays the user, and the parameters of its requests."""
 
     url: str
-    """OpenAI-compatible address, with its `/v1`."""
+    """OpenAI-compatible address, with `/v1`."""
     model: str
     key: str = ""
-    """Sent as a bearer token; none when empty."""
+    """Bearer token; empty for none."""
     temperature: float = 1.0
     turns: int = TURNS
-    """Messages of the user in one conversation at most."""
+    """Maximum number of the user's messages in a conversation."""
     stop: str = STOP
-    """What ends the conversation wherever it stands in a message."""
+    """Text that ends the conversation, anywhere in a message."""
     tokens: int = TOKENS
-    """Of one message at most, its reasoning among them."""
+    """Maximum number of tokens of a message, including its reasoning."""
     seed: int | None = None
-    """With one, each message is asked for with a seed made of it, the row, its pass and turn."""
+    """Seed of the run; each request's seed is derived from it, the row, the pass and the turn.
+    None sends no seed."""
     timeout: float = 60.0
+    """Time limit of one request in seconds."""
     patience: float = 120.0
-    """Seconds one message is asked for again while the model is busy or away."""
+    """Seconds to retry a message while the model is busy or unreachable."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
-    """What came of asking for the user's next message."""
+class UserMessage:
+    """The user's next message, the end of the conversation, or an error."""
 
     text: str = ""
     """The message; empty when there is none."""
-    over: bool = False
-    """The user has nothing more to say."""
+    finished: bool = False
+    """True when the model ended the conversation."""
     error: str = ""
-    """Why there is no message though there should be one."""
+    """Why the model gave no message; empty when it gave one or ended the conversation."""
 
 
 class UserModel:
     """Plays the users of all rows.
 
     Args:
-        options: The model and how it is asked.
-        connections: Requests at the same time.
-        transport: How requests travel; the network when left out.
+        options: The model and the parameters of its requests.
+        connections: Maximum number of concurrent requests.
+        transport: Transport of the requests; the network by default.
     """
 
     def __init__(
@@ -86,7 +88,7 @@ class UserModel:
         self._api = OpenAIApi(
             options.url,
             key=options.key,
-            headers={TRAIN: "no"},  # it may be a proxy's address: users are not trained
+            headers={TRAIN: "no"},  # the address may be a proxy's; it must not train on users
             connections=connections,
             connect_seconds=min(options.timeout, CONNECT_SECONDS),
             shape=RequestShape(seed=options.seed is not None),
@@ -98,7 +100,7 @@ class UserModel:
         """Close the connections."""
         await self._api.close()
 
-    async def say(
+    async def next_message(
         self,
         row: Row,
         messages: Sequence[Mapping[str, Any]],
@@ -106,34 +108,36 @@ class UserModel:
         sent_id: str,
         rest: Rest,
         tally: RunCounters,
-    ) -> Said | None:
-        """What the user of `row` says next.
+    ) -> UserMessage | None:
+        """Return the next message of a row's user.
 
         Args:
-            row: Who it is and what it wants.
-            messages: The conversation so far, as the application knows it.
-            turn: Which message of the user it will be, from 1.
+            row: The row, with the user's persona and goal.
+            messages: The conversation so far, from the application's side.
+            turn: Number of the user's message, from 1.
             sent_id: Id of the row in its pass.
-            rest: Waits between two tries; True when the run was told to stop.
-            tally: Is told what is waited for.
+            rest: Waits for the given seconds between two attempts; returns True on a stop.
+            tally: Its `waiting` is set to the reason for a retry.
 
         Returns:
-            None when a stop came.
+            None when the run was stopped.
 
         Raises:
-            Unreachable: the model never worked, and refuses everybody or is not there.
+            Unreachable: the model has never answered, and is unreachable or refuses every request.
         """
-        own = self.options
-        asked = prompt(row, messages, own.stop, own.turns - turn + 1)
-        seed = None if own.seed is None else seed_of(own.seed, f"{sent_id}:{turn}")
+        options = self.options
+        request = prompt(row, messages, options.stop, options.turns - turn + 1)
+        seed = None if options.seed is None else seed_of(options.seed, f"{sent_id}:{turn}")
 
         def call() -> Awaitable[ApiAnswer]:
             return self._api.adapt(
-                lambda shape: _body(own, asked, seed, shape), CHAT.path, seconds=own.timeout
+                lambda shape: _body(options, request, seed, shape),
+                CHAT.path,
+                seconds=options.timeout,
             )
 
         try:
-            answer = await self._caller.ask(call, _message, rest, own.patience, tally)
+            answer = await self._caller.ask(call, _message, rest, options.patience, tally)
         except Unreachable as error:
             if not self._caller.has_answered:
                 raise
@@ -141,55 +145,62 @@ class UserModel:
         if answer is None:
             return None
         if answer.error:
-            return Said(error=f"the user's model failed: {one_line(answer.error, 300)}")
-        return heard(answer.text, own.stop)
+            return UserMessage(error=f"the user's model failed: {one_line(answer.error, 300)}")
+        return parse_message(answer.text, options.stop)
 
 
-def heard(text: str, stop: str) -> Said:
-    """A reply of the model as the user's message."""
+def parse_message(text: str, stop: str) -> UserMessage:
+    """Return the model's output as the user's message.
+
+    Args:
+        text: The output, perhaps with reasoning in `<think>`.
+        stop: Text that ends the conversation.
+    """
     text = _THOUGHTS.sub("", text, count=1).strip()
     if stop in text:
-        return Said(over=True)
+        return UserMessage(finished=True)
     if text.startswith("<think>"):
-        return Said(error="the user's model failed: it only thought, and said nothing")
+        return UserMessage(error="the user's model failed: it wrote only reasoning, no message")
     if not text:
-        return Said(error="the user's model failed: its message is empty")
+        return UserMessage(error="the user's model failed: its message is empty")
     if len(text) > _LIMIT:
-        return Said(error=f"the user's model failed: a message of {len(text)} characters")
-    return Said(text=text)
+        return UserMessage(error=f"the user's model failed: a message of {len(text)} characters")
+    return UserMessage(text=text)
 
 
 def prompt(
     row: Row, messages: Sequence[Mapping[str, Any]], stop: str, left: int
 ) -> list[dict[str, str]]:
-    """What the model is asked, from the user's side of the conversation.
+    """Return the messages of a request to the model, with the roles exchanged.
+
+    The system prompt of the conversation and the reference answer are left out: a user sees
+    neither.
 
     Args:
-        row: Who the user is.
-        messages: The conversation as the application knows it; its system prompt is not the user's
-            to see, nor is a reference answer.
-        stop: What ends the conversation.
-        left: Messages the user has left, this one included.
+        row: The row, with the user's persona and goal.
+        messages: The conversation so far, from the application's side.
+        stop: Text that ends the conversation.
+        left: Number of messages that the user may still send, including this one.
     """
-    told: list[dict[str, str]] = [{"role": "user", "content": orders(row, stop)}]
+    request: list[dict[str, str]] = [{"role": "user", "content": instructions(row, stop)}]
     for message in messages:
         text = content_text(message.get("content"))
         role = {"assistant": "user", "user": "assistant"}.get(str(message.get("role")))
         if role is None or not text:
             continue
-        if told[-1]["role"] == role:
-            told[-1]["content"] += f"\n\n{text}"
+        if request[-1]["role"] == role:
+            request[-1]["content"] += f"\n\n{text}"
         else:
-            told.append({"role": role, "content": text})
-    if told[-1]["role"] == "assistant":
-        told.append({"role": "user", "content": "(No answer.) Say something else."})
-    if left == 1 and len(told) > 1:
-        told[-1]["content"] += "\n\n(This is the last message you can send.)"
-    return told
+            request.append({"role": role, "content": text})
+    if request[-1]["role"] == "assistant":
+        request.append({"role": "user", "content": "(No answer.) Say something else."})
+    if left == 1 and len(request) > 1:
+        request[-1]["content"] += "\n\n(This is the last message you can send.)"
+    return request
 
 
-def orders(row: Row, stop: str) -> str:
-    """What the model is told before anything was said."""
+def instructions(row: Row, stop: str) -> str:
+    """Return the model's instructions, its first message."""
     goal = f"\n\nWhat you want from this conversation:\n{row.goal}" if row.goal else ""
     return (
         "Play the user of an application with an assistant. You are this person:\n"
@@ -219,16 +230,16 @@ def _message(answer: ApiAnswer) -> str:
     """Return the message in an answer; raises ValueError for one that is cut off or empty."""
     text = read(CHAT, answer.body)
     if text is None:
-        raise ValueError("what came is no chat completion")
+        raise ValueError("its answer is not a chat completion")
     choice = msgspec.json.decode(answer.body)["choices"][0]
     if choice.get("finish_reason") == "length":
-        raise ValueError("its message was cut off by the limit of tokens")
+        raise ValueError("its message was cut off at the token limit")
     if not content_text(choice["message"].get("content")) and text:
-        raise ValueError("it called a tool in place of saying something")
+        raise ValueError("it called a tool instead of writing a message")
     return text
 
 
 def seed_of(seed: int, sent_id: str) -> int:
-    """The same number for the same run's seed, row, pass and turn; 31 bits."""
+    """Return the 31-bit seed of a request, reproducible from the run's seed and the sent id."""
     digest = hashlib.blake2b(f"{seed}:{sent_id}".encode(), digest_size=4).digest()
     return int.from_bytes(digest, "big") >> 1

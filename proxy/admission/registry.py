@@ -35,7 +35,7 @@ from proxy.admission.models import check_model, check_vision, model_names
 from proxy.alerts import show_alert
 from proxy.context import ProxyContext, ServerHandle
 from proxy.dataset_rows import Row, kept
-from proxy.dialects.images import image_words
+from proxy.dialects.images import image_labels
 from proxy.dialects.request import ChatRequest
 from proxy.groups.capacity import most_choices, too_many_choices
 from proxy.groups.lifecycle import Lifecycle
@@ -272,7 +272,7 @@ class Groups:
                 n=run.n,
                 query=request.query,
                 body=request.body if shown is None else {**request.body, "messages": shown},
-                images=image_words(shown),
+                images=image_labels(shown),
                 model=request.model,
                 stream=request.stream,
                 episode_type=run.kind,

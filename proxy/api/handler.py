@@ -24,7 +24,7 @@ from proxy.dialects.images import without_images
 from proxy.dialects.request import ChatRequest, PublicAnswer, public_answer
 from proxy.groups.waiter import AnswerWaiter, Delta, FinalAnswer
 from proxy.http.asgi import (
-    AT_ONCE,
+    FAST_RESPONSE,
     IDLE,
     ON_LEAVE,
     App,
@@ -40,7 +40,7 @@ from proxy.http.asgi import (
     send_json,
     send_part,
     start_stream,
-    until_left,
+    wait_for_disconnect,
 )
 from proxy.http.body_budget import BODY_BYTES, BodyReservation
 from proxy.http.errors import ApiError, overloaded
@@ -150,7 +150,7 @@ class RequestHandler:
             waiter.leave()
 
         async def watch() -> None:
-            await until_left(receive)
+            await wait_for_disconnect(receive)
             left()
 
         if exchange.on_leave is not None:
@@ -165,7 +165,7 @@ class RequestHandler:
             return
         winners = _winners(reply)
         writer = exchange.dialect.writer(request, self._model(request), int(time.time()))
-        body = writer.whole(winners)
+        body = writer.body(winners)
         exchange.started = True
         if exchange.at_once is None or not exchange.at_once(body, exchange.more):
             await send_json(exchange.send, 200, body, exchange.more)
@@ -188,7 +188,7 @@ class RequestHandler:
         exchange.started, exchange.writer = True, writer
         await start_stream(exchange.send, exchange.more, first)
         while not isinstance(news, FinalAnswer):
-            if news is not None and (data := writer.piece(news.delta)):
+            if news is not None and (data := writer.delta_events(news.delta)):
                 await send_part(exchange.send, data)
             news = await _news(waiter, self.settings.keepalive)
             if news is None:
@@ -260,7 +260,8 @@ class _Exchange:
         self.dialect = dialect
         self.send = send
         self.on_leave: OnLeave | None = scope.get(ON_LEAVE)
-        self.at_once: SendWhole | None = scope.pop(AT_ONCE, None)  # in there it would be a cycle
+        # removed from the scope, which would refer to itself through the function
+        self.at_once: SendWhole | None = scope.pop(FAST_RESPONSE, None)
         self.body_bytes: BodyReservation | None = scope.get(BODY_BYTES)
         self.headers = headers_of(scope)
         if session := scope.get("session"):

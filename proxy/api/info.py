@@ -22,7 +22,7 @@ from proxy.api.prompt_tokens import PromptPrefix, TokenEstimator, prefixes_of
 from proxy.context import ProxyContext
 from proxy.dialects.messages.request import count_body, read_count, refusal_body
 from proxy.dialects.request import ChatRequest
-from proxy.dialects.tokenize import check_tokenizing, model_of, refused
+from proxy.dialects.tokenize import check_tokenize, model_of, upstream_error
 from proxy.http.asgi import (
     App,
     ClientLeft,
@@ -154,9 +154,9 @@ class InfoRoutes:
                 there = path in await server.client.features()
                 if there:
                     kind = headers.get("content-type", "")
-                    await parse_body(data, partial(check_tokenizing, path, data, kind))
+                    await parse_body(data, partial(check_tokenize, path, data, kind))
                 status, body = await ask(server, path, data)
-                if there and status >= 400 and (no := refused(status, body)) is not None:
+                if there and status >= 400 and (no := upstream_error(status, body)) is not None:
                     raise no
             except ClientLeft:
                 return

@@ -1,1 +1,1 @@
-"""The forms in which clients ask and are answered, one parser and one encoder each."""
+"""The HTTP API formats that clients use: one request parser and one response writer each."""

@@ -1,7 +1,8 @@
-"""What agents write into their user's messages: notes to the model, no words of the user's.
+"""Notes to the model that agents insert into their user's messages, and how to strip them.
 
-An aside is taken out of what a request is known by (its query), never out of what is asked. So is
-what OpenClaw writes around a message: the time before it, what it runs on after it.
+Notes are removed only from the text that identifies a request (its query), never from the messages
+that go upstream. The same holds for the text that OpenClaw adds to a message: a timestamp in front
+of it, a line about its runtime behind it.
 """
 
 import re
@@ -13,7 +14,7 @@ ASIDES = (
 )
 
 MOST_ASIDES = 1000
-"""How many of a kind are taken out of one text."""
+"""Notes of one kind that are removed from one text, at most."""
 
 _STAMP = re.compile(
     r"\[(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) \d{4}-\d\d-\d\d \d\d:\d\d [\w:/+-]{1,40}\] "
@@ -22,56 +23,56 @@ _RUNTIME = "Runtime: agent="
 
 
 def own_words(text: str) -> str:
-    """What of `text` is the user's: all of it, or empty when there is nothing else."""
-    found = without_asides(text)
-    stamp = _STAMP.match(found)
-    kept = _without_runtime(found[stamp.end() :] if stamp else found)
-    return found if kept is found else kept.strip()
+    """Return `text` without notes, timestamp and runtime line; empty if nothing else remains."""
+    text_only = without_asides(text)
+    stamp = _STAMP.match(text_only)
+    trimmed = _without_runtime(text_only[stamp.end() :] if stamp else text_only)
+    return text_only if trimmed is text_only else trimmed.strip()
 
 
 def without_asides(text: str) -> str:
-    """`text` without asides; as it is when it has none, empty when there is nothing else.
+    """Return `text` without tagged notes; unchanged without any, empty if nothing else remains.
 
-    What OpenClaw writes around stays: it is the same when a message is sent again, and tells
-    conversations apart that begin with the same words.
+    OpenClaw's timestamp and runtime line stay: they are equal when a message is sent again, and
+    they distinguish conversations that begin with the same words.
     """
-    found = text
+    result = text
     for begin, end in ASIDES:
-        if begin in found:
-            found = _without(found, begin, end)
-    return text if found is text else found.strip()
+        if begin in result:
+            result = _without(result, begin, end)
+    return text if result is text else result.strip()
 
 
 def query_of(text: str, before: str | None) -> str | None:
-    """What a user asks, going by one more of its messages.
+    """Return the user's query after one more message.
 
     Args:
-        text: Of the message.
-        before: What it asked by the messages before; None without any.
+        text: Text of the message.
+        before: The query after the previous messages; None without any.
 
     Returns:
-        The message's own words; `before` when it has none.
+        The message without notes; `before` if it consists of notes only.
     """
     words = own_words(text)
     return words if words or not text else before
 
 
 def _without(text: str, begin: str, end: str) -> str:
-    """An aside that does not end stays: it may be the user's after all."""
-    kept: list[str] = []
-    at = 0
+    """Cut out all notes between the two tags; keep an unclosed one: it may be the user's text."""
+    pieces: list[str] = []
+    position = 0
     while (
-        len(kept) < MOST_ASIDES
-        and (start := text.find(begin, at)) >= 0
+        len(pieces) < MOST_ASIDES
+        and (start := text.find(begin, position)) >= 0
         and (stop := text.find(end, start)) >= 0
     ):
-        kept.append(text[at:start])
-        at = stop + len(end)
-    return text if not at else "".join((*kept, text[at:]))
+        pieces.append(text[position:start])
+        position = stop + len(end)
+    return text if not position else "".join((*pieces, text[position:]))
 
 
 def _without_runtime(text: str) -> str:
-    """Without a last line that tells what OpenClaw runs on."""
+    """Cut off a last line in which OpenClaw describes its runtime."""
     line = text.rstrip()
     begin = line.rfind("\n") + 1
     return line[:begin].rstrip() if line.startswith(_RUNTIME, begin) else text

@@ -1,4 +1,4 @@
-"""What a dialect is: how its requests are read and its answers written. No I/O."""
+"""The interface of a dialect: parse its requests, write its responses. No I/O."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,53 +9,62 @@ from proxy.http.errors import ApiError
 
 
 class Writer(Protocol):
-    """Writes the answer to one request; one object for one listener.
+    """Writer of the response to one request; one object per client connection.
 
-    Either `whole`, or a stream: `opening`, any number of `keepalive`, then `answer`; or, where the
-    answer is told as it comes, `piece` after `piece` and a `finish`. `error` ends a stream at any
-    point after `opening`. All of them return the bytes to send, complete events only.
+    Either `body`, or a stream: `opening`, any number of `keepalive`, then `answer`; or, when the
+    answer is forwarded as it is generated, `delta_events` for each delta and a `finish`. `error`
+    ends a stream at any point after `opening`. All methods return the bytes to send: complete
+    events only.
     """
 
-    def whole(self, winners: Sequence[PublicAnswer]) -> bytes:
-        """The JSON body of an answer that is not streamed; one winner for each choice."""
+    def body(self, winners: Sequence[PublicAnswer]) -> bytes:
+        """Return the JSON body of a response that is not streamed; one winner per choice."""
         ...
 
     def opening(self) -> bytes:
-        """The first events, sent at admission."""
+        """Return the first events, sent at admission."""
         ...
 
     def keepalive(self) -> bytes:
-        """An event of the dialect's own kind that changes nothing."""
+        """Return an event without content that keeps the client's read timeout from expiring."""
         ...
 
-    def piece(self, delta: Mapping[str, Any]) -> bytes:
-        """One delta of choice 0 in the form of a chat stream: any of `reasoning`, `content`,
-        `tool_calls` (index, id, type, function.name; then index, function.arguments). A delta
-        that tells this dialect's client nothing is a keepalive."""
+    def delta_events(self, delta: Mapping[str, Any]) -> bytes:
+        """Return the events of one delta of choice 0.
+
+        Args:
+            delta: In the form of a chat stream: any of `reasoning`, `content`, `tool_calls` (index,
+                id, type, function.name; then index, function.arguments).
+
+        Returns:
+            A keepalive if the delta has nothing that this dialect transmits.
+        """
         ...
 
     def finish(self, winner: PublicAnswer) -> bytes:
-        """The end after all pieces: what is still open is closed, finish reason, usage; with no
-        piece before it the whole answer."""
+        """Return the end of a stream of deltas: closing events, finish reason, usage.
+
+        Without any `delta_events` before it, return all events of `winner`.
+        """
         ...
 
     def answer(self, winners: Sequence[PublicAnswer]) -> bytes:
-        """A whole answer after `opening`: all pieces of all choices and the end."""
+        """Return the complete answer after `opening`: all deltas of all choices and the end."""
         ...
 
     def error(self, refusal: ApiError) -> bytes:
-        """The end of a stream that cannot be finished."""
+        """Return the end of a stream that cannot be finished."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """One form of asking and answering."""
+    """One API format: its name, request parser, response writer and error format."""
 
     name: str
     read: Callable[[bytes, Mapping[str, str], str], ChatRequest]
-    """(raw body, headers with lower-case names, client's address) -> request. Raises `ApiError`."""
+    """(raw body, headers with lower-case names, client's address) -> request; raises `ApiError`."""
     writer: Callable[[ChatRequest, str, int], Writer]
-    """(request, model name to tell, Unix seconds) -> writer."""
+    """(request, model name in the response, Unix seconds) -> writer."""
     refusal: Callable[[ApiError], bytes]
-    """The JSON body of an error before anything was sent."""
+    """Return the JSON body of an error response."""

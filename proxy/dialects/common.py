@@ -1,6 +1,6 @@
-"""What the readers of all dialects share: JSON in, fields checked, senders told apart. No I/O.
+"""Shared parts of all request parsers: decode JSON, check fields, identify senders. No I/O.
 
-Errors are those of a real vLLM, word for word where clients look at the words.
+Errors match those of a real vLLM, word for word where clients inspect the text.
 """
 
 import hashlib
@@ -29,18 +29,18 @@ _decode = msgspec.json.Decoder().decode
 
 
 class Unreadable(ApiError):
-    """A body that is no text, or nested beyond reason: vLLM's answer has a form of its own."""
+    """Error for a body that is not text or is nested too deeply, in vLLM's special form."""
 
     def __init__(self) -> None:
         super().__init__(400, None, UNREADABLE, kind="Bad Request")
 
     def body(self) -> bytes:
-        """The JSON of the whole answer."""
+        """Return the JSON body of the error response."""
         return b'{"detail":"%s"}' % UNREADABLE.encode()
 
 
 def refusal_body(refusal: ApiError) -> bytes:
-    """The JSON of an error, each kind in its own form."""
+    """Return the JSON body of an error response."""
     return refusal.body()
 
 
@@ -48,14 +48,14 @@ def refusal_body(refusal: ApiError) -> bytes:
 
 
 def trains(headers: Mapping[str, str]) -> bool:
-    """Whether the sender lets its request be trained on."""
+    """Return whether the request may be used for training: all unless `TRAIN_HEADER` denies it."""
     return headers.get(TRAIN_HEADER, "").strip().lower() not in ("no", "false", "0", "off")
 
 
 def request_id(headers: Mapping[str, str]) -> str:
-    """The client's own `X-Request-Id` without what cannot be printed, else 16 hex digits."""
-    named = _UNPRINTABLE.sub("", headers.get("x-request-id", ""))[:128]
-    return named or hex_id(8)
+    """Return the client's own `X-Request-Id`, printable characters only, else 16 hex digits."""
+    printable = _UNPRINTABLE.sub("", headers.get("x-request-id", ""))[:128]
+    return printable or hex_id(8)
 
 
 def join_key(
@@ -66,21 +66,30 @@ def join_key(
     train: bool,
     dialect: str = "chat",
 ) -> str:
-    """Equal for a request that is sent again: same sender, same session, same bytes."""
+    """Return a key that equals that of a retry: same sender, same session, same bytes.
+
+    Args:
+        data: The raw body.
+        headers: Lower-case names.
+        client: The client's address.
+        session: The session the request names; empty for none.
+        train: Whether the request may be used for training.
+        dialect: Name of the dialect.
+    """
     sender = headers.get("authorization") or headers.get("x-api-key", "")
-    facts = (sender, client, session, headers.get("x-ajet-row", ""), str(train), dialect)
+    parts = (sender, client, session, headers.get("x-ajet-row", ""), str(train), dialect)
     digest = hashlib.blake2b(data, digest_size=16)
-    digest.update(b"\0" + "\0".join(facts).encode(errors="replace"))
+    digest.update(b"\0" + "\0".join(parts).encode(errors="replace"))
     return digest.hexdigest()
 
 
 def last_user_text(messages: list[dict[str, Any]]) -> str:
-    """The last words of the user's own, else the text of the last message."""
+    """Return the last user message's text without agents' notes, else that of the last message."""
     for message in reversed(messages):
         if message.get("role") == "user":
             text = content_text(message.get("content"))
-            if (words := own_words(text)) or not text:
-                return words
+            if (query := own_words(text)) or not text:
+                return query
     return content_text(messages[-1].get("content")) if messages else ""
 
 
@@ -88,10 +97,10 @@ def last_user_text(messages: list[dict[str, Any]]) -> str:
 
 
 def decode(data: bytes, content_type: str) -> dict[str, Any]:
-    """The body as a JSON object; half surrogate pairs in it become U+FFFD.
+    """Return the body as a JSON object; half surrogate pairs in it become U+FFFD.
 
     Raises:
-        ApiError: it is not one.
+        ApiError: The body is not a JSON object.
     """
     if content_type.partition(";")[0].strip().lower() != "application/json":
         raise bad_type()
@@ -110,13 +119,13 @@ def decode(data: bytes, content_type: str) -> dict[str, Any]:
 
 
 def bad_type() -> ApiError:
-    """The answer to a body that does not say it is JSON."""
+    """Return the error for a body whose content type is not JSON."""
     text = "Unsupported Media Type: Only 'application/json' is allowed"
     return ApiError(400, None, text, kind="Bad Request")
 
 
 def _decode_slowly(data: bytes) -> Any:
-    """What the quick reader refuses: half surrogate pairs and huge numbers are no errors."""
+    """Decode what the fast decoder rejects: accept half surrogate pairs and huge numbers."""
     try:
         return lenient(data)
     except json.JSONDecodeError as error:
@@ -131,25 +140,25 @@ def _decode_slowly(data: bytes) -> Any:
 
 
 def number(name: str, value: Any) -> float:
-    """A finite number, also from its text.
+    """Return a finite number, also from its text.
 
     Args:
-        name: The field, as the error names it.
-        value: As it came.
+        name: The field, for the error message.
+        value: The decoded JSON value.
 
     Raises:
-        ApiError: it is none.
+        ApiError: The value is not a finite number.
     """
     where = f"body.{name}"
     if isinstance(value, str):
         try:
-            found = float(value)
+            parsed = float(value)
         except ValueError:
             text = "Input should be a valid number, unable to parse string as a number"
             raise invalid("float_parsing", where, text, value) from None
-        if not math.isfinite(found):
+        if not math.isfinite(parsed):
             raise invalid("finite_number", where, "Input should be a finite number", value)
-        return found
+        return parsed
     if not isinstance(value, int | float):
         raise invalid("float_type", where, "Input should be a valid number", value)
     if abs(value) > sys.float_info.max:
@@ -158,10 +167,10 @@ def number(name: str, value: Any) -> float:
 
 
 def integer(name: str, value: Any) -> int:
-    """A whole number, also from its text or from a float without a fraction.
+    """Return an integer, also from its text or from a float without a fraction.
 
     Raises:
-        ApiError: it is none, or one beyond 64 bits.
+        ApiError: The value is not an integer or does not fit into 64 bits.
     """
     where = f"body.{name}"
     if isinstance(value, str):
@@ -187,10 +196,10 @@ def integer(name: str, value: Any) -> int:
 
 
 def flag(name: str, value: Any) -> bool:
-    """True or false, also from the words for them.
+    """Return a boolean, also from 0, 1 or a word like "yes" or "off".
 
     Raises:
-        ApiError: it is neither.
+        ApiError: The value is none of these.
     """
     if isinstance(value, bool):
         return value

@@ -1,4 +1,4 @@
-"""Images in a conversation: found, refused where nobody sees them, and as the journal has them."""
+"""Images in a conversation: find them, and replace them by short labels for the journal."""
 
 import base64
 import binascii
@@ -14,47 +14,51 @@ from ajet_swarm.common.text import one_line
 Messages = list[dict[str, Any]]
 
 _DATA: Final = re.compile(r"data:(?:image/)?(?P<kind>[\w.+-]{1,20})?[^,]{0,200},", re.IGNORECASE)
-MOST_WORDS: Final = 4
-"""Images of one message that are named one by one."""
+MOST_LISTED: Final = 4
+"""Images of one message that are listed one by one."""
 
 
 def without_images(messages: Messages) -> Messages | None:
-    """The messages with a short text in place of each image; None when they hold no image.
+    """Return the messages with a label in place of each image; None when they hold no image.
 
-    In place of an image stands `{"type": "image", "text": "[image 1.2 MB png]"}`; where it came as
-    data, with its `bytes` (a number) and the first 16 digits of its `sha256`.
+    A label is `{"type": "image", "text": "[image 1.2 MB png]"}`; for an image sent as data it also
+    has the size in `bytes` and the first 16 hex digits of its `sha256`.
     """
-    if not any(isinstance(one.get("content"), list) for one in messages):
+    if not any(isinstance(message.get("content"), list) for message in messages):
         return None
-    found = False
-    shown: Messages = []
+    has_image = False
+    described: Messages = []
     for message in messages:
         content = message.get("content")
         if isinstance(content, list) and any(map(_is_image, content)):
-            found = True
+            has_image = True
             parts = [_described(part) if _is_image(part) else part for part in content]
-            shown.append({**message, "content": parts})
+            described.append({**message, "content": parts})
         else:
-            shown.append(message)
-    return shown if found else None
+            described.append(message)
+    return described if has_image else None
 
 
-def image_words(shown: Messages | None) -> tuple[str, ...]:
-    """The texts of the images in the last message of the user, from what `without_images` gives."""
-    if shown is None:
+def image_labels(described: Messages | None) -> tuple[str, ...]:
+    """Return the labels of the images in the last user message.
+
+    Args:
+        described: The messages that `without_images` returned.
+    """
+    if described is None:
         return ()
-    users = [one for one in shown if one.get("role") == "user"]
-    content = users[-1].get("content") if users else None
+    user_messages = [message for message in described if message.get("role") == "user"]
+    content = user_messages[-1].get("content") if user_messages else None
     parts = content if isinstance(content, list) else []
-    words = [str(part["text"]) for part in parts if _is_image(part)]
-    more = len(words) - MOST_WORDS
-    return (*words[:MOST_WORDS], f"[{more} more images]") if more > 0 else tuple(words)
+    labels = [str(part["text"]) for part in parts if _is_image(part)]
+    unlisted = len(labels) - MOST_LISTED
+    return (*labels[:MOST_LISTED], f"[{unlisted} more images]") if unlisted > 0 else tuple(labels)
 
 
 def has_images(messages: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether a part of a message is an image, or stands where one was."""
+    """Return whether a part of a message is an image or an image's label."""
     contents = (message.get("content") for message in messages)
-    return any(any(map(_is_image, one)) for one in contents if isinstance(one, list))
+    return any(any(map(_is_image, content)) for content in contents if isinstance(content, list))
 
 
 def _is_image(part: Any) -> bool:
@@ -67,17 +71,17 @@ def _is_image(part: Any) -> bool:
 
 
 def _described(part: Mapping[str, Any]) -> dict[str, Any]:
-    given = part.get("image_url")
-    url = given.get("url") if isinstance(given, dict) else given
+    image = part.get("image_url")
+    url = image.get("url") if isinstance(image, dict) else image
     if not isinstance(url, str):
         return {"type": "image", "text": "[image]"}
     if (head := _DATA.match(url)) is None:
-        return {"type": "image", "text": f"[image{_from(url)}]"}
+        return {"type": "image", "text": f"[image{_source_label(url)}]"}
     data = _decoded(url[head.end() :], ";base64," in head[0].lower())
-    kind = one_line(head["kind"] or "", 20).lower()
-    words = " ".join(filter(None, ("image", _size(len(data)), kind)))
+    image_type = one_line(head["kind"] or "", 20).lower()
+    label = " ".join(filter(None, ("image", _size(len(data)), image_type)))
     digest = hashlib.sha256(data).hexdigest()[:16]
-    return {"type": "image", "text": f"[{words}]", "bytes": len(data), "sha256": digest}
+    return {"type": "image", "text": f"[{label}]", "bytes": len(data), "sha256": digest}
 
 
 def _decoded(text: str, encoded: bool) -> bytes:
@@ -87,8 +91,8 @@ def _decoded(text: str, encoded: bool) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
-def _from(url: str) -> str:
-    """Where an image is fetched, without a query: it may hold a key."""
+def _source_label(url: str) -> str:
+    """Return " from HOST/PATH" of an image's URL, without its query, which may hold a key."""
     try:
         parts = urlsplit(url[:2000])
         host = parts.hostname

@@ -1,96 +1,98 @@
-"""Log probabilities of a winner, cut into the pieces of a stream. No I/O."""
+"""Log probabilities of an answer, split to match the deltas of a stream. No I/O."""
 
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import Any
 
-from proxy.dialects.request import PIECES, SHORTEST, goes_on, pieces
+from proxy.dialects.request import MIN_PIECE_CHARS, MOST_PIECES, pieces, same_character
 
 Entry = dict[str, Any]
-"""`{"token", "logprob", "bytes", "top_logprobs"}`, one for each token."""
+"""One token: `{"token", "logprob", "bytes", "top_logprobs"}`."""
 
 
-def entries_of(logprobs: Any) -> list[Entry]:
-    """The tokens of a choice's `logprobs`; empty when it has none."""
-    found = logprobs.get("content") if isinstance(logprobs, dict) else None
-    if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
+def token_entries(logprobs: Any) -> list[Entry]:
+    """Return the tokens of a choice's `logprobs`; empty when it has none."""
+    content = logprobs.get("content") if isinstance(logprobs, dict) else None
+    if not isinstance(content, list) or not all(isinstance(entry, dict) for entry in content):
         return []
-    return found
+    return content
 
 
 def token_bytes(entry: Entry) -> bytes:
-    """The text of one token, perhaps a part of a character only."""
-    raw = entry.get("bytes")
-    if isinstance(raw, list):
+    """Return the text of one token as UTF-8 bytes, possibly only a part of a character."""
+    values = entry.get("bytes")
+    if isinstance(values, list):
         try:
-            return bytes(raw)
+            return bytes(values)
         except (TypeError, ValueError):
             pass
     return str(entry.get("token") or "").encode(errors="replace")
 
 
 class AlignedTokens:
-    """Tokens next to the texts they make up: each text is cut between tokens, in order.
+    """Splitter of an answer's texts at token boundaries, one text after the other.
 
     Args:
-        entries: All tokens of the winner, also those that are no text of it.
+        entries: All tokens of the answer, including those outside its texts.
     """
 
     def __init__(self, entries: Sequence[Entry]) -> None:
         self._entries = list(entries)
-        self._blobs = [token_bytes(one) for one in entries]
+        self._blobs = [token_bytes(entry) for entry in entries]
         self._joined = b"".join(self._blobs)
         self._starts = list(accumulate(map(len, self._blobs), initial=0))
         self._next = 0
 
     def cut(self, text: str, last: bool) -> list[tuple[str, list[Entry]]]:
-        """`text` in pieces with their tokens; the first also has the tokens between it and the
-        text before. Where the tokens do not make up the text its pieces have none.
+        """Split `text` into pieces and return each with its tokens.
+
+        The first piece also has the tokens between the previous text and this one. If the tokens
+        do not add up to the text, its pieces have none.
 
         Args:
             text: Not empty.
-            last: No text comes after it.
+            last: No other text follows.
         """
-        wanted = text.encode()
-        find = self._joined.rfind if last else self._joined.find
-        at = find(wanted, self._starts[self._next])
-        first = self._place(at)
-        end = self._place(at + len(wanted))
-        if at < 0 or first is None or end is None:
+        blob = text.encode()
+        search = self._joined.rfind if last else self._joined.find
+        offset = search(blob, self._starts[self._next])
+        first = self._token_at(offset)
+        end = self._token_at(offset + len(blob))
+        if offset < 0 or first is None or end is None:
             return [(piece, []) for piece in pieces(text)]
-        found: list[tuple[str, list[Entry]]] = []
-        for stop, piece in self._pieces(first, end, len(text)):
-            found.append((piece, self._entries[self._next : stop]))
-            self._next = stop
-        return found
+        result: list[tuple[str, list[Entry]]] = []
+        for next_token, piece in self._split(first, end, len(text)):
+            result.append((piece, self._entries[self._next : next_token]))
+            self._next = next_token
+        return result
 
     def rest(self) -> list[Entry]:
-        """The tokens after all texts."""
+        """Return the tokens after all texts."""
         return self._entries[self._next :]
 
-    def _place(self, offset: int) -> int | None:
-        """The first token that begins at a byte, past those that are empty."""
-        place = self._next
-        while place < len(self._blobs) and self._starts[place] < offset:
-            place += 1
-        return place if self._starts[place] == offset else None
+    def _token_at(self, offset: int) -> int | None:
+        """Return the index of the first token that begins at a byte; None if none does."""
+        index = self._next
+        while index < len(self._blobs) and self._starts[index] < offset:
+            index += 1
+        return index if self._starts[index] == offset else None
 
-    def _pieces(self, first: int, end: int, length: int) -> Iterator[tuple[int, str]]:
-        """The piece that ends before each of some tokens, and that token."""
-        size = max(SHORTEST, -(-length // PIECES))
-        held = b""
-        for place in range(first, end):
-            held += self._blobs[place]
-            if place + 1 == end or (
-                len(held) >= size and self._may_end(held, self._blobs[place + 1])
+    def _split(self, first: int, end: int, length: int) -> Iterator[tuple[int, str]]:
+        """Split tokens `first` to `end` into texts; yield (index after its last token, text)."""
+        size = max(MIN_PIECE_CHARS, -(-length // MOST_PIECES))
+        blob = b""
+        for index in range(first, end):
+            blob += self._blobs[index]
+            if index + 1 == end or (
+                len(blob) >= size and self._may_end(blob, self._blobs[index + 1])
             ):
-                yield place + 1, held.decode()
-                held = b""
+                yield index + 1, blob.decode()
+                blob = b""
 
     @staticmethod
-    def _may_end(held: bytes, following: bytes) -> bool:
+    def _may_end(blob: bytes, next_blob: bytes) -> bool:
         try:
-            text, after = held.decode(), following.decode(errors="replace")
+            text, after = blob.decode(), next_blob.decode(errors="replace")
         except UnicodeDecodeError:
             return False
-        return bool(after) and not goes_on(text[-1], after[0])
+        return bool(after) and not same_character(text[-1], after[0])

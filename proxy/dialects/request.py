@@ -1,7 +1,7 @@
-"""One request and one answer in the form all dialects share, without I/O.
+"""One request and one answer in the form that all dialects share. No I/O.
 
-The form is that of a chat completion, which is what swarm servers speak: a dialect reads its own
-requests into a `ChatRequest` and writes a `PublicAnswer` in its own words.
+The form is that of a chat completion, the API of swarm servers: a dialect parses its own requests
+into a `ChatRequest` and writes a `PublicAnswer` in its own format.
 """
 
 import hashlib
@@ -16,86 +16,86 @@ from ajet_swarm.common.text import content_text
 
 _encode = msgspec.json.Encoder().encode
 
-PIECES = 8
-"""Chunks a text is cut into at most: a winner that is known whole leaves as a burst."""
-SHORTEST = 16
-"""Characters a piece has at least."""
-_LETTERS_BEHIND = "\u0e33\u0eb3"
-"""Thai and Lao vowels that are letters to Unicode and part of the one before to a reader."""
+MOST_PIECES = 8
+"""Deltas per text, at most, when a complete answer is sent as a stream."""
+MIN_PIECE_CHARS = 16
+"""Characters per delta, at least."""
+_COMBINING_VOWELS = "\u0e33\u0eb3"
+"""Thai and Lao vowels: letters by Unicode category, but displayed as part of the letter before."""
 
 
 class ChatRequest(msgspec.Struct, kw_only=True, frozen=True):
-    """One user request, whatever the dialect it came in."""
+    """One user request in any dialect."""
 
     dialect: str = "chat"
-    """Name of the dialect it is answered in."""
+    """Name of the dialect of the request and its response."""
     request_id: str
     """The client's own `X-Request-Id`, else 16 hex digits."""
     body: dict[str, Any]
-    """The chat completion asked of the upstream: no stream, one answer, in training the run's
-    temperature. Fields we do not know are in it untouched."""
+    """The chat completion that is sent upstream: no stream, one answer, in training the run's
+    temperature. Unknown fields are passed on unchanged."""
     messages: list[dict[str, Any]]
-    """In the form of chat completions, as in `body`."""
+    """The conversation in the form of chat completions, as in `body`."""
     query: str
     """Text of the last user message."""
     model: str
-    """As it was asked for; may be empty."""
+    """The requested model name; may be empty."""
     stream: bool
     include_usage: bool = False
     continuous_usage: bool = False
     prompt_tokens: int = 0
-    """What running usage says of the prompt until the upstream has counted it."""
+    """Estimated prompt tokens, reported in running usage until the upstream has counted them."""
     n: int = 1
-    """Choices the client asked for: the n best candidates, the winner first."""
+    """Choices the client requested: the n best candidates, the winner first."""
     train: bool = True
-    """False answers from one candidate and trains on nothing."""
+    """False: answer from one candidate, do not train on it."""
     helper: str = ""
-    """Name of the rule that took it for a helper call (a title, a summary); empty for none."""
+    """Name of the rule that classified it as a helper call (a title, a summary); empty if none."""
     session: str = ""
-    """The conversation the client says it is in; empty when it does not."""
+    """The session the client names; empty when it names none."""
     key: str
-    """Equal for a request sent again: same sender, same bytes."""
+    """Equal for a retry of the request: same sender, same bytes."""
     address: str = ""
-    """Where its connection comes from."""
+    """The client's address."""
     idle: bool = False
-    """Its connection is new, or was idle for `proxy.http.protocol.IDLE` seconds before it."""
+    """The connection is new, or was idle for `proxy.http.protocol.IDLE` seconds before it."""
     headers: Mapping[str, str]
-    """Lower-case names."""
+    """The request's headers; names in lower case."""
     extra: Any = None
-    """What the dialect's own writer needs of the request, as the fields it has to repeat."""
+    """Data for the dialect's own writer, such as fields that the response repeats."""
     shown: list[dict[str, Any]] | None = None
-    """`messages` with a short text in place of each image; None when they hold no image."""
+    """`messages` with a label in place of each image; None when they hold no image."""
     parts: tuple["ChatRequest", ...] = ()
-    """Of a request with several prompts: one for each, a group of its own. Else empty."""
+    """For a request with several prompts: one request per prompt, each with a group of its own."""
 
     @property
     def seeds(self) -> bool:
-        """Whether each candidate has a seed of its own: with one seed all choices are the same."""
+        """Return whether each candidate needs its own seed: with one seed all choices are equal."""
         return self.n > 1 and isinstance(self.body.get("seed"), int)
 
     def body_of(self, index: int) -> dict[str, Any]:
-        """`body` for one candidate. Of several choices each has the next seed, as in a vLLM."""
+        """Return `body` for the candidate `index`; with several choices seed + index, like vLLM."""
         return {**self.body, "seed": self.body["seed"] + index} if self.seeds else self.body
 
     def encoded(self, index: int = 0) -> bytes:
-        """`body_of` as bytes."""
+        """Return `body_of` as JSON bytes."""
         return _encode(self.body_of(index))
 
 
 class PublicAnswer(msgspec.Struct, frozen=True):
-    """The parts of an upstream's completion that a client gets to see."""
+    """The parts of an upstream's completion that a client receives."""
 
     content: str | None
     reasoning: str | None
     tool_calls: list[dict[str, Any]]
-    """`{"id", "type": "function", "function": {"name", "arguments": str}}`, every key there."""
+    """Each `{"id", "type": "function", "function": {"name", "arguments": str}}`, all keys set."""
     finish_reason: str
-    """stop, length or tool_calls, or what else the upstream says."""
+    """stop, length, tool_calls, or any other reason of the upstream."""
     stop_reason: Any
     logprobs: Any
     token_ids: Any
     usage: dict[str, Any]
-    """`prompt_tokens`, `completion_tokens`, `total_tokens`, `prompt_tokens_details`,
+    """Keys: `prompt_tokens`, `completion_tokens`, `total_tokens`, `prompt_tokens_details`,
     `completion_tokens_details`."""
     prompt_token_ids: Any = None
     prompt_logprobs: Any = None
@@ -103,14 +103,14 @@ class PublicAnswer(msgspec.Struct, frozen=True):
 
 
 def public_answer(completion: Mapping[str, Any]) -> PublicAnswer:
-    """Read a completion that has a choice with a message."""
+    """Extract the public parts of a completion that has a choice with a message."""
     choice = completion["choices"][0]
     message = choice["message"]
     reasoning = message.get("reasoning") or message.get("reasoning_content")
     calls = message.get("tool_calls")
     return PublicAnswer(
-        content=whole_text(content_text(message.get("content"))) or None,
-        reasoning=whole_text(content_text(reasoning)) or None,
+        content=valid_text(content_text(message.get("content"))) or None,
+        reasoning=valid_text(content_text(reasoning)) or None,
         tool_calls=_calls(calls, completion.get("id")) if isinstance(calls, list) else [],
         finish_reason=str(choice.get("finish_reason") or "stop"),
         stop_reason=choice.get("stop_reason"),
@@ -124,8 +124,8 @@ def public_answer(completion: Mapping[str, Any]) -> PublicAnswer:
 
 
 def _calls(calls: list[Any], completion_id: Any) -> list[dict[str, Any]]:
-    """The calls with ids that differ; equal each time the same completion is read."""
-    found: list[dict[str, Any]] = []
+    """Return the tool calls with unique ids; the same completion always gives the same ids."""
+    result: list[dict[str, Any]] = []
     seen: set[str] = set()
     for call in calls:
         if not isinstance(call, dict):
@@ -135,65 +135,65 @@ def _calls(calls: list[Any], completion_id: Any) -> list[dict[str, Any]]:
         arguments = function.get("arguments")
         if not isinstance(arguments, str):
             arguments = _encode(arguments if arguments is not None else {}).decode()
-        given = call.get("id")
-        if not isinstance(given, str) or not given or given in seen:
-            given = call_id(completion_id, len(found))
-        seen.add(given)
-        told = {
-            "name": whole_text(str(function.get("name") or "")),
-            "arguments": whole_text(arguments) if arguments.strip() else "{}",
+        call_id = call.get("id")
+        if not isinstance(call_id, str) or not call_id or call_id in seen:
+            call_id = new_call_id(completion_id, len(result))
+        seen.add(call_id)
+        public_function = {
+            "name": valid_text(str(function.get("name") or "")),
+            "arguments": valid_text(arguments) if arguments.strip() else "{}",
         }
-        found.append({"id": given, "type": "function", "function": told})
-    return found
+        result.append({"id": call_id, "type": "function", "function": public_function})
+    return result
 
 
-def call_id(*of: Any) -> str:
-    """A tool call's id in vLLM's form, the same for the same facts; by chance without them."""
-    if not of or not of[0]:
+def new_call_id(*seeds: Any) -> str:
+    """Return a tool call id in vLLM's form: a hash of `seeds` if the first is set, else random."""
+    if not seeds or not seeds[0]:
         return f"chatcmpl-tool-{secrets.token_hex(8)}"
-    said = "\0".join(map(str, of)).encode(errors="replace")
-    return f"chatcmpl-tool-{hashlib.blake2b(said, digest_size=8).hexdigest()}"
+    data = "\0".join(map(str, seeds)).encode(errors="replace")
+    return f"chatcmpl-tool-{hashlib.blake2b(data, digest_size=8).hexdigest()}"
 
 
-def _usage(told: Any, reasons: bool) -> dict[str, Any]:
-    told = told if isinstance(told, dict) else {}
-    prompt, completion = _count(told, "prompt_tokens"), _count(told, "completion_tokens")
-    details = told.get("completion_tokens_details")
-    if not isinstance(details, dict) and not reasons:
-        details = {"reasoning_tokens": 0}  # with reasoning in it the number is not known
+def _usage(reported: Any, has_reasoning: bool) -> dict[str, Any]:
+    reported = reported if isinstance(reported, dict) else {}
+    prompt, completion = _count(reported, "prompt_tokens"), _count(reported, "completion_tokens")
+    details = reported.get("completion_tokens_details")
+    if not isinstance(details, dict) and not has_reasoning:
+        details = {"reasoning_tokens": 0}  # with reasoning the number is unknown
     return {
         "prompt_tokens": prompt,
         "total_tokens": prompt + completion,
         "completion_tokens": completion,
-        "prompt_tokens_details": told.get("prompt_tokens_details"),
+        "prompt_tokens_details": reported.get("prompt_tokens_details"),
         "completion_tokens_details": details if isinstance(details, dict) else None,
     }
 
 
-def _count(told: Mapping[str, Any], name: str) -> int:
-    value = told.get(name)
+def _count(usage: Mapping[str, Any], name: str) -> int:
+    value = usage.get(name)
     return value if isinstance(value, int) else 0
 
 
 def usage_of(winners: Sequence[PublicAnswer], each: int = 0) -> dict[str, Any]:
-    """Usage of an answer with several choices: each prompt once, the completions summed.
+    """Return the usage of an answer with several choices: prompts once, completions summed.
 
     Args:
-        winners: One for each choice, those of one prompt side by side.
-        each: How many are of one prompt; 0 when all are.
+        winners: One per choice; choices of the same prompt are adjacent.
+        each: Choices per prompt; 0 when all have the same prompt.
     """
     if each and len(winners) > each:
-        groups = [usage_of(winners[at : at + each]) for at in range(0, len(winners), each)]
+        groups = [usage_of(winners[start : start + each]) for start in range(0, len(winners), each)]
         names = ("prompt_tokens", "total_tokens", "completion_tokens")
-        summed = {name: sum(one[name] for one in groups) for name in names}
+        summed = {name: sum(usage[name] for usage in groups) for name in names}
         return {**summed, "prompt_tokens_details": None, "completion_tokens_details": None}
     if len(winners) == 1:
         return winners[0].usage
     if not winners:
         return _usage(None, False)
-    completion = sum(one.usage["completion_tokens"] for one in winners)
+    completion = sum(usage.usage["completion_tokens"] for usage in winners)
     first = winners[0].usage
-    reasons = [one.usage["completion_tokens_details"] for one in winners]
+    reasons = [usage.usage["completion_tokens_details"] for usage in winners]
     counts = [told.get("reasoning_tokens") for told in reasons if told]
     known = [count for count in counts if isinstance(count, int)]
     return {
@@ -207,71 +207,73 @@ def usage_of(winners: Sequence[PublicAnswer], each: int = 0) -> dict[str, Any]:
     }
 
 
-def deltas(one: PublicAnswer, reasoning: str = "reasoning") -> Iterator[dict[str, Any]]:
-    """A winner as the deltas of a chat stream: reasoning, text, then the tool calls.
+def deltas(answer: PublicAnswer, reasoning_field: str = "reasoning") -> Iterator[dict[str, Any]]:
+    """Split an answer into the deltas of a chat stream: reasoning, text, then the tool calls.
 
-    A tool call is first told by index, id, type and name, then by pieces of its arguments.
+    The first delta of a tool call has its index, id, type and name, the next ones its arguments.
 
     Args:
-        one: The winner.
-        reasoning: The field its reasoning is told in.
+        answer: The complete answer.
+        reasoning_field: Name of the field that holds the reasoning.
     """
-    for piece in pieces(one.reasoning or ""):
-        yield {reasoning: piece}
-    for piece in pieces(one.content or ""):
+    for piece in pieces(answer.reasoning or ""):
+        yield {reasoning_field: piece}
+    for piece in pieces(answer.content or ""):
         yield {"content": piece}
-    yield from call_deltas(one)
+    yield from call_deltas(answer)
 
 
-def call_deltas(one: PublicAnswer) -> Iterator[dict[str, Any]]:
-    """The tool calls of a winner as the deltas of a chat stream."""
-    for index, call in enumerate(one.tool_calls):
-        yield call_begins(index, call["id"], call["function"]["name"])
+def call_deltas(answer: PublicAnswer) -> Iterator[dict[str, Any]]:
+    """Split the tool calls of an answer into the deltas of a chat stream."""
+    for index, call in enumerate(answer.tool_calls):
+        yield call_start_delta(index, call["id"], call["function"]["name"])
         for piece in pieces(call["function"]["arguments"]):
-            yield call_goes_on(index, piece)
+            yield call_arguments_delta(index, piece)
 
 
-def call_begins(index: int, name: str, function: str) -> dict[str, Any]:
-    """The delta that tells a call's id and function, without arguments."""
-    told = {"id": name, "type": "function", "index": index, "function": {"name": function}}
-    return {"content": None, "tool_calls": [told]}
+def call_start_delta(index: int, call_id: str, function_name: str) -> dict[str, Any]:
+    """Return the delta with a call's id and function name, without arguments."""
+    call = {"id": call_id, "type": "function", "index": index, "function": {"name": function_name}}
+    return {"content": None, "tool_calls": [call]}
 
 
-def call_goes_on(index: int, arguments: str) -> dict[str, Any]:
-    """A delta with a piece of a call's arguments."""
-    told = {"index": index, "function": {"arguments": arguments}}
-    return {"content": None, "tool_calls": [told]}
+def call_arguments_delta(index: int, arguments: str) -> dict[str, Any]:
+    """Return a delta with a part of a call's arguments."""
+    call = {"index": index, "function": {"arguments": arguments}}
+    return {"content": None, "tool_calls": [call]}
 
 
 # --- text ---------------------------------------------------------------------------------------
 
 
 def pieces(text: str) -> Iterator[str]:
-    """`text` in at most `PIECES` parts, none empty, none beginning within a character as seen."""
-    size = max(SHORTEST, -(-len(text) // PIECES))
+    """Split `text` into at most `MOST_PIECES` parts; keep displayed characters whole."""
+    size = max(MIN_PIECE_CHARS, -(-len(text) // MOST_PIECES))
     start = 0
     while start < len(text):
         end = start + size
-        while end < len(text) and goes_on(text[end - 1], text[end]):
+        while end < len(text) and same_character(text[end - 1], text[end]):
             end += 1
         yield text[start:end]
         start = end
 
 
-def goes_on(before: str, after: str) -> bool:
-    """Whether two neighbours belong to one character as a reader sees it: marks, joiners, tones,
-    flags, and the two halves of a line end."""
-    if after < "\u0300":
-        return before == "\r" and after == "\n"
-    if before == "\u200d" or after == "\u200d" or "\U0001f3fb" <= after <= "\U0001f3ff":
+def same_character(left: str, right: str) -> bool:
+    """Return whether two adjacent code points form one displayed character.
+
+    This covers combining marks, joiners, skin tones, flags, and a line end of two characters.
+    """
+    if right < "\u0300":
+        return left == "\r" and right == "\n"
+    if left == "\u200d" or right == "\u200d" or "\U0001f3fb" <= right <= "\U0001f3ff":
         return True
-    if "\U0001f1e6" <= after <= "\U0001f1ff" and "\U0001f1e6" <= before <= "\U0001f1ff":
+    if "\U0001f1e6" <= right <= "\U0001f1ff" and "\U0001f1e6" <= left <= "\U0001f1ff":
         return True
-    return after in _LETTERS_BEHIND or unicodedata.category(after) in ("Mn", "Me", "Mc", "Cf")
+    return right in _COMBINING_VOWELS or unicodedata.category(right) in ("Mn", "Me", "Mc", "Cf")
 
 
-def whole_text(text: str) -> str:
-    """`text` with half surrogate pairs joined, and lone ones as U+FFFD: it can be encoded."""
+def valid_text(text: str) -> str:
+    """Return `text` in encodable form: surrogate pairs joined, lone surrogates as U+FFFD."""
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -1,9 +1,9 @@
-"""Which session, trace, sender and API key a request names.
+"""The session, trace, sender and API key of a request.
 
-Agents mark their session in the address (`/sessions/ID/v1`), in headers, in fields of the body, or
-in an API key of the form `sk-ajet-session-NAME`. The first mark in `HEADERS` counts, then the body,
-then the key. The session of an unmarked request follows from its content: see
-`proxy.admission.conversations`.
+Agents name their session in the URL (`/sessions/ID/v1`), in headers, in fields of the body, or in
+an API key of the form `sk-ajet-session-NAME`. Headers take precedence in the order of `HEADERS`,
+then the body, then the key. For requests without a session, `proxy.admission.conversations` matches
+the content.
 """
 
 import hashlib
@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 
 HEADERS = (
-    "x-ajet-session",  # ours, also set for `/sessions/ID/v1`
-    "x-session-id",  # opencode; what vLLM itself reads
+    "x-ajet-session",  # this project's own, also set for `/sessions/ID/v1`
+    "x-session-id",  # opencode; also read by vLLM
     "session-id",  # Codex
     "session_id",  # Codex before 0.6x
     "thread-id",
@@ -28,7 +28,7 @@ _HEADERS = frozenset(HEADERS)
 FIELDS = ("session_id", "litellm_session_id")
 _MARKED = frozenset((*FIELDS, "client_metadata", "metadata", "prompt_cache_key"))
 INNER = ("session_id", "session-id", "thread_id", "thread-id", "conversation_id", "chat_id")
-"""Fields of `client_metadata` and `metadata`."""
+"""Fields of `client_metadata` and `metadata` that name a session."""
 KEY_PREFIX = "sk-ajet-session-"
 
 _LONGEST = 200
@@ -44,46 +44,47 @@ _decode = msgspec.json.Decoder().decode
 
 
 def session_of(headers: Mapping[str, str], body: Mapping[str, Any]) -> str:
-    """The session a client says it is in; empty when it does not.
+    """Return the session that a request names; empty when it names none.
 
     Args:
-        headers: Lower-case names.
-        body: In any dialect.
+        headers: The request's headers; names in lower case.
+        body: The request's body, in any dialect.
     """
     if not _HEADERS.isdisjoint(headers):
         for name in HEADERS:
-            if found := headers.get(name):
-                return _clean(found)
+            if mark := headers.get(name):
+                return _clean(mark)
     if _MARKED.isdisjoint(body):
-        return _by_key(headers)
+        return _session_of_key(headers)
     for name in FIELDS:
-        if isinstance(found := body.get(name), str) and found:
-            return _clean(found)
+        if isinstance(mark := body.get(name), str) and mark:
+            return _clean(mark)
     for name in ("client_metadata", "metadata"):
-        if (inner := body.get(name)) and isinstance(inner, dict) and (found := _inner(inner)):
-            return _clean(found)
-    key = body.get("prompt_cache_key")  # a constant one is no session
+        fields = body.get(name)
+        if fields and isinstance(fields, dict) and (mark := _session_field(fields)):
+            return _clean(mark)
+    key = body.get("prompt_cache_key")  # a constant key is not a session
     if isinstance(key, str) and _UNIQUE.search(key):
         return _clean(key)
-    return _by_key(headers)
+    return _session_of_key(headers)
 
 
 def trace_of(headers: Mapping[str, str]) -> str:
-    """The trace a request is part of (W3C `traceparent`): a weak mark, empty when there is none."""
-    told = headers.get("traceparent")
-    found = _TRACE.match(told) if told else None
-    return found[1] if found else ""
+    """Return the trace id of a W3C `traceparent` header; empty when there is none."""
+    header = headers.get("traceparent")
+    match = _TRACE.match(header) if header else None
+    return match[1] if match else ""
 
 
 def sender_of(headers: Mapping[str, str]) -> str:
-    """What tells senders apart: their key."""
+    """Return the credentials that identify the sender; empty without any."""
     return headers.get("authorization") or headers.get("x-api-key") or ""
 
 
 def key_of(headers: Mapping[str, str]) -> str:
-    """A name for the API key of a request, which does not show it; empty without a key.
+    """Return a hash that identifies the request's API key; empty without a key.
 
-    All keys that name a session are one.
+    All keys that name a session have the same hash.
     """
     key = headers.get("x-api-key") or ""
     if authorization := headers.get("authorization"):
@@ -98,27 +99,27 @@ def _clean(text: str) -> str:
     return _UNPRINTABLE.sub("", text[: 2 * _LONGEST])[:_LONGEST]
 
 
-def _inner(fields: Mapping[str, Any]) -> str:
+def _session_field(fields: Mapping[str, Any]) -> str:
     for name in INNER:
-        if isinstance(found := fields.get(name), str) and found:
-            return found
+        if isinstance(value := fields.get(name), str) and value:
+            return value
     user = fields.get("user_id")
     if not isinstance(user, str):
         return ""
     if user.startswith("{"):  # Claude Code since 2.1: JSON
         try:
-            told = _decode(user)
+            decoded = _decode(user)
         except msgspec.DecodeError:
             return ""
-        found = told.get("session_id") if isinstance(told, dict) else None
-        return found if isinstance(found, str) else ""
-    part = _USER_ID.search(user)
-    return part[1] if part else ""
+        value = decoded.get("session_id") if isinstance(decoded, dict) else None
+        return value if isinstance(value, str) else ""
+    match = _USER_ID.search(user)
+    return match[1] if match else ""
 
 
-def _by_key(headers: Mapping[str, str]) -> str:
+def _session_of_key(headers: Mapping[str, str]) -> str:
     key = headers.get("x-api-key") or ""
-    if told := headers.get("authorization"):
-        scheme, _, rest = told.partition(" ")
+    if authorization := headers.get("authorization"):
+        scheme, _, rest = authorization.partition(" ")
         key = rest.strip() if scheme.lower() == "bearer" else key
     return _clean(key.removeprefix(KEY_PREFIX)) if key.startswith(KEY_PREFIX) else ""

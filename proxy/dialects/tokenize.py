@@ -1,4 +1,4 @@
-"""`/tokenize`, `/detokenize`: what vLLM refuses of them, and an upstream's errors in its shape."""
+"""`/tokenize` and `/detokenize`: vLLM's checks of their bodies, and errors in vLLM's form."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,23 +11,28 @@ from proxy.dialects.validation import check_messages
 from proxy.http.errors import ApiError, bad_request, invalid, overloaded
 
 
-class _Named(msgspec.Struct):
+class _ModelField(msgspec.Struct):
     model: str = ""
 
 
 def model_of(data: bytes) -> str:
-    """The model that a body names; empty when it names none, or is no such body."""
+    """Return the model that a body names; empty when it names none or is not valid."""
     try:
-        return msgspec.json.decode(data, type=_Named).model
+        return msgspec.json.decode(data, type=_ModelField).model
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return ""
 
 
-def check_tokenizing(path: str, data: bytes, content_type: str) -> None:
-    """Look at a body before the upstream does.
+def check_tokenize(path: str, data: bytes, content_type: str) -> None:
+    """Check a body before it goes upstream.
+
+    Args:
+        path: `/tokenize` or `/detokenize`.
+        data: The raw body.
+        content_type: The `Content-Type` header.
 
     Raises:
-        ApiError: vLLM would refuse it too.
+        ApiError: The body is invalid; vLLM refuses it too.
     """
     body = decode(data, content_type)
     if path == "/detokenize":
@@ -52,15 +57,15 @@ def _check_tokens(body: Mapping[str, Any]) -> None:
             raise invalid("greater_than_equal", f"body.tokens.{index}", text, token)
 
 
-def refused(status: int, body: bytes) -> ApiError | None:
-    """The upstream's error in vLLM's shape; None where it has that already."""
-    told = read_json(body)
-    told = told if isinstance(told, dict) else {}
-    if isinstance(told.get("error"), dict):
+def upstream_error(status: int, body: bytes) -> ApiError | None:
+    """Convert the upstream's error to vLLM's form; None where it has that form already."""
+    error = read_json(body)
+    error = error if isinstance(error, dict) else {}
+    if isinstance(error.get("error"), dict):
         return None
-    if status == 404:  # the route is there: what is not is the policy
+    if status == 404:  # the route exists, so the model is not loaded
         return overloaded(5)
-    detail = told.get("detail")
+    detail = error.get("detail")
     first = detail[0] if isinstance(detail, list) and detail else detail
     if isinstance(first, dict):
         where = ".".join(map(str, first.get("loc") or ["body"]))

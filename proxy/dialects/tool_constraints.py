@@ -1,4 +1,4 @@
-"""What a client's own tool fields ask of any answer, whatever the upstream made of them. No I/O."""
+"""Enforce a request's tool fields (`tool_choice`, ...) on the upstream's answer. No I/O."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -8,15 +8,15 @@ import msgspec
 from proxy.dialects.request import (
     ChatRequest,
     PublicAnswer,
-    call_begins,
-    call_goes_on,
-    call_id,
-    whole_text,
+    call_arguments_delta,
+    call_start_delta,
+    new_call_id,
+    valid_text,
 )
 
 
 class CallIds:
-    """Ids of tool calls that differ within a request: from its history and from each other.
+    """Source of tool call ids that are unique among a request's history and its answer.
 
     Args:
         request: The request; equal requests give equal ids.
@@ -30,20 +30,22 @@ class CallIds:
             for call in message.get("tool_calls") or ()
             if isinstance(call.get("id"), str)
         }
-        self._made = 0
+        self._count = 0
 
-    def of(self, given: Any) -> str:
-        """`given` where it is an id nobody had yet, else a new one."""
-        while not isinstance(given, str) or not given or given in self._seen:
-            given = call_id(self._key, self._made)
-            self._made += 1
-        self._seen.add(given)
-        return given
+    def unique(self, call_id: Any) -> str:
+        """Return `call_id` if it is an id that is not in use yet, else a new one."""
+        while not isinstance(call_id, str) or not call_id or call_id in self._seen:
+            call_id = new_call_id(self._key, self._count)
+            self._count += 1
+        self._seen.add(call_id)
+        return call_id
 
 
 class LiveCalls:
-    """Tool calls of the upstream's own stream, told in vLLM's order: a call's id, type and name
-    without arguments, then its arguments. One object for one stream.
+    """Converter of the tool calls in an upstream's stream to vLLM's order of deltas.
+
+    The first delta of a call has its id, type and name, the next ones its arguments. One object
+    per stream.
 
     Args:
         request: The request.
@@ -53,96 +55,98 @@ class LiveCalls:
         self._ids = CallIds(request)
         self._body = request.body
         self._known: dict[int, tuple[str, int]] = {}
-        """The upstream's index of a call to the id it gave and to our index."""
+        """The upstream's index of a call -> (the upstream's id, the index in our stream)."""
         self._count = 0
 
     def deltas(self, call: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """What one entry of `tool_calls` becomes: none, one or two deltas."""
-        if refuses_calls(self._body):
+        """Convert one entry of `tool_calls` to zero, one or two deltas."""
+        if forbids_calls(self._body):
             return []
         index = call.get("index")
-        theirs = index if isinstance(index, int) else 0
-        given = str(call.get("id") or "")
+        upstream_index = index if isinstance(index, int) else 0
+        call_id = str(call.get("id") or "")
         function = call.get("function") or {}
-        told: list[dict[str, Any]] = []
-        known = self._known.get(theirs)
-        if known is None or (given and given != known[0]):  # some give every call the index 0
-            known = self._known[theirs] = (given, self._count)
+        result: list[dict[str, Any]] = []
+        known = self._known.get(upstream_index)
+        # a new id under a known index is a new call: some upstreams give every call index 0
+        if known is None or (call_id and call_id != known[0]):
+            known = self._known[upstream_index] = (call_id, self._count)
             self._count += 1
-            if not self._cut(known[1]):
-                name = whole_text(str(function.get("name") or ""))
-                told.append(call_begins(known[1], self._ids.of(given), name))
-        if (arguments := function.get("arguments")) and not self._cut(known[1]):
-            told.append(call_goes_on(known[1], whole_text(str(arguments))))
-        return told
+            if not self._dropped(known[1]):
+                name = valid_text(str(function.get("name") or ""))
+                result.append(call_start_delta(known[1], self._ids.unique(call_id), name))
+        if (arguments := function.get("arguments")) and not self._dropped(known[1]):
+            result.append(call_arguments_delta(known[1], valid_text(str(arguments))))
+        return result
 
-    def _cut(self, ours: int) -> bool:
-        return ours > 0 and one_call_only(self._body)
+    def _dropped(self, index: int) -> bool:
+        return index > 0 and single_call_only(self._body)
 
 
-def refuses_calls(body: Mapping[str, Any]) -> bool:
-    """The client wants no tool calls: what the model wrote for one stays text."""
+def forbids_calls(body: Mapping[str, Any]) -> bool:
+    """Return whether the client wants no tool calls; calls of the model then become text."""
     return body.get("tool_choice") == "none"
 
 
-def is_forced(body: Mapping[str, Any]) -> bool:
-    """The client wants a call whatever the model thinks: of a function, or of any."""
+def forces_call(body: Mapping[str, Any]) -> bool:
+    """Return whether the client demands a tool call, of one function or of any."""
     choice = body.get("tool_choice")
     return choice == "required" or isinstance(choice, dict)
 
 
-def one_call_only(body: Mapping[str, Any]) -> bool:
-    """The client takes one call at most."""
+def single_call_only(body: Mapping[str, Any]) -> bool:
+    """Return whether the client accepts one tool call at most."""
     return body.get("parallel_tool_calls") is False
 
 
-def fitted(winners: Sequence[PublicAnswer], request: ChatRequest) -> list[PublicAnswer]:
-    """The winners as vLLM gives them for this request's `tool_choice` and `parallel_tool_calls`.
+def apply_tool_choice(answers: Sequence[PublicAnswer], request: ChatRequest) -> list[PublicAnswer]:
+    """Apply the request's `tool_choice` and `parallel_tool_calls` to the answers, as vLLM does.
 
-    Calls are cut to one where one is allowed, become text where none is, and their ids differ
-    within the request. A named choice ends with `stop`, any other with calls with `tool_calls`.
+    Where one call is allowed, the others are dropped; where none is, calls become text. Call ids
+    are unique within the request. The finish reason of an answer with calls is `stop` if
+    `tool_choice` names a function, else `tool_calls`.
     """
-    if not any(one.tool_calls or one.finish_reason == "tool_calls" for one in winners):
-        return list(winners)
+    if not any(answer.tool_calls or answer.finish_reason == "tool_calls" for answer in answers):
+        return list(answers)
     ids = CallIds(request)
-    return [_fitted(one, request.body, ids) for one in winners]
+    return [_constrained(answer, request.body, ids) for answer in answers]
 
 
-def _fitted(one: PublicAnswer, body: Mapping[str, Any], ids: CallIds) -> PublicAnswer:
-    calls = one.tool_calls
-    content = one.content
-    if calls and refuses_calls(body):
+def _constrained(answer: PublicAnswer, body: Mapping[str, Any], ids: CallIds) -> PublicAnswer:
+    calls = answer.tool_calls
+    content = answer.content
+    if calls and forbids_calls(body):
         content = "\n".join([*([content] if content else []), raw_calls(calls)])
         calls = []
-    elif one_call_only(body):
+    elif single_call_only(body):
         calls = calls[:1]
     return msgspec.structs.replace(
-        one,
+        answer,
         content=content,
-        tool_calls=[{**call, "id": ids.of(call["id"])} for call in calls],
-        finish_reason=finish_reason(one.finish_reason, bool(calls), body),
+        tool_calls=[{**call, "id": ids.unique(call["id"])} for call in calls],
+        finish_reason=finish_reason(answer.finish_reason, bool(calls), body),
     )
 
 
-def finish_reason(told: str, calls: bool, body: Mapping[str, Any]) -> str:
-    """The reason as vLLM gives it.
+def finish_reason(upstream_reason: str, has_calls: bool, body: Mapping[str, Any]) -> str:
+    """Return the finish reason that vLLM gives.
 
     Args:
-        told: The upstream's own.
-        calls: Whether the client gets tool calls.
+        upstream_reason: The upstream's own finish reason.
+        has_calls: Whether the answer to the client has tool calls.
         body: The request's fields.
     """
-    if told not in ("stop", "tool_calls"):
-        return told
-    named = isinstance(body.get("tool_choice"), dict)
-    return "tool_calls" if calls and not named else "stop"
+    if upstream_reason not in ("stop", "tool_calls"):
+        return upstream_reason
+    named_function = isinstance(body.get("tool_choice"), dict)
+    return "tool_calls" if has_calls and not named_function else "stop"
 
 
 def raw_calls(calls: Sequence[Mapping[str, Any]]) -> str:
-    """Calls as a model writes them, in the most common form."""
+    """Return calls as text, in the format that most models write."""
     return "\n".join(_raw_call(**call["function"]) for call in calls)
 
 
 def _raw_call(name: str, arguments: str) -> str:
-    named = msgspec.json.encode(name).decode()
-    return f'<tool_call>\n{{"name": {named}, "arguments": {arguments}}}\n</tool_call>'
+    name_json = msgspec.json.encode(name).decode()
+    return f'<tool_call>\n{{"name": {name_json}, "arguments": {arguments}}}\n</tool_call>'

@@ -1,4 +1,4 @@
-"""What vLLM refuses in the fields of a completion, chat or legacy, in its words. No I/O."""
+"""vLLM's checks of the fields of chat and legacy completions, with its error texts. No I/O."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,18 +7,18 @@ from proxy.dialects.common import flag, integer, number
 from proxy.http.errors import ApiError, bad_request, invalid
 
 MOST_CHOICES = 128
-"""Choices one request may ask for."""
+"""Choices per request."""
 MOST_LOGPROBS = 20
-MOST_NAMED = 20
-"""Keys one error names."""
+MOST_LISTED = 20
+"""Invalid keys that one error lists."""
 MOST_STOPS = 1024
-"""Texts that stop an answer: each is looked for after every word of it."""
+"""Stop texts per request: the upstream searches for each one after every token."""
 FORMATS = ("text", "json_object", "json_schema", "structural_tag")
 """Kinds of `response_format`."""
 CONSTRAINTS = ("json", "regex", "choice", "grammar", "json_object", "structural_tag")
 """Kinds of `structured_outputs`."""
-_EITHER = CONSTRAINTS[:3]
-"""Of these, the ones that vLLM looks at first."""
+_COMMON_CONSTRAINTS = CONSTRAINTS[:3]
+"""The constraints that vLLM checks first."""
 
 NUMBERS = (
     "temperature",
@@ -46,22 +46,22 @@ _MISSING = "Field required"
 
 
 def bad_value(text: str, param: str, value: Any = None) -> ApiError:
-    """A value vLLM itself refuses; it names the field and the value after its words."""
-    given = "" if value is None else f", value={value}"
-    return bad_request(f"{text} (parameter={param}{given})", param)
+    """Return the error for a value that vLLM refuses, with its suffix: field name and value."""
+    suffix = "" if value is None else f", value={value}"
+    return bad_request(f"{text} (parameter={param}{suffix})", param)
 
 
 def is_ordinary(body: Mapping[str, Any]) -> bool:
-    """Return whether a chat has only common, valid fields, so that full checks can be skipped."""
+    """Return whether a chat has only common, valid fields, so that the full checks are skipped."""
     if not body.keys() <= _ORDINARY:
         return False
-    model, most, warm = body.get("model", ""), body.get("max_tokens", 1), body.get("temperature", 0)
+    max_tokens, temperature = body.get("max_tokens", 1), body.get("temperature", 0)
     return (
-        type(model) is str
-        and type(most) is int
-        and 1 <= most < 1 << 31
-        and type(warm) in (int, float)
-        and 0 <= warm <= 100
+        type(body.get("model", "")) is str
+        and type(max_tokens) is int
+        and 1 <= max_tokens < 1 << 31
+        and type(temperature) in (int, float)
+        and 0 <= temperature <= 100
         and type(body.get("stream", False)) is bool
     )
 
@@ -72,10 +72,16 @@ def check_numbers(
     integers: tuple[str, ...] = INTEGERS,
     flags: tuple[str, ...] = ("stream",),
 ) -> None:
-    """Put numbers in place of texts that hold numbers, refuse what holds none.
+    """Replace texts that hold numbers or booleans by their values, in place.
+
+    Args:
+        body: The request's body; changed in place.
+        numbers: Fields that hold finite numbers.
+        integers: Fields that hold integers.
+        flags: Fields that hold booleans.
 
     Raises:
-        ApiError: names the field.
+        ApiError: A field holds another kind of value; the error names it.
     """
     for name in numbers:
         if (value := body.get(name)) is not None:
@@ -89,10 +95,10 @@ def check_numbers(
 
 
 def check_common(body: Mapping[str, Any]) -> None:
-    """Refuse values and kinds that no completion may have; after `check_numbers`.
+    """Check the fields that all completions tokens_so_far; call `check_numbers` first.
 
     Raises:
-        ApiError: names the field.
+        ApiError: A field is invalid; the error names it.
     """
     if (model := body.get("model")) is not None and not isinstance(model, str):
         raise invalid("string_type", "body.model", _STRING, model)
@@ -104,8 +110,8 @@ def check_common(body: Mapping[str, Any]) -> None:
     if body.get("stream_options") and not body.get("stream"):
         text = "Stream options can only be defined when `stream=True`."
         raise bad_value(text, "stream_options")
-    if (wanted := body.get("response_format")) is not None:
-        _check_format(wanted)
+    if (response_format := body.get("response_format")) is not None:
+        _check_format(response_format)
     _check_ranges(body)
     _check_sampling(body)
     _check_bias(body.get("logit_bias"))
@@ -115,12 +121,12 @@ def check_common(body: Mapping[str, Any]) -> None:
 
 def _check_prompt_logprobs(body: Mapping[str, Any]) -> None:
     count = body.get("prompt_logprobs")
-    if not isinstance(count, int):  # a dialect that does not know it passes it on as it came
+    if not isinstance(count, int):  # dialects without this field pass it on unchecked
         return
     if body.get("stream") and (count > 0 or count == -1):
         text = "`prompt_logprobs` are not available when `stream=True`."
         raise bad_value(text, "prompt_logprobs")
-    if count < 0:  # -1 asks for all words of the model, which is over the limit too
+    if count < 0:  # -1 requests the whole vocabulary, which exceeds the limit too
         text = "`prompt_logprobs` must be a positive value."
         raise bad_value(text, "prompt_logprobs", count)
     if count > MOST_LOGPROBS:
@@ -131,19 +137,19 @@ def _check_prompt_logprobs(body: Mapping[str, Any]) -> None:
         raise bad_value(text, "prompt_logprobs", count)
 
 
-def _check_format(wanted: Mapping[str, Any]) -> None:
-    kind, where = wanted.get("type"), "body.response_format.type"
-    if "type" not in wanted:
-        raise invalid("missing", where, "Field required", wanted)
+def _check_format(response_format: Mapping[str, Any]) -> None:
+    kind, where = response_format.get("type"), "body.response_format.type"
+    if "type" not in response_format:
+        raise invalid("missing", where, "Field required", response_format)
     if kind not in FORMATS:
-        text = "Input should be {}, {}, {} or {}".format(*(f'"{one}"' for one in FORMATS))
+        text = "Input should be {}, {}, {} or {}".format(*(f'"{name}"' for name in FORMATS))
         raise invalid("literal_error", where, text, kind)
-    if kind == "json_schema" and wanted.get("json_schema") is None:
+    if kind == "json_schema" and response_format.get("json_schema") is None:
         text = (
             "When response_format type is 'json_schema', the 'json_schema' field must be provided."
         )
         raise bad_value(text, "response_format")
-    if kind == "json_schema" and not isinstance(schema := wanted["json_schema"], dict):
+    if kind == "json_schema" and not isinstance(schema := response_format["json_schema"], dict):
         where = "body.response_format.json_schema"
         raise invalid("dict_type", where, _DICTIONARY, schema)
 
@@ -155,17 +161,17 @@ def _check_stop(stop: Any) -> None:
         stop = [stop]
     if not isinstance(stop, list):
         raise invalid("list_type", "body.stop", _LIST, stop)
-    for index, one in enumerate(stop):
-        if not isinstance(one, str):
-            raise invalid("string_type", f"body.stop.{index}", _STRING, one)
+    for index, text in enumerate(stop):
+        if not isinstance(text, str):
+            raise invalid("string_type", f"body.stop.{index}", _STRING, text)
     check_stop_texts(stop)
 
 
 def check_stop_texts(texts: list[str]) -> None:
-    """Refuse an empty text, that would stop every answer before its first word, and very many.
+    """Refuse empty stop texts, which would stop every answer at once, and too many of them.
 
     Raises:
-        ApiError: there is one, or there are.
+        ApiError: A text is empty, or there are more than `MOST_STOPS`.
     """
     if (count := len(texts)) > MOST_STOPS:
         raise bad_value(f"stop must hold at most {MOST_STOPS} texts, got {count}.", "stop")
@@ -192,7 +198,7 @@ def _check_ranges(body: Mapping[str, Any]) -> None:
 
 
 def _check_sampling(body: Mapping[str, Any]) -> None:
-    """Ranges of which vLLM's refusal names no field."""
+    """Check the ranges for which vLLM's error has no `param`."""
     if (value := body.get("repetition_penalty")) is not None and value <= 0:
         text = f"repetition_penalty must be greater than zero, got {float(value)}."
         raise bad_request(text, None)
@@ -200,67 +206,73 @@ def _check_sampling(body: Mapping[str, Any]) -> None:
         raise bad_request(f"top_k must be 0 (disable), or at least 1, got {value}.", None)
     if (value := body.get("min_p")) is not None and not 0 <= value <= 1:
         raise bad_request(f"min_p must be in [0, 1], got {float(value)}.", None)
-    if (least := body.get("min_tokens")) is None:
+    if (min_tokens := body.get("min_tokens")) is None:
         return
-    if least < 0:
-        text = f"min_tokens must be greater than or equal to 0, got {least}."
+    if min_tokens < 0:
+        text = f"min_tokens must be greater than or equal to 0, got {min_tokens}."
         raise bad_request(text, None)
-    most = body.get("max_completion_tokens") or body.get("max_tokens")
-    if most is not None and least > most:
-        text = f"min_tokens must be less than or equal to max_tokens={most}, got {least}."
+    max_tokens = body.get("max_completion_tokens") or body.get("max_tokens")
+    if max_tokens is not None and min_tokens > max_tokens:
+        text = (
+            f"min_tokens must be less than or equal to max_tokens={max_tokens}, got {min_tokens}."
+        )
         raise bad_request(text, None)
 
 
 def _check_bias(bias: Mapping[str, Any] | None) -> None:
-    no_ids: list[str] = []
+    invalid_keys: list[str] = []
     for token, value in (bias or {}).items():
         number(f"logit_bias.{token[:20]}", value)
         try:
             int(token)
         except ValueError:
-            no_ids.append(token[:20])
-    if no_ids:
-        named = no_ids[:MOST_NAMED]
-        text = f"logit_bias contains key(s) that cannot be converted to integer token IDs: {named}"
-        raise bad_value(text, "logit_bias", named)
+            invalid_keys.append(token[:20])
+    if invalid_keys:
+        listed = invalid_keys[:MOST_LISTED]
+        text = f"logit_bias contains key(s) that cannot be converted to integer token IDs: {listed}"
+        raise bad_value(text, "logit_bias", listed)
 
 
-def _check_structured(wanted: Any) -> None:
+def _check_structured(constraints: Any) -> None:
     where = "body.structured_outputs"
-    if wanted is None:
+    if constraints is None:
         return
-    if not isinstance(wanted, dict):
-        raise invalid("dataclass_type", where, _STRUCTURED, wanted)
-    if sum(wanted.get(name) is not None for name in _EITHER) > 1:
+    if not isinstance(constraints, dict):
+        raise invalid("dataclass_type", where, _STRUCTURED, constraints)
+    if sum(constraints.get(name) is not None for name in _COMMON_CONSTRAINTS) > 1:
         text = (
             "You can only use one kind of constraints for structured outputs ('json', 'regex' or "
             "'choice')."
         )
         raise bad_request(text, None)
     for name in ("regex", "grammar", "structural_tag"):
-        if (value := wanted.get(name)) is not None and not isinstance(value, str):
+        if (value := constraints.get(name)) is not None and not isinstance(value, str):
             raise invalid("string_type", f"{where}.{name}", _STRING, value)
-    if (schema := wanted.get("json")) is not None and not isinstance(schema, str | dict):
+    if (schema := constraints.get("json")) is not None and not isinstance(schema, str | dict):
         raise invalid("dict_type", f"{where}.json", _DICTIONARY, schema)
-    if (texts := wanted.get("choice")) is not None:
+    if (texts := constraints.get("choice")) is not None:
         if not isinstance(texts, list):
             raise invalid("list_type", f"{where}.choice", _LIST, texts)
         for index, text in enumerate(texts):
             if not isinstance(text, str):
                 raise invalid("string_type", f"{where}.choice.{index}", _STRING, text)
-    found = [name for name in CONSTRAINTS if wanted.get(name) is not None]
-    if len(found) != 1:
-        one = "You {} use one kind of structured outputs constraint but {} are specified"
+    names = [name for name in CONSTRAINTS if constraints.get(name) is not None]
+    if len(names) != 1:
+        template = "You {} use one kind of structured outputs constraint but {} are specified"
         raise bad_request(
-            one.format(*(("can only", "multiple") if found else ("must", "none"))), None
+            template.format(*(("can only", "multiple") if names else ("must", "none"))), None
         )
 
 
 def check_effort(effort: Any, where: str) -> None:
-    """Refuse what is no word for how hard to think; which words there are the upstream knows.
+    """Check that a reasoning effort is a text; the upstream checks its value.
+
+    Args:
+        effort: The field's value; None for an absent one.
+        where: The field's path for the error, such as `body.reasoning_effort`.
 
     Raises:
-        ApiError: it is none.
+        ApiError: The value is not a text.
     """
     if effort is not None and not isinstance(effort, str):
         words = 'Input should be "none", "low", "medium" or "high"'
@@ -268,10 +280,10 @@ def check_effort(effort: Any, where: str) -> None:
 
 
 def check_logprobs(count: int | None, param: str) -> None:
-    """Refuse a number of logprobs that is out of range.
+    """Check the number of requested logprobs per token: -1 (all), or 0 to `MOST_LOGPROBS`.
 
     Raises:
-        ApiError: it is.
+        ApiError: The number is out of range.
     """
     if count is None or count == -1:
         return
@@ -289,10 +301,10 @@ def check_logprobs(count: int | None, param: str) -> None:
 
 
 def check_messages(body: Mapping[str, Any]) -> None:
-    """Refuse what is no list of messages; any role passes, and text or blocks as content.
+    """Check the list of messages; any role is valid, and text or blocks as content.
 
     Raises:
-        ApiError: names the place.
+        ApiError: A message is invalid; the error names its path.
     """
     if "messages" not in body:
         raise invalid("missing", "body.messages", _MISSING, body)
@@ -338,10 +350,10 @@ def _check_block(where: str, block: Any) -> None:
 
 
 def check_tools(body: Mapping[str, Any]) -> None:
-    """Refuse tools that are no functions, and a choice among tools that are not there.
+    """Check that all tools are functions and that `tool_choice` names one of them.
 
     Raises:
-        ApiError: names the field.
+        ApiError: A tool or the choice is invalid; the error names the field.
     """
     tools = body.get("tools")
     if tools is not None and not isinstance(tools, list):
@@ -353,12 +365,15 @@ def check_tools(body: Mapping[str, Any]) -> None:
     if tools is None:
         raise bad_value("When using `tool_choice`, `tools` must be set.", "tool_choice")
     if isinstance(choice, dict):
-        if any((body.get("structured_outputs") or {}).get(name) is not None for name in _EITHER):
+        if any(
+            (body.get("structured_outputs") or {}).get(name) is not None
+            for name in _COMMON_CONSTRAINTS
+        ):
             text = "You can only either use constraints for structured outputs or tools, not both."
             raise bad_request(text, None)
         function = choice.get("function")
-        wanted = function.get("name") if isinstance(function, dict) else None
-        if choice.get("type", "function") == "function" and wanted not in names:
+        wanted_name = function.get("name") if isinstance(function, dict) else None
+        if choice.get("type", "function") == "function" and wanted_name not in names:
             text = "The tool specified in `tool_choice` does not match any of the specified `tools`"
             raise bad_value(text, "tool_choice")
     elif choice not in ("auto", "required"):
@@ -388,10 +403,10 @@ def _tool_name(index: int, tool: Any) -> str:
 
 
 def check_parameters(function: Mapping[str, Any], where: str) -> None:
-    """Refuse parameters that are no schema.
+    """Check that the parameters of a function are an object (a JSON schema).
 
     Raises:
-        ApiError: they are none.
+        ApiError: They are not.
     """
-    if (given := function.get("parameters")) is not None and not isinstance(given, dict):
-        raise invalid("dict_type", f"{where}.parameters", _DICTIONARY, given)
+    if (parameters := function.get("parameters")) is not None and not isinstance(parameters, dict):
+        raise invalid("dict_type", f"{where}.parameters", _DICTIONARY, parameters)

@@ -1,1 +1,1 @@
-"""Bytes and ASGI: server protocol, TLS, router, error shapes; knows no groups."""
+"""HTTP and ASGI: server protocol, TLS, router, error responses; independent of groups."""

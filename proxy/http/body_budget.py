@@ -1,4 +1,4 @@
-"""One limit on the bytes of request bodies in memory, for all connections together. No I/O."""
+"""A common limit on the bytes of all request bodies in memory. No I/O."""
 
 from proxy.http.errors import ApiError
 
@@ -12,17 +12,17 @@ _RETRY_AFTER = 5
 
 
 class BodyBudget:
-    """The limit. It belongs to one event loop.
+    """The limit; not thread-safe.
 
     Args:
-        most: Maximum number of bytes of all bodies together.
+        max_bytes: Maximum number of bytes of all bodies together.
 
     Attributes:
         used: Bytes in memory now.
     """
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
         self.used = 0
 
     def body(self) -> "BodyReservation":
@@ -31,33 +31,33 @@ class BodyBudget:
 
     def has_room(self, size: int) -> bool:
         """Return whether `size` more bytes fit."""
-        return self.used + size <= self._most
+        return self.used + size <= self._max_bytes
 
 
 class BodyReservation:
-    """What the body of one request takes of the budget, until it is released."""
+    """The share of the budget that the body of one request takes until it is released."""
 
-    __slots__ = ("_room", "_size")
+    __slots__ = ("_budget", "_size")
 
-    def __init__(self, room: BodyBudget) -> None:
-        self._room = room
+    def __init__(self, budget: BodyBudget) -> None:
+        self._budget = budget
         self._size = 0
 
     def has_room(self, size: int) -> bool:
         """Return whether a body of `size` bytes would fit now; reserve nothing."""
-        return self._room.has_room(size - self._size)
+        return self._budget.has_room(size - self._size)
 
     def add(self, size: int) -> bool:
         """Count `size` more bytes; return False, and count nothing, if they do not fit."""
-        if not self._room.has_room(size):
+        if not self._budget.has_room(size):
             return False
-        self._room.used += size
+        self._budget.used += size
         self._size += size
         return True
 
     def release(self) -> None:
         """Release the bytes: the body is no longer in memory."""
-        self._room.used -= self._size
+        self._budget.used -= self._size
         self._size = 0
 
 

@@ -1,4 +1,4 @@
-"""Error responses of the fake vLLM, in the shapes and words of the real one.
+"""Error responses of the fake vLLM, in the form and wording of the real one.
 
 Source: captures of a real server; see the user guide on conformance. No text here contains a
 traceback, a path or the address of an upstream.
@@ -37,14 +37,14 @@ _PHRASES = {
     416: "Requested Range Not Satisfiable",
     422: "Unprocessable Entity",
 }
-"""Those that Python 3.13 words in another way."""
+"""Reason phrases that differ in Python 3.13."""
 
 
 def reason_phrase(status: int) -> str:
-    """The words of an HTTP status, the same under every version of Python.
+    """Return the reason phrase of an HTTP status, the same under every version of Python.
 
     Raises:
-        ValueError: the status has no name.
+        ValueError: The status is unknown.
     """
     return _PHRASES.get(status) or HTTPStatus(status).phrase
 
@@ -87,28 +87,28 @@ class ApiError(AjetError):
 
     def body(self) -> bytes:
         """Return the JSON of the whole answer, or of an error event in a stream."""
-        said = {
+        error = {
             "message": self.message,
             "type": self.kind,
             "param": self.param,
             "code": self.status,
         }
-        return _encode({"error": said})
+        return _encode({"error": error})
 
 
 class ProxyStopping(ApiError):
-    """The proxy is stopping: no overload, a new one may be there in a moment."""
+    """The proxy is stopping; unlike at an overload, a new one may start at once."""
 
     def __init__(self) -> None:
         super().__init__(503, 5, "The server is shutting down. Please try again later.")
 
 
 class EngineOffline(ApiError):
-    """The engine is off until somebody starts it: an immediate retry is pointless."""
+    """The engine is off until the operator starts it, so an immediate retry is pointless."""
 
     def __init__(self, engine: str) -> None:
         """Args:
-        engine: What is off, as the client may call it.
+        engine: Name of the engine, for the client.
         """
         text = (
             f"{engine} is OFFLINE: it answers no request until the operator of this server starts "
@@ -127,18 +127,26 @@ def bad_request(message: str, param: str | None) -> ApiError:
     return ApiError(400, None, message, param=param)
 
 
-def invalid(kind: str, param: str, message: str, given: Any, extra: str = "") -> ApiError:
-    """Return the 400 for a body that the framework of vLLM refuses."""
+def invalid(kind: str, param: str, message: str, value: Any, extra: str = "") -> ApiError:
+    """Return the 400 for a body that vLLM's request validation refuses.
+
+    Args:
+        kind: The kind of error, such as `string_type`.
+        param: Path of the invalid value, such as `body.model`.
+        message: What is wrong.
+        value: The invalid value; only its beginning or its size is shown.
+        extra: Further text in the form of vLLM's `ctx`.
+    """
     text = (
         f"1 validation error:\n  {{'type': '{kind}', 'loc': '{param}', 'msg': '{message}', "
-        f"'input': {_shown(given)}{extra}}}"
+        f"'input': {_shown(value)}{extra}}}"
     )
     return ApiError(400, None, text, kind="Bad Request", param=param)
 
 
-def _shown(given: Any) -> str:
-    if isinstance(given, dict):
-        return f"'<dict of {len(given)} items>'"
-    if isinstance(given, list):
-        return f"'<list of {len(given)} items>'"
-    return repr(given[:100] if isinstance(given, str) else given)
+def _shown(value: Any) -> str:
+    if isinstance(value, dict):
+        return f"'<dict of {len(value)} items>'"
+    if isinstance(value, list):
+        return f"'<list of {len(value)} items>'"
+    return repr(value[:100] if isinstance(value, str) else value)

@@ -1,7 +1,7 @@
-"""How much there is to read in a body, seen before it is read. No I/O.
+"""Limits on the number of JSON values in a body, checked before it is parsed. No I/O.
 
-What a value costs does not go by its bytes: a text is read in one go, while a list of a million
-small things holds everybody else up, in each place that walks over it.
+The cost of a body depends on its number of values, not on its bytes: a long string is cheap, while
+a list of a million small values would block the event loop wherever it is traversed.
 """
 
 from collections.abc import Mapping
@@ -10,46 +10,46 @@ from typing import Any
 from proxy.http.errors import ApiError, bad_request
 
 MOST_VALUES = 100_000
-"""JSON values one body may hold; 2,000 messages of an agent are about 50,000."""
+"""Maximum number of JSON values in a body; 2,000 messages of an agent are about 50,000."""
 MOST_FIELDS = 10_000
-"""Fields of the body itself, which is copied for each prompt."""
+"""Maximum number of top-level fields: the body is copied for each of several prompts."""
 
 
-def check_values(data: bytes, most: int = MOST_VALUES) -> None:
-    """Refuse a body of very many values, in a small part of the time it would take to read it.
-
-    Raises:
-        ApiError: it holds more than `most`.
-    """
-    if len(data) > 2 * most and has_more_values(data, most):
-        raise _too_many(most, "JSON values")
-
-
-def check_fields(body: Mapping[str, Any], most: int = MOST_FIELDS) -> None:
-    """Refuse a body of very many fields.
+def check_values(data: bytes, limit: int = MOST_VALUES) -> None:
+    """Refuse a body with too many values, in a small part of the time it takes to parse it.
 
     Raises:
-        ApiError: it has more than `most`.
+        ApiError: The body has more than `limit` values.
     """
-    if len(body) > most:
-        raise _too_many(most, "fields")
+    if len(data) > 2 * limit and has_more_values(data, limit):
+        raise _too_many(limit, "JSON values")
 
 
-def _too_many(most: int, what: str) -> ApiError:
-    return bad_request(f"The request body holds more than {most} {what}.", None)
+def check_fields(body: Mapping[str, Any], limit: int = MOST_FIELDS) -> None:
+    """Refuse a body with too many fields.
+
+    Raises:
+        ApiError: The body has more than `limit` fields.
+    """
+    if len(body) > limit:
+        raise _too_many(limit, "fields")
 
 
-def has_more_values(data: bytes, most: int) -> bool:
-    """Whether there are more than `most` values in a JSON text; a field counts with its value."""
-    if _marks(data) <= most:
-        return False  # what is in texts counted, too
-    bare = data
+def _too_many(limit: int, unit: str) -> ApiError:
+    return bad_request(f"The request body holds more than {limit} {unit}.", None)
+
+
+def has_more_values(data: bytes, limit: int) -> bool:
+    """Return whether a JSON text has more than `limit` values; a key and its value count as one."""
+    if _separators(data) <= limit:
+        return False  # separators within strings are counted too
+    compact = data
     if b"\\" in data:
-        bare = data.replace(b"\\\\", b"").replace(b'\\"', b"")
-    if bare.count(b'"') > 4 * most:  # a value comes with two texts at most, its own and its name
+        compact = data.replace(b"\\\\", b"").replace(b'\\"', b"")
+    if compact.count(b'"') > 4 * limit:  # a value has at most two strings: itself and its key
         return True
-    return _marks(b"".join(bare.split(b'"')[::2])) > most
+    return _separators(b"".join(compact.split(b'"')[::2])) > limit
 
 
-def _marks(data: bytes) -> int:
+def _separators(data: bytes) -> int:
     return data.count(b",") + data.count(b"[") + data.count(b"{")

@@ -1,4 +1,4 @@
-"""What `/openapi.json` says of the fake vLLM: paths, the fields of requests, the errors."""
+"""The OpenAPI document of the fake vLLM: paths, request fields, errors."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ Schema = dict[str, Any]
 
 _TEXT: Schema = {"type": "string"}
 _FLAG: Schema = {"type": "boolean"}
-_WHOLE: Schema = {"type": "integer", "minimum": 1, "maximum": 1_000_000}
+_POSITIVE: Schema = {"type": "integer", "minimum": 1, "maximum": 1_000_000}
 _OBJECT: Schema = {"type": "object"}
 _OBJECTS: Schema = {"type": "array", "items": _OBJECT}
 _CONTENT: Schema = {"anyOf": [_TEXT, _OBJECTS, {"type": "null"}]}
@@ -32,8 +32,8 @@ _SAMPLING: dict[str, Schema] = {
 _CHAT: dict[str, Schema] = {
     **_SAMPLING,
     "messages": _MESSAGES,
-    "max_tokens": _WHOLE,
-    "max_completion_tokens": _WHOLE,
+    "max_tokens": _POSITIVE,
+    "max_completion_tokens": _POSITIVE,
     "n": {"type": "integer", "minimum": 1, "maximum": 8},
     "stop": _STOP,
     "tools": _OBJECTS,
@@ -47,7 +47,7 @@ _CHAT: dict[str, Schema] = {
 _COMPLETION: dict[str, Schema] = {
     **_SAMPLING,
     "prompt": {"anyOf": [*_STOP["anyOf"], _TOKENS, {"type": "array", "items": _TOKENS}]},
-    "max_tokens": _WHOLE,
+    "max_tokens": _POSITIVE,
     "stop": _STOP,
     "echo": _FLAG,
     "logprobs": {"type": "integer", "minimum": 0, "maximum": 5},
@@ -56,7 +56,7 @@ _RESPONSES: dict[str, Schema] = {
     **_SAMPLING,
     "input": {"anyOf": [_TEXT, _OBJECTS]},
     "instructions": _TEXT,
-    "max_output_tokens": _WHOLE,
+    "max_output_tokens": _POSITIVE,
     "tools": _OBJECTS,
     "tool_choice": {"anyOf": [_TEXT, _OBJECT]},
     "reasoning": _OBJECT,
@@ -67,7 +67,7 @@ _RESPONSES: dict[str, Schema] = {
 _ANTHROPIC: dict[str, Schema] = {
     **_SAMPLING,
     "messages": _MESSAGES,
-    "max_tokens": _WHOLE,
+    "max_tokens": _POSITIVE,
     "system": _CONTENT,
     "stop_sequences": {"type": "array", "items": _TEXT},
     "tools": _OBJECTS,
@@ -75,18 +75,18 @@ _ANTHROPIC: dict[str, Schema] = {
     "thinking": _OBJECT,
 }
 _ERRORS = {
-    "400": "The request cannot be answered as it is",
+    "400": "The request is invalid",
     "401": "The key is missing or wrong",
-    "404": "There is no such model or route",
+    "404": "The model or route does not exist",
     "413": "The body is too large",
-    "422": "The upstream cannot read the request",
-    "502": "Observe mode: the upstream does not take the key or the model it is asked with",
-    "503": "Busy, no engine, or no candidate answered: Retry-After says when to come back",
+    "422": "The upstream cannot parse the request",
+    "502": "Observe mode: the upstream refuses the configured key or model",
+    "503": "Busy, no engine, or no candidate answered; Retry-After gives the seconds to wait",
 }
 
 
 def document() -> bytes:
-    """The whole document, as JSON."""
+    """Return the document as JSON."""
     paths: dict[str, Any] = {
         "/v1/chat/completions": _post("Chat completion", _CHAT, ("messages",), stream=True),
         "/v1/completions": _post("Completion of a text", _COMPLETION, ("prompt",), stream=True),
@@ -97,13 +97,13 @@ def document() -> bytes:
         },
         "/v1/messages": _post("Message", _ANTHROPIC, ("messages", "max_tokens"), stream=True),
         "/v1/messages/count_tokens": _post("Tokens of a prompt", _ANTHROPIC, ("messages",)),
-        "/v1/models": _get("What is served"),
-        "/v1/models/{model}": _get("One of the models", "model"),
-        "/health": _get("Whether a request would be queued and answered"),
+        "/v1/models": _get("All models"),
+        "/v1/models/{model}": _get("One model", "model"),
+        "/health": _get("Whether requests are accepted"),
         "/ping": {**_get("The same as /health"), "post": _operation("The same as /health")},
-        "/load": _get("Requests that are being answered"),
-        "/version": _get("Of this program"),
-        "/metrics": _get("For a Prometheus server"),
+        "/load": _get("Number of requests in progress"),
+        "/version": _get("Version of this program"),
+        "/metrics": _get("Metrics in Prometheus format"),
         "/tokenize": _post("The upstream's tokenizer", {"prompt": _TEXT}, ()),
         "/detokenize": _post("The upstream's tokenizer", {"tokens": _TOKENS}, ()),
     }
@@ -119,10 +119,10 @@ def document() -> bytes:
 
 
 def _post(
-    about: str, fields: dict[str, Schema], needed: tuple[str, ...], *, stream: bool = False
+    summary: str, fields: dict[str, Schema], required: tuple[str, ...], *, stream: bool = False
 ) -> Any:
-    body = {"type": "object", "required": list(needed), "properties": fields}
-    operation = _operation(about)
+    body = {"type": "object", "required": list(required), "properties": fields}
+    operation = _operation(summary)
     operation["requestBody"] = {
         "required": True,
         "content": {"application/json": {"schema": body}},
@@ -132,15 +132,15 @@ def _post(
     return {"post": operation}
 
 
-def _get(about: str, parameter: str = "") -> dict[str, Any]:
-    return {"get": _operation(about, parameter)}
+def _get(summary: str, parameter: str = "") -> dict[str, Any]:
+    return {"get": _operation(summary, parameter)}
 
 
-def _operation(about: str, parameter: str = "") -> dict[str, Any]:
+def _operation(summary: str, parameter: str = "") -> dict[str, Any]:
     responses: dict[str, Any] = {status: {"description": text} for status, text in _ERRORS.items()}
     responses["200"] = {"description": "The answer", "content": {"application/json": {}}}
-    operation: dict[str, Any] = {"summary": about, "responses": responses}
+    operation: dict[str, Any] = {"summary": summary, "responses": responses}
     if parameter:
-        place = {"name": parameter, "in": "path", "required": True, "schema": _TEXT}
-        operation["parameters"] = [place]
+        path_parameter = {"name": parameter, "in": "path", "required": True, "schema": _TEXT}
+        operation["parameters"] = [path_parameter]
     return operation

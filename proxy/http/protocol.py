@@ -1,7 +1,7 @@
-"""HTTP/1.1 with bounds: on the size of a head, on how slowly a request may come, on connections.
+"""HTTP/1.1 with limits on the size of a head, the time a request takes, and open connections.
 
-A client that sends its request a byte at a time, or opens connections and says nothing, or does
-not read what it is sent, is answered or dropped; it holds nothing for long.
+A client that sends its request a byte at a time, opens connections without using them, or does not
+read its response is refused or disconnected, so that it cannot hold resources for long.
 """
 
 import asyncio
@@ -16,35 +16,35 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 
 from core.settings import ProxySettings
 from proxy.http import asgi
-from proxy.http.asgi import AT_ONCE, ON_LEAVE, UNREAD, Receive, Scope, Send, send_error
+from proxy.http.asgi import FAST_RESPONSE, ON_LEAVE, UNREAD, Receive, Scope, Send, send_error
 from proxy.http.errors import ApiError, overloaded, reason_phrase
-from proxy.http.fast_response import whole_of
+from proxy.http.fast_response import fast_responder
 
 log = logging.getLogger(__name__)
 
 STALL = 120.0
-"""Seconds that a client may leave sent bytes unread."""
+"""Seconds until a client that does not read its response is disconnected."""
 BODY_TIME_FACTOR = 10
-"""Times the limit on a pause that a whole body may take; a trickled one ends there."""
+"""A whole body may take this many times the limit on a pause within it."""
 PIPELINE_LIMIT = 4
-"""Requests that are read ahead while an earlier answer is still awaited."""
+"""Pipelined requests that are read ahead while an earlier response is pending."""
 IDLE = 3.0
-"""Seconds without a request after which a connection counts as a new one. It exceeds the
-`Retry-After` of a full queue, so that a retry on the same connection is no newcomer."""
+"""Seconds without a request after which a connection counts as new. It exceeds the `Retry-After` of
+a full queue, so that a retry on the same connection does not count as a newcomer."""
 LINGER = 1.0
-"""Seconds a refused connection stays open: closed at once, it would be reset before the client
-has read why."""
+"""Seconds that a refused connection stays open: an immediate close would reset it before the client
+has read the error."""
 
 
 _on_header = HttpToolsProtocol.on_header
 
 
 class _TooLarge(Exception):
-    """The head of a request, or what is discarded of its body, is over the limit."""
+    """The head of a request, or the discarded part of its body, exceeds the limit."""
 
 
 class _WriteCoalescer:
-    """Connections that have something to send at the end of this turn of the loop."""
+    """Flushes all connections with pending data at the end of an event loop iteration."""
 
     __slots__ = ("_loop", "_waiting")
 
@@ -64,38 +64,38 @@ class _WriteCoalescer:
 
 
 class _CoalescingTransport:
-    """A transport on which what is written in one turn of the loop goes out at its end, at once.
+    """A transport that joins all writes of one event loop iteration into a single one.
 
-    Each write may have to wake the client's process; the head of an answer alone tells it nothing.
+    Each write may wake the client's process, and the head of a response alone is of no use to it.
     """
 
-    __slots__ = ("_held", "_lingers", "_outbox", "_transport")
+    __slots__ = ("_chunks", "_defer_close", "_outbox", "_transport")
 
     def __init__(
         self, transport: asyncio.Transport, outbox: _WriteCoalescer, lingers: Callable[[], bool]
     ) -> None:
         self._transport = transport
         self._outbox = outbox
-        self._lingers = lingers
-        """Asked before it is closed: True keeps it open, it is closed again later."""
-        self._held: list[bytes] = []
+        self._defer_close = lingers
+        """Called before a close; True postpones it: the protocol closes the transport later."""
+        self._chunks: list[bytes] = []
 
     def write(self, data: bytes) -> None:
-        if not self._held:
+        if not self._chunks:
             self._outbox.put(self)
-        self._held.append(data)
+        self._chunks.append(data)
 
     def flush(self) -> None:
-        held, self._held = self._held, []
-        if held and not self._transport.is_closing():
-            self._transport.write(held[0] if len(held) == 1 else b"".join(held))
+        chunks, self._chunks = self._chunks, []
+        if chunks and not self._transport.is_closing():
+            self._transport.write(chunks[0] if len(chunks) == 1 else b"".join(chunks))
 
     def is_closing(self) -> bool:
         return self._transport.is_closing()
 
     def close(self) -> None:
         self.flush()
-        if self._transport.is_closing() or not self._lingers():
+        if self._transport.is_closing() or not self._defer_close():
             self._transport.close()
 
     def write_eof(self) -> None:
@@ -107,10 +107,10 @@ class _CoalescingTransport:
 
 
 class _Http10Cycle(RequestResponseCycle):
-    """An exchange with a client of HTTP/1.0, which knows no chunks: a stream ends as it closes."""
+    """A request over HTTP/1.0, without chunked encoding: closing the connection ends a stream."""
 
     async def send(self, message: Any) -> None:
-        """See the base."""
+        """Send a message without chunked encoding; see the base class."""
         self.chunked_encoding = False
         if message["type"] == "http.response.body":
             self.expected_content_length = len(message.get("body", b""))
@@ -118,20 +118,26 @@ class _Http10Cycle(RequestResponseCycle):
 
 
 class _BodyDeadline:
-    """How long a client may still take for a body, in all and until the next part."""
+    """Time limit for the body of a request: in total, and until the next part."""
 
     __slots__ = ("_until",)
 
     def __init__(self) -> None:
         self._until = 0.0
-        """On the loop's clock: when it must be there; 0 until a part has come."""
+        """Deadline for the whole body, on the loop's clock; 0 before its first part."""
 
     def begin(self) -> None:
-        """Another body."""
+        """Start the limit for a new body."""
         self._until = 0.0
 
     def left(self, now: float, pause: float, *, reads: bool) -> float:
-        """Seconds until more must come, `pause` at most; time in which we do not read is ours."""
+        """Return the seconds until the next part must arrive.
+
+        Args:
+            now: Time on the loop's clock.
+            pause: Limit on a pause between two parts, in seconds.
+            reads: Whether the server reads; if not, the time limit starts again.
+        """
         if not reads:
             self._until = 0.0
             return pause
@@ -140,49 +146,49 @@ class _BodyDeadline:
 
 
 class _ClosingProtocol(HttpToolsProtocol):
-    """How a connection ends: the answer arrives, what still comes of a body is discarded."""
+    """Orderly end of a connection: deliver the response, discard the rest of a body."""
 
     _too_slow: Callable[[], None]
-    """Called when the alarm expires; each subclass has it."""
+    """Called when the alarm expires; subclasses define it."""
 
-    def __init__(self, *given: Any, **named: Any) -> None:
-        super().__init__(*given, **named)
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
         self._alarm: asyncio.TimerHandle | None = None
         self._in_body = False
-        self._unread = UNREAD
-        """Bytes that are still discarded of a body whose request is answered."""
-        self._done = False
-        """Refused: what still comes is thrown away."""
+        self._discard_left = UNREAD
+        """Bytes of a body that may still be discarded after its request was answered."""
+        self._discarding = False
+        """The connection is refused or ending: all further input is discarded."""
 
     def on_body(self, body: bytes) -> None:
         super().on_body(body)
         if self.cycle.response_complete:
-            self._unread -= len(body)
-            if self._unread < 0:
+            self._discard_left -= len(body)
+            if self._discard_left < 0:
                 self._linger()
                 raise _TooLarge
 
-    def _lingers(self) -> bool:
-        """Whether the connection is closed later: with a body on its way it would be reset before
-        the client has read the answer."""
-        if self._done or not self._in_body:
+    def _defer_close(self) -> bool:
+        """Return whether to close later: with a body on its way, an immediate close would reset the
+        connection before the client has read the response."""
+        if self._discarding or not self._in_body:
             return False
         self._linger()
         return True
 
     def _linger(self) -> None:
-        """Send nothing more, discard what comes, and close in a moment."""
-        self._done = True
+        """Send no more, discard all input, and close after `LINGER` seconds."""
+        self._discarding = True
         self._set_alarm(LINGER)
         if self.transport.can_write_eof():
             self.transport.write_eof()
 
-    def _over(self) -> bool:
-        """Whether nothing more is read from the client."""
-        return self._done or self.transport.is_closing()
+    def _reading_ended(self) -> bool:
+        """Return whether the connection reads no more requests."""
+        return self._discarding or self.transport.is_closing()
 
     def _busy(self) -> bool:
-        """Whether a request waits for the end of its answer."""
+        """Return whether a request is not completely answered yet."""
         cycle: RequestResponseCycle | None = getattr(self, "cycle", None)  # None before the first
         return cycle is not None and not cycle.response_complete
 
@@ -193,30 +199,30 @@ class _ClosingProtocol(HttpToolsProtocol):
 
 
 class BoundedProtocol(_ClosingProtocol):
-    """One connection; `bounded` makes the class for given settings."""
+    """One connection; `bounded_protocol` creates the class with the limits of given settings."""
 
-    largest_head = 64 << 10
+    max_head_bytes = 64 << 10
     head_limit = 20.0
     body_limit = 30.0
-    most_connections = 4096
+    max_connections = 4096
     _outboxes: ClassVar[WeakKeyDictionary[asyncio.AbstractEventLoop, _WriteCoalescer]] = (
         WeakKeyDictionary()
     )
 
-    def __init__(self, *given: Any, **named: Any) -> None:
-        super().__init__(*given, **named)
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
         self._stall: asyncio.TimerHandle | None = None
         self._in_head = False
-        """A request has begun and its head is not complete."""
-        self._body_time = _BodyDeadline()
-        self._head = self._raw = 0
-        """Bytes of the head that were understood, and that came, so far."""
-        self._again = False
-        """The parser is fed what it has told before."""
+        """Whether the head of a request is incomplete."""
+        self._body_deadline = _BodyDeadline()
+        self._head_parsed = self._head_received = 0
+        """Bytes of the current head that were parsed, and that were received."""
+        self._refeeding = False
+        """Whether the parser gets a head a second time, see `_decline`."""
         self._idle_since = -math.inf
-        """On the loop's clock: when its last answer was complete; infinite until it is."""
-        self._leaving: dict[object, Callable[[], None]] = {}
-        """Whom to tell that the client has left."""
+        """When the last response was complete, on the loop's clock; infinite during a request."""
+        self._on_disconnect_calls: dict[object, Callable[[], None]] = {}
+        """Callbacks for the client's disconnect."""
 
     # --- the connection ------------------------------------------------------------------------
 
@@ -225,63 +231,63 @@ class BoundedProtocol(_ClosingProtocol):
         transport: asyncio.Transport,  # type: ignore[override]  # as in the base
     ) -> None:
         super().connection_made(transport)
-        joined = _CoalescingTransport(transport, self.outbox(self.loop), self._lingers)
+        joined = _CoalescingTransport(transport, self.outbox(self.loop), self._defer_close)
         self.transport = cast(asyncio.Transport, joined)
         self._set_alarm(self.head_limit)
-        if len(self.connections) > 2 * self.most_connections:
+        if len(self.connections) > 2 * self.max_connections:
             transport.abort()
-        elif len(self.connections) > self.most_connections:
-            self.app = _full
+        elif len(self.connections) > self.max_connections:
+            self.app = _refuse_connection
 
     @classmethod
     def outbox(cls, loop: asyncio.AbstractEventLoop) -> _WriteCoalescer:
-        """One for all connections of these settings."""
-        found = cls._outboxes.get(loop)
-        if found is None:
-            found = cls._outboxes[loop] = _WriteCoalescer(loop)
-        return found
+        """Return the write coalescer that all connections of the loop share."""
+        outbox = cls._outboxes.get(loop)
+        if outbox is None:
+            outbox = cls._outboxes[loop] = _WriteCoalescer(loop)
+        return outbox
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._set_alarm(None)
         if self._stall is not None:
             self._stall.cancel()
         super().connection_lost(exc)
-        for tell in tuple(self._leaving.values()):
-            tell()
+        for callback in tuple(self._on_disconnect_calls.values()):
+            callback()
 
-    def _on_leave(self, tell: Callable[[], None]) -> Callable[[], None]:
-        """Call `tell` when the client leaves; returns what takes that back."""
+    def _add_disconnect_call(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """Call `callback` when the client disconnects; return a function that cancels this."""
         key = object()
-        self._leaving[key] = tell
-        if self.transport.is_closing():  # it left while its body was read
-            self.loop.call_soon(tell)
+        self._on_disconnect_calls[key] = callback
+        if self.transport.is_closing():  # it disconnected while its body was read
+            self.loop.call_soon(callback)
         else:
-            self.flow.resume_reading()  # behind a large body nothing is read, nor the end seen
+            self.flow.resume_reading()  # or a disconnect stays unnoticed after a large body
 
-        def take_back() -> None:
-            self._leaving.pop(key, None)
+        def remove() -> None:
+            self._on_disconnect_calls.pop(key, None)
 
-        return take_back
+        return remove
 
     def data_received(self, data: bytes) -> None:
-        if self._done:
-            self._unread -= len(data)
-            if self._unread < 0:
+        if self._discarding:
+            self._discard_left -= len(data)
+            if self._discard_left < 0:
                 self.flow.pause_reading()
             return
-        self._raw += len(data) if self._in_head else 0
-        if self._raw > self.largest_head:
+        self._head_received += len(data) if self._in_head else 0
+        if self._head_received > self.max_head_bytes:
             self._too_large()
             return
         self._unset_keepalive_if_required()
         self._feed(data)
-        if self._over():
+        if self._reading_ended():
             return
         if self._in_body:
             now, reads = self.loop.time(), not self.flow.read_paused
-            self._set_alarm(self._body_time.left(now, self.body_limit, reads=reads))
+            self._set_alarm(self._body_deadline.left(now, self.body_limit, reads=reads))
         elif self._in_head or not self._busy():
-            # Also after blank lines between requests: they do not keep a connection open.
+            # Blank lines between requests do not keep a connection open either.
             if self._alarm is None:
                 self._set_alarm(self.head_limit)
         else:
@@ -295,24 +301,24 @@ class BoundedProtocol(_ClosingProtocol):
         except httptools.HttpParserError:
             self._refuse(400, "Invalid HTTP request received.")
 
-    def _decline(self, rest: bytes) -> None:
-        """The client offers another protocol, as Java's does: its request is served all the same.
+    def _decline(self, following: bytes) -> None:
+        """Ignore the offer of another protocol, as Java's client makes, and serve the request.
 
-        The parser takes what follows the head for that protocol, so a fresh one gets the rest,
-        after as much of the head as tells how long the body is.
+        The parser assumes that data of that protocol follows the head. So a new parser gets the
+        headers that determine the length of the body, then the data.
         """
-        kept = (b"content-length", b"transfer-encoding")
-        lines = [b"%s: %s\r\n" % header for header in self.headers if header[0] in kept]
+        body_headers = (b"content-length", b"transfer-encoding")
+        lines = [b"%s: %s\r\n" % header for header in self.headers if header[0] in body_headers]
         head = b"%s / HTTP/1.1\r\n%s\r\n" % (self.scope["method"].encode(), b"".join(lines))
         self.parser = httptools.HttpRequestParser(self)
-        self._again = True
+        self._refeeding = True
         self._feed(head)
-        self._again = False
-        if rest and not self._over():
-            self._feed(rest)
+        self._refeeding = False
+        if following and not self._reading_ended():
+            self._feed(following)
 
-    def last_answer(self) -> None:
-        """The connection is closed after the answer that is under way, if one is."""
+    def close_after_response(self) -> None:
+        """Close the connection after the pending response, if there is one."""
         if self._busy():
             self.cycle.keep_alive = False
 
@@ -330,49 +336,49 @@ class BoundedProtocol(_ClosingProtocol):
     # --- the parser ----------------------------------------------------------------------------
 
     def on_message_begin(self) -> None:
-        if not self._again:
+        if not self._refeeding:
             super().on_message_begin()
             self._in_head, self._in_body = True, False
-            self._head = self._raw = 0
-            self._unread = UNREAD
+            self._head_parsed = self._head_received = 0
+            self._discard_left = UNREAD
 
     def on_url(self, url: bytes) -> None:
-        if not self._again:
+        if not self._refeeding:
             self._count(len(url))
             super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if not self._again:
-            self._head += len(name) + len(value) + 4
-            if self._head > self.largest_head:
+        if not self._refeeding:
+            self._head_parsed += len(name) + len(value) + 4
+            if self._head_parsed > self.max_head_bytes:
                 self._count(0)
             _on_header(self, name, value)
 
     def on_headers_complete(self) -> None:
-        if not self._again:
+        if not self._refeeding:
             self._in_head, self._in_body = False, True
-            self._body_time.begin()
+            self._body_deadline.begin()
             super().on_headers_complete()
-            if self._leaving and len(self.pipeline) <= PIPELINE_LIMIT:
-                self.flow.resume_reading()  # paused for it, we would not see that the client leaves
-            scope: Scope = self.scope  # type: ignore[assignment]  # uvicorn's own kind of the same
-            scope[ON_LEAVE] = self._on_leave
+            if self._on_disconnect_calls and len(self.pipeline) <= PIPELINE_LIMIT:
+                self.flow.resume_reading()  # paused, it would not notice a disconnect
+            scope: Scope = self.scope  # type: ignore[assignment]  # uvicorn has a TypedDict
+            scope[ON_LEAVE] = self._add_disconnect_call
             if self.loop.time() - self._idle_since >= IDLE:
                 scope[asgi.IDLE] = True
             self._idle_since = math.inf
             if scope["http_version"] == "1.0":
                 self.cycle.__class__ = _Http10Cycle
-                self.cycle.waiting_for_100_continue = False  # it knows no such answer
+                self.cycle.waiting_for_100_continue = False  # HTTP/1.0 has no status 100
             elif scope["method"] == "POST":
-                scope[AT_ONCE] = whole_of(self.cycle)
+                scope[FAST_RESPONSE] = fast_responder(self.cycle)
 
     def on_message_complete(self) -> None:
-        if not self.parser.should_upgrade():  # else it is not the end, see `_decline`
+        if not self.parser.should_upgrade():  # see `_decline`
             self._in_body = False
             super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        if self._done:
+        if self._discarding:
             return
         self._idle_since = self.loop.time()
         if not (self._in_head or self._in_body):
@@ -380,40 +386,40 @@ class BoundedProtocol(_ClosingProtocol):
         super().on_response_complete()
 
     def _count(self, size: int) -> None:
-        self._head += size
-        if self._head > self.largest_head:
+        self._head_parsed += size
+        if self._head_parsed > self.max_head_bytes:
             self._too_large()
             raise _TooLarge
 
     # --- refusals ------------------------------------------------------------------------------
 
     def _too_large(self) -> None:
-        text = f"The request's headers are larger than {self.largest_head >> 10} KiB."
+        text = f"The request's headers are larger than {self.max_head_bytes >> 10} KiB."
         self._refuse(431, text)
 
     def _too_slow(self) -> None:
         self._alarm = None
-        busy_still = self._busy()
-        if self._over():
+        busy = self._busy()
+        if self._reading_ended():
             self.transport.close()
-        elif self.flow.read_paused or self.pipeline or (self._in_head and busy_still):
-            self._set_alarm(self.head_limit)  # we do not read, or they wait for an answer
-        elif self._in_head or (self._in_body and busy_still):
+        elif self.flow.read_paused or self.pipeline or (self._in_head and busy):
+            self._set_alarm(self.head_limit)  # not the client's fault
+        elif self._in_head or (self._in_body and busy):
             self._refuse(408, "The request did not arrive in time.")
         else:
             self.transport.close()
 
     def _refuse(self, status: int, text: str) -> None:
-        """Answer without the application and close, in a way that lets the client read it."""
-        if self._done:
+        """Send an error without the application, then close once the client can have read it."""
+        if self._discarding:
             return
-        self._done = True
+        self._discarding = True
         if self._busy():
             cycle = self.cycle
             cycle.disconnected = True
             cycle.message_event.set()
             if cycle.response_started or not self._in_body:
-                self.transport.close()  # a second answer would be taken for the first one's end
+                self.transport.close()  # the client would read the error as part of the response
                 return
         kind = reason_phrase(status)
         body = ApiError(status, None, text, kind=kind).body()
@@ -425,23 +431,23 @@ class BoundedProtocol(_ClosingProtocol):
         self._linger()
 
     def _stalled(self) -> None:
-        log.info("a client did not read its answer for %.0f s: dropped", STALL)
+        log.info("disconnected a client that did not read its response for %.0f s", STALL)
         self.transport.abort()
 
 
-async def _full(scope: Scope, receive: Receive, send: Send) -> None:
-    """Answers on a connection that is one too many."""
-    log.warning("a connection was refused: too many are open")
+async def _refuse_connection(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer every request of a connection over the limit with a 503."""
+    log.warning("refused a connection: too many are open")
     refusal = overloaded(5)
     await send_error(send, refusal, refusal.body(), ((b"connection", b"close"),))
 
 
-def bounded(settings: ProxySettings) -> type[asyncio.Protocol]:
-    """The protocol with these settings' limits."""
+def bounded_protocol(settings: ProxySettings) -> type[asyncio.Protocol]:
+    """Return the protocol class with the limits of these settings."""
     limits = {
-        "largest_head": settings.max_header_kb << 10,
+        "max_head_bytes": settings.max_header_kb << 10,
         "head_limit": settings.header_timeout,
         "body_limit": settings.body_timeout,
-        "most_connections": settings.max_connections,
+        "max_connections": settings.max_connections,
     }
-    return type("Bounded", (BoundedProtocol,), limits)
+    return type("BoundedByProtocolSettings", (BoundedProtocol,), limits)

@@ -1,7 +1,7 @@
-"""The router in front of all routes: sessions in the path, the API key, CORS, the table of paths.
+"""The router of all requests: session paths, API key, CORS, the table of routes.
 
-Bare ASGI: a request is looked up in a table and passed on; nothing is wrapped, so nothing hides
-that a client has disconnected.
+It is plain ASGI: the handler of a request gets the server's own `receive` and `send`, without a
+wrapper that hides the client's disconnect.
 """
 
 import hmac
@@ -17,7 +17,7 @@ from starlette.middleware.cors import CORSMiddleware
 from ajet_swarm.common.text import one_line, plain
 from core.settings import ProxySettings
 from proxy.http.asgi import (
-    AT_ONCE,
+    FAST_RESPONSE,
     App,
     Extra,
     Message,
@@ -40,20 +40,20 @@ FAILED = ApiError(500, None, "Internal server error").body()
 LONGEST_SESSION = 200
 
 KEYED = ("/v1", "/v2", "/inference", "/cohere", "/sessions", "/tokenize", "/detokenize")
-"""Prefixes of paths that need the key, including those of a vLLM that are not served here."""
+"""Prefixes of paths that require the API key, including vLLM's that are not served here."""
 
 Methods = Mapping[str, App]
-"""Method -> what answers it."""
+"""HTTP method -> handler."""
 
 
 class Router:
-    """The whole application.
+    """The ASGI application.
 
     Args:
-        table: Paths -> methods -> handler; a path with `{}` is a pattern, see `_pattern`.
-        inner: Handles what begins with one of `owned`.
-        settings: Key, largest body, allowed origins.
-        owned: Prefixes of the paths of `inner`, which has its own checks.
+        table: Path -> method -> handler; a path with `{}` is a pattern, see `_pattern`.
+        inner: Application for the paths that begin with one of `owned`.
+        settings: API key, body limits, allowed origins.
+        owned: Path prefixes of `inner`, which has its own access checks.
     """
 
     def __init__(
@@ -70,11 +70,11 @@ class Router:
         self._inner = inner
         self._owned = owned
         self._key = settings.api_key.encode()
-        self._room = BodyBudget(max(settings.max_bodies_mb, settings.max_body_mb) << 20)
+        self._body_budget = BodyBudget(max(settings.max_bodies_mb, settings.max_body_mb) << 20)
         origins = tuple(origins_of(settings.cors_origins))
-        self._shared = bool(origins)
+        self._cors_enabled = bool(origins)
         self._cors = CORSMiddleware(
-            self._enter,
+            self._route,
             allow_origins=origins,
             allow_methods=("*",),
             allow_headers=("*",),
@@ -86,43 +86,45 @@ class Router:
         if scope["type"] != "http":
             await self._inner(scope, receive, send)
             return
-        body = scope[BODY_BYTES] = self._room.body()
+        body = scope[BODY_BYTES] = self._body_budget.body()
         try:
             if scope["path"].startswith(self._owned):
                 await self._inner(scope, receive, send)
             else:
-                await self._outer(scope, receive, send)
+                await self._dispatch(scope, receive, send)
         finally:
             body.release()
 
-    async def _outer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        begun = False
+    async def _dispatch(self, scope: Scope, receive: Receive, send: Send) -> None:
+        response_started = False
 
-        async def told(message: Message) -> None:
-            nonlocal begun
-            begun = True
+        async def send_and_note(message: Message) -> None:
+            nonlocal response_started
+            response_started = True
             await send(message)
 
         try:
-            if (self._shared or scope["method"] == "OPTIONS") and _has(scope, b"origin"):
-                scope.pop(AT_ONCE, None)  # or the headers for the page would be left out
-                await self._cors(scope, receive, told)
+            if (self._cors_enabled or scope["method"] == "OPTIONS") and _has(scope, b"origin"):
+                scope.pop(FAST_RESPONSE, None)  # a fast response would lack the CORS headers
+                await self._cors(scope, receive, send_and_note)
             else:
-                await self._enter(scope, receive, told)
-        except Exception as error:  # whoever asks is to read an answer, and no traceback
-            if begun:
+                await self._route(scope, receive, send_and_note)
+        except Exception as error:  # the client gets an error response, never a traceback
+            if response_started:
                 raise
-            log.error("%s %s failed: %s", scope["method"], one_line(scope["path"]), _where(error))
+            log.error(
+                "%s %s failed: %s", scope["method"], one_line(scope["path"]), _fault_place(error)
+            )
             await send_json(send, 500, FAILED, ((b"connection", b"close"),))
 
-    async def _enter(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _route(self, scope: Scope, receive: Receive, send: Send) -> None:
         path: str = scope["path"]
-        if self._key and path.startswith(KEYED) and not self._passes(scope):
-            log.info("%s asked for %s without the key", _client(scope), one_line(path))
+        if self._key and path.startswith(KEYED) and not self._has_key(scope):
+            log.info("%s requested %s without the API key", _client(scope), one_line(path))
             await refuse_unread(scope, send, 401, UNAUTHORIZED)
             return
         if path.startswith("/sessions/"):
-            path = _enter_session(scope)
+            path = _strip_session(scope)
         methods = self._find(path)
         if methods is None:
             await refuse_unread(scope, send, 404, NOT_FOUND)
@@ -133,45 +135,45 @@ class Router:
             await app(scope, receive, send)
 
     def _find(self, path: str) -> Methods | None:
-        found = self._exact.get(path) or self._exact.get(path.rstrip("/"))
-        if found is not None:
-            return found
+        methods_ = self._exact.get(path) or self._exact.get(path.rstrip("/"))
+        if methods_ is not None:
+            return methods_
         for pattern, methods in self._patterns:
             if pattern.fullmatch(path):
                 return methods
         return None
 
-    def _passes(self, scope: Scope) -> bool:
-        """Return whether one of the headers has the key; all are compared in constant time."""
+    def _has_key(self, scope: Scope) -> bool:
+        """Return whether a header has the API key; compare all of them in constant time."""
         if scope["method"] == "OPTIONS":
             return True
         passed = False
         for name, value in scope["headers"]:
-            given = value
+            key = value
             if name == b"authorization":
-                scheme, _, given = value.partition(b" ")
+                scheme, _, key = value.partition(b" ")
                 if scheme.lower() != b"bearer":
                     continue
             elif name != b"x-api-key":
                 continue
-            passed |= hmac.compare_digest(given.strip(), self._key)
+            passed |= hmac.compare_digest(key.strip(), self._key)
         return passed
 
 
-def origins_of(told: str | Iterable[str]) -> list[str]:
-    """Return the origins of a setting: a list, or one text with commas."""
-    names = told.split(",") if isinstance(told, str) else told
+def origins_of(setting: str | Iterable[str]) -> list[str]:
+    """Return the origins of a setting: a list, or a comma-separated text."""
+    names = setting.split(",") if isinstance(setting, str) else setting
     return [name.strip().rstrip("/") for name in names if name.strip()]
 
 
-def _enter_session(scope: Scope) -> str:
-    """Take `/sessions/ID` off a request's path; the id goes to `scope["session"]`.
+def _strip_session(scope: Scope) -> str:
+    """Strip `/sessions/ID` off a request's path; store the id in `scope["session"]`.
 
     Returns:
-        The rest of the path; an empty one when there is no id, or nothing of `/v1` behind it.
+        The rest of the path; empty when the id is missing or `/v1/` does not follow it.
     """
     parts = scope["raw_path"].decode("latin-1").split("/", 3)
-    if len(parts) < 3 or unquote(parts[1]) != "sessions":  # a slash in other letters is none
+    if len(parts) < 3 or unquote(parts[1]) != "sessions":  # an escaped slash does not separate
         return ""
     session = plain(unquote(parts[2]))[:LONGEST_SESSION]
     path = "/" + unquote(parts[3]) if len(parts) == 4 else ""
@@ -182,7 +184,7 @@ def _enter_session(scope: Scope) -> str:
 
 
 def _pattern(path: str) -> re.Pattern[str]:
-    """Compile a path: `{}` stands for one segment, `{*}` for all that follows."""
+    """Compile a path pattern: `{}` matches one segment, `{*}` the rest of the path."""
     parts = re.split(r"(\{\*?\})", path)
     kinds = {"{}": "([^/]+)", "{*}": "(.+)"}
     return re.compile("".join(kinds.get(part) or re.escape(part) for part in parts))
@@ -192,13 +194,13 @@ def _has(scope: Scope, header: bytes) -> bool:
     return any(name == header for name, _ in scope["headers"])
 
 
-def _where(error: Exception) -> str:
-    """Kind and place of a fault, in one line: its text may hold what a user said, or a key."""
+def _fault_place(error: Exception) -> str:
+    """Return an error's type and source line; its text may hold a user's message or a key."""
     frames = traceback.extract_tb(error.__traceback__)
-    at = f" in {PurePath(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
-    return f"{type(error).__name__}{at}"
+    place = f" in {PurePath(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
+    return f"{type(error).__name__}{place}"
 
 
 def _client(scope: Scope) -> str:
     client = scope.get("client")
-    return str(client[0]) if client else "somebody"
+    return str(client[0]) if client else "a client"

@@ -1,7 +1,7 @@
-"""Where the proxy takes connections. Under TLS a connection counts from its first packet.
+"""The proxy's HTTP server and TLS listener, which counts connections before their handshake.
 
-A web server learns of a TLS connection when its handshake is over. One that says nothing before
-would hold a file and a minute, and no limit would see it.
+uvicorn notices a TLS connection only after its handshake. A client that connects and sends nothing
+would occupy a file descriptor for a minute without being counted by any limit.
 """
 
 import asyncio
@@ -18,18 +18,18 @@ from ajet_swarm.common.tasks import Tasks
 log = logging.getLogger(__name__)
 
 PAUSE = 0.5
-"""Seconds until the next try where the system gives no more: too many files are open."""
+"""Seconds until the next attempt after a system error such as too many open files."""
 
 
 class TlsListener:
-    """Takes TLS connections on one socket, within bounds. Begins at once.
+    """Acceptor of TLS connections on one socket, up to a limit. Starts in the constructor.
 
     Args:
-        sock: Listens already, and does not block. It stays its owner's.
-        protocol: Makes what serves one connection.
+        sock: A listening, non-blocking socket; the caller closes it.
+        protocol: Factory of the protocol of one connection.
         context: Certificate and key.
-        patience: Seconds a client has for its handshake.
-        has_room: (handshakes under way) -> whether one more connection may be.
+        handshake_timeout: Seconds a client has for its handshake.
+        has_room: (handshakes in progress) -> whether one more connection is allowed.
     """
 
     def __init__(
@@ -37,70 +37,77 @@ class TlsListener:
         sock: socket.socket,
         protocol: Callable[[], asyncio.Protocol],
         context: ssl.SSLContext,
-        patience: float,
+        handshake_timeout: float,
         has_room: Callable[[int], bool],
     ) -> None:
         self._sock = sock
         self._protocol = protocol
         self._context = context
-        self._patience = patience
+        self._handshake_timeout = handshake_timeout
         self._has_room = has_room
         self._loop = asyncio.get_running_loop()
         self._tasks = Tasks("tls")
-        self._taking = self._tasks.spawn(self._take(), "accept")
+        self._accept_task = self._tasks.spawn(self._accept_loop(), "accept")
 
     def close(self) -> None:
-        """Take no more; handshakes under way may still end."""
-        self._taking.cancel()
+        """Accept no more connections; handshakes in progress continue."""
+        self._accept_task.cancel()
 
     async def wait_closed(self) -> None:
-        """Until nothing of it is at work."""
+        """Wait until all its tasks have ended."""
         await self._tasks.close()
 
-    async def _take(self) -> None:
+    async def _accept_loop(self) -> None:
         while True:
             try:
                 connection, _ = await self._loop.sock_accept(self._sock)
-            except ConnectionError:  # it left before we looked
+            except ConnectionError:  # it was reset before it was accepted
                 continue
             except OSError as error:
-                log.warning("no connection can be taken: %s", error.strerror or error)
+                log.warning("cannot accept a connection: %s", error.strerror or error)
                 await asyncio.sleep(PAUSE)
                 continue
             if self._has_room(len(self._tasks) - 1):  # this task is one of them
-                self._tasks.spawn(self._shake(connection), "handshake")
+                self._tasks.spawn(self._handshake(connection), "handshake")
             else:
                 connection.close()
 
-    async def _shake(self, connection: socket.socket) -> None:
-        # An error: it left, said nothing, or speaks something else. The loop closes it then.
+    async def _handshake(self, connection: socket.socket) -> None:
+        # OSError: disconnect, timeout, or no TLS. The event loop closes the connection then.
         with contextlib.suppress(OSError):
             await self._loop.connect_accepted_socket(
                 self._protocol,
                 connection,
                 ssl=self._context,
-                ssl_handshake_timeout=self._patience,
+                ssl_handshake_timeout=self._handshake_timeout,
             )
 
 
 class HttpServer(uvicorn.Server):
-    """uvicorn's, which leaves the signals to the process and takes TLS connections as above."""
+    """uvicorn's server without its signal handlers, and with `TlsListener` for TLS.
 
-    def __init__(self, config: uvicorn.Config, patience: float, most: int) -> None:
-        """See `TlsListener` for `patience`; over twice `most` connections are closed unheard."""
+    Args:
+        config: uvicorn's configuration.
+        handshake_timeout: Seconds a client has for its TLS handshake.
+        max_connections: Over twice this number, TLS connections are closed unanswered.
+    """
+
+    def __init__(
+        self, config: uvicorn.Config, handshake_timeout: float, max_connections: int
+    ) -> None:
         super().__init__(config)
-        self._patience = patience
-        self._most = most
+        self._handshake_timeout = handshake_timeout
+        self._max_connections = max_connections
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen."""
+        """Start to listen."""
         context = self.config.ssl
         if context is None or not sockets:
             await super().startup(sockets=sockets)
             return
         await self.lifespan.startup()
         self.servers = [
-            TlsListener(sock, self._protocol, context, self._patience, self._has_room)  # type: ignore[misc]  # all that is asked of one
+            TlsListener(sock, self._protocol, context, self._handshake_timeout, self._has_room)  # type: ignore[misc]  # uvicorn only uses `close` and `wait_closed`
             for sock in sockets
         ]
         self.started = True
@@ -110,16 +117,16 @@ class HttpServer(uvicorn.Server):
             config=self.config, server_state=self.server_state, app_state=self.lifespan.state
         )
 
-    def _has_room(self, shaking: int) -> bool:
-        return shaking + len(self.server_state.connections) < 2 * self._most
+    def _has_room(self, handshakes: int) -> bool:
+        return handshakes + len(self.server_state.connections) < 2 * self._max_connections
 
-    def answer_no_more(self) -> None:
-        """Close each busy connection after its answer."""
+    def close_after_responses(self) -> None:
+        """Close each busy connection after its response."""
         for connection in tuple(self.server_state.connections):
-            if callable(last := getattr(connection, "last_answer", None)):
-                last()
+            if callable(close := getattr(connection, "close_after_response", None)):
+                close()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
-        """None of them."""
+        """Leave all signal handlers unchanged."""
         yield

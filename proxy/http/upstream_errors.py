@@ -1,8 +1,8 @@
-"""What the errors of an upstream mean, for its candidates and for the user.
+"""Classify the errors of an upstream, and convert them for the client.
 
-Errors that a request brought upon itself are passed on in the upstream's words, all others in ours:
-they may name keys, organisations or addresses. Also of the words that are passed on is nothing left
-that is the upstream's own: see `passed_on`.
+The client gets the upstream's text only for errors that its own request caused; all other errors
+get a text of this module, as the upstream's may name keys, organisations or addresses. Private
+parts of a text are removed in any case: see `public_text`.
 """
 
 import random
@@ -17,22 +17,23 @@ from core.openai.errors import error_fields, hide
 from proxy.http.errors import ApiError, reason_phrase
 
 RETRY_AFTER = 5
-"""Seconds, when the upstream does not say."""
+"""Seconds, if the upstream does not give any."""
 LATER = frozenset({429, 503, 529})
-"""Statuses that mean: not now."""
-LONGEST = 1000
-"""Characters of an upstream's words that are passed on."""
-LOOKED = 16 * LONGEST
-"""Characters of them that are looked at: they may repeat all of a large prompt."""
+"""Statuses upon which a later retry may succeed."""
+MAX_TEXT_CHARS = 1000
+"""Characters of an upstream's text that a client gets, at most."""
+MAX_SCANNED_CHARS = 16 * MAX_TEXT_CHARS
+"""Characters that are searched for private parts: the text may repeat a large prompt."""
 _TRACEBACK = "Traceback (most recent call last)"
-_HOST = re.compile(r"(?<![\w.-])[\w.-]+:\d{2,5}\b")  # begins once in a run: long ones cost no more
+_HOST = re.compile(r"(?<![\w.-])[\w.-]+:\d{2,5}\b")
+"""A host with a port; the lookbehind avoids quadratic time on long runs of letters."""
 _PRIVATE = (
     (re.compile(r"(?i)\b[a-z][a-z0-9+.-]{1,15}://[^\s'\"<>]+"), "[address]"),
     (re.compile(r"\b(?:\d{1,3}\.){3}\d{1,3}(?::\d{1,5})?\b"), "[address]"),
     (re.compile(r"(?<![\w.:/])(?:/[\w.@+-]+){2,}/?"), "[path]"),
     (re.compile(r"\b[A-Za-z]:\\[^\s'\"]+"), "[path]"),
 )
-_AGAIN = frozenset({408, 409, 425})
+_RETRYABLE = frozenset({408, 409, 425})
 _OVERFLOW_CODES = frozenset({"context_length_exceeded", "model_max_prompt_tokens_exceeded"})
 
 
@@ -40,8 +41,8 @@ class UpstreamFault(ChatError):
     """A call that the upstream answered with an error.
 
     Attributes:
-        retry_after: Seconds it asks for; None when it does not.
-        param: The field that is wrong, or None.
+        retry_after: The `Retry-After` in seconds; None without one.
+        param: The invalid field, or None.
     """
 
     def __init__(
@@ -58,20 +59,22 @@ class UpstreamFault(ChatError):
         self.param = param
 
 
-def fault(status: int, headers: Mapping[str, str], body: bytes, key: str = "") -> UpstreamFault:
-    """The error behind an answer.
+def upstream_fault(
+    status: int, headers: Mapping[str, str], body: bytes, key: str = ""
+) -> UpstreamFault:
+    """Return the error of a response.
 
     Args:
-        status: 400 and above.
-        headers: Names compare without regard to case.
-        body: In any of the usual shapes.
-        key: Never to be found in the error's text.
+        status: HTTP status, 400 or above.
+        headers: The response's headers; case-insensitive.
+        body: The response's body, in any of the common error formats.
+        key: The upstream's key, which is masked in the error's text.
     """
-    told = error_fields(body)
-    text = told.get("message")
-    text = hide(text if isinstance(text, str) else "", key) or phrase(status)
-    param = told.get("param")
-    code = told.get("code")
+    error = error_fields(body)
+    text = error.get("message")
+    text = hide(text if isinstance(text, str) else "", key) or status_text(status)
+    param = error.get("param")
+    code = error.get("code")
     if status in THE_REQUESTS:
         long = VLLM_OVERFLOW in text or (isinstance(code, str) and code in _OVERFLOW_CODES)
         kind = ChatErrorKind.OVERFLOW if long else ChatErrorKind.REFUSED
@@ -79,7 +82,7 @@ def fault(status: int, headers: Mapping[str, str], body: bytes, key: str = "") -
         kind = ChatErrorKind.UNAUTHORIZED
     elif status in LATER:
         kind = ChatErrorKind.LIMITED
-    elif status < 500 and status not in _AGAIN:
+    elif status < 500 and status not in _RETRYABLE:
         kind = ChatErrorKind.REFUSED
     else:
         kind = ChatErrorKind.UPSTREAM
@@ -87,95 +90,103 @@ def fault(status: int, headers: Mapping[str, str], body: bytes, key: str = "") -
         kind,
         text,
         status,
-        retry_after=seconds(headers.get("Retry-After", "")),
+        retry_after=retry_after_seconds(headers.get("Retry-After", "")),
         param=param if isinstance(param, str) else None,
     )
 
 
-def redirected(status: int, headers: Mapping[str, str], url: str, key: str = "") -> UpstreamFault:
-    """The error behind an answer that points elsewhere: it is not followed, for it gets the key.
+def redirect_fault(
+    status: int, headers: Mapping[str, str], url: str, key: str = ""
+) -> UpstreamFault:
+    """Return the error of a redirect, which is not followed: the target would get the key.
 
     Args:
-        status: 300 to 399.
-        headers: Where to; of that no more than scheme, host and port is told.
-        url: What was asked.
-        key: Never to be found in the error's text.
+        status: HTTP status, 300 to 399.
+        headers: The response's headers; the error shows scheme, host and port of `Location`.
+        url: The requested URL.
+        key: The upstream's key, which is masked in the error's text.
     """
     try:
-        asked, told = urlsplit(url), urlsplit(urljoin(url, headers.get("Location", "")))
-        host = f"[{told.hostname}]" if ":" in (told.hostname or "") else told.hostname or ""
-        port = f":{told.port}" if told.port else ""
-        same = (asked.scheme, asked.netloc) == (told.scheme, told.netloc)
+        requested, target = urlsplit(url), urlsplit(urljoin(url, headers.get("Location", "")))
+        host = f"[{target.hostname}]" if ":" in (target.hostname or "") else target.hostname or ""
+        port = f":{target.port}" if target.port else ""
+        same = (requested.scheme, requested.netloc) == (target.scheme, target.netloc)
     except ValueError:
         same, host = False, ""
     if same:
-        there = "to another path of its own"
+        destination = "to another path of its own"
     else:
-        there = f"to {one_line(f'{told.scheme}://{host}{port}', 120)}" if host else "elsewhere"
-    text = f"it redirects {there} (HTTP {status}): the base URL is wrong"
+        address = one_line(f"{target.scheme}://{host}{port}", 120) if host else ""
+        destination = f"to {address}" if host else "elsewhere"
+    text = f"it redirects {destination} (HTTP {status}): the base URL is wrong"
     return UpstreamFault(ChatErrorKind.REFUSED, hide(text, key), status)
 
 
 def refusal_of(failures: Iterable[ChatError | None]) -> ApiError | None:
-    """What the user is told when all candidates failed; None when no upstream said why."""
-    failed = [one for one in failures if one is not None]
-    found = [one for one in failed if isinstance(one, UpstreamFault)]
-    for one in failed:
-        if one.status in THE_REQUESTS and (one.kind is ChatErrorKind.REFUSED or one in found):
-            param = one.param if isinstance(one, UpstreamFault) else None
-            return ApiError(one.status, None, passed_on(one.text, one.status), param=param)
-    for one in found:
-        if one.kind is ChatErrorKind.LIMITED:
-            wait = max(1, round(one.retry_after or RETRY_AFTER))
-            if one.status == 429:
+    """Return the error for the client when all candidates failed; None without a known cause."""
+    known = [failure for failure in failures if failure is not None]
+    faults = [failure for failure in known if isinstance(failure, UpstreamFault)]
+    for failure in known:
+        refused = failure.kind is ChatErrorKind.REFUSED or failure in faults
+        if refused and failure.status in THE_REQUESTS:
+            param = failure.param if isinstance(failure, UpstreamFault) else None
+            text = public_text(failure.text, failure.status)
+            return ApiError(failure.status, None, text, param=param)
+    for failure in faults:
+        if failure.kind is ChatErrorKind.LIMITED:
+            delay = max(1, round(failure.retry_after or RETRY_AFTER))
+            if failure.status == 429:
                 text = "The upstream limits the rate of requests. Please try again later."
-                return ApiError(429, wait, text, kind="Too Many Requests")
-            return ApiError(503, wait, "The upstream is busy. Please try again later.")
-    for one in found:
-        if one.kind is ChatErrorKind.UNAUTHORIZED:
-            return ApiError(502, None, "The upstream does not accept the key it is asked with.")
-        if one.kind is ChatErrorKind.REFUSED:
-            return ApiError(502, None, "The upstream does not know what it is asked for.")
+                return ApiError(429, delay, text, kind="Too Many Requests")
+            return ApiError(503, delay, "The upstream is busy. Please try again later.")
+    for failure in faults:
+        if failure.kind is ChatErrorKind.UNAUTHORIZED:
+            return ApiError(502, None, "The upstream does not accept the configured key.")
+        if failure.kind is ChatErrorKind.REFUSED:
+            text = "The upstream does not support the requested route or model."
+            return ApiError(502, None, text)
     return None
 
 
-def passed_on(text: str, status: int) -> str:
-    """An upstream's words as its user may read them: without keys, addresses, paths, a traceback,
-    or what is no text; a page of markup is the status in words."""
-    if len(text) > LOOKED:  # not in the middle of a word, that could not be told for what it is
-        text = text[: text.rfind(" ", 0, LOOKED) + 1]
+def public_text(text: str, status: int) -> str:
+    """Return an upstream's text without keys, addresses, paths, tracebacks and control characters.
+
+    A page of markup is replaced by the status.
+    """
+    if len(text) > MAX_SCANNED_CHARS:  # cut between words, so that no private part is cut in two
+        text = text[: text.rfind(" ", 0, MAX_SCANNED_CHARS) + 1]
     text = redact(text).partition(_TRACEBACK)[0]
     if text.lstrip().startswith("<"):
         text = ""
     text = _HOST.sub(_address, text)
-    for pattern, instead in _PRIVATE:
-        text = pattern.sub(instead, text)
-    return plain(text).strip()[:LONGEST] or phrase(status)
+    for pattern, replacement in _PRIVATE:
+        text = pattern.sub(replacement, text)
+    return plain(text).strip()[:MAX_TEXT_CHARS] or status_text(status)
 
 
-def _address(found: re.Match[str]) -> str:
-    """Instead of a name with a port; numbers and single words with a colon stay."""
-    name = found[0].rpartition(":")[0].strip(".-")
+def _address(match: re.Match[str]) -> str:
+    """Mask a host name with a port; keep numbers and single words with a colon."""
+    name = match[0].rpartition(":")[0].strip(".-")
     private = name.lower() == "localhost" or ("." in name and not name.replace(".", "").isdecimal())
-    return "[address]" if private else found[0]
+    return "[address]" if private else match[0]
 
 
-def seconds(told: str) -> float | None:
-    """The seconds of a `Retry-After` header; None without any, and for a date."""
+def retry_after_seconds(header: str) -> float | None:
+    """Return the seconds of a `Retry-After` header; None without any, or for a date."""
     try:
-        found = float(told)
+        seconds = float(header)
     except ValueError:
         return None
-    return found if 0 <= found < 86_400 else None
+    return seconds if 0 <= seconds < 86_400 else None
 
 
-def spread(wait: float) -> float:
-    """`wait` and a little more by chance: those that wait must not come back all at once."""
-    return wait + random.uniform(0.0, 0.5)
+def with_jitter(seconds: float) -> float:
+    """Return `seconds` plus a random part, so that waiting clients do not retry all at once."""
+    return seconds + random.uniform(0.0, 0.5)
 
 
-def phrase(status: int) -> str:
-    """A status in words."""
+def status_text(status: int) -> str:
+    """Return a status with its reason phrase."""
     try:
         return f"{status} {reason_phrase(status)}"
     except ValueError:

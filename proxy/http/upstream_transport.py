@@ -1,4 +1,4 @@
-"""What goes over the wire to an upstream in observe mode: its address, its key, its errors."""
+"""HTTP calls to an upstream in observe mode: address, key, request body, errors."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -12,16 +12,16 @@ from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.urls import web_address
 from ajet_swarm.http.interface import Request, Response, Streamed, Transport
 from core.settings import UpstreamSettings
-from proxy.http.upstream_errors import fault, redirected
+from proxy.http.upstream_errors import redirect_fault, upstream_fault
 
 KIND = "observe"
-"""Type of the episodes whose answers are compared; of helper calls it is `eval`."""
+"""Type of the episodes whose answers are compared; that of helper calls is `eval`."""
 NO_KEY = "EMPTY"
-"""A bearer token must not be empty, also where none is asked for."""
+"""Placeholder for an upstream without a key: a bearer token must not be empty."""
 
 
 class UpstreamError(AjetError):
-    """The upstream cannot be used as it was named."""
+    """The configured address or key of the upstream is invalid."""
 
 
 class ListedModel(msgspec.Struct, frozen=True):
@@ -33,18 +33,18 @@ class ListedModel(msgspec.Struct, frozen=True):
 
     @property
     def window(self) -> int | None:
-        """In tokens; None when it is not told."""
+        """Return the context window in tokens; None if unknown."""
         return self.max_model_len or self.context_length
 
 
 class ModelList(msgspec.Struct, frozen=True):
-    """Answer of `/v1/models`."""
+    """Response of `/v1/models`."""
 
     data: list[ListedModel] = []
 
 
 class ErrorMappingTransport:
-    """The transport, with errors as what they mean to an upstream's client."""
+    """A transport that raises error responses as `UpstreamFault`."""
 
     def __init__(self, transport: Transport, key: str) -> None:
         self._transport = transport
@@ -54,9 +54,9 @@ class ErrorMappingTransport:
         """See `Transport.request`."""
         answer = await self._transport.request(request)
         if answer.status >= 400:
-            raise fault(answer.status, answer.headers, answer.body, self._key)
+            raise upstream_fault(answer.status, answer.headers, answer.body, self._key)
         if answer.status >= 300:
-            raise redirected(answer.status, answer.headers, request.url, self._key)
+            raise redirect_fault(answer.status, answer.headers, request.url, self._key)
         return answer
 
     @asynccontextmanager
@@ -67,17 +67,17 @@ class ErrorMappingTransport:
                 parts = []
                 while part := await answer.read():
                     parts.append(part)
-                raise fault(answer.status, answer.headers, b"".join(parts), self._key)
+                raise upstream_fault(answer.status, answer.headers, b"".join(parts), self._key)
             if answer.status >= 300:
-                raise redirected(answer.status, answer.headers, request.url, self._key)
+                raise redirect_fault(answer.status, answer.headers, request.url, self._key)
             yield answer
 
 
 def addresses(url: str) -> tuple[str, str]:
-    """Base URL of the API, and the address that what is not under `/v1` is under.
+    """Return the base URL of the API, and the root URL of the routes outside `/v1`.
 
     Raises:
-        UpstreamError: `url` is not one, or carries a password.
+        UpstreamError: `url` is invalid, or has a password or a query.
     """
     parts = web_address(url)
     if parts is None:
@@ -86,9 +86,9 @@ def addresses(url: str) -> tuple[str, str]:
         )
     if parts.username or parts.password or parts.query or parts.fragment:
         raise UpstreamError(
-            "the address of an upstream carries no key, password or query",
+            "the address of an upstream must not contain a key, password or query",
             "upstream.url",
-            "Give the key with --upstream-key-file",
+            "Pass the key with --upstream-key-file",
         )
     path = parts.path.rstrip("/")
     root = f"{parts.scheme}://{parts.netloc}"
@@ -97,10 +97,10 @@ def addresses(url: str) -> tuple[str, str]:
 
 
 def key_of(settings: UpstreamSettings) -> str:
-    """The upstream's key; empty for none.
+    """Return the upstream's key; empty for none.
 
     Raises:
-        UpstreamError: the file cannot be read, or the key cannot be sent.
+        UpstreamError: The key file cannot be read, or the key has invalid characters.
     """
     key = settings.key
     where = "upstream.key"
@@ -112,7 +112,7 @@ def key_of(settings: UpstreamSettings) -> str:
             raise UpstreamError(f"the upstream's key cannot be read: {error}", where) from error
     key = key.strip()
     if not key.isascii() or not key.isprintable() or " " in key:
-        raise UpstreamError("the upstream's key holds what cannot be in a key", where)
+        raise UpstreamError("the upstream's key contains invalid characters", where)
     return key
 
 
@@ -122,26 +122,30 @@ def upstream_request(
     models: tuple[str, ...],
     temperature: float | None,
 ) -> dict[str, Any]:
-    """A request as the upstream gets it: of a model it has.
+    """Return the request body for the upstream.
 
     Args:
-        body: The chat completion that was asked for.
+        body: The client's chat completion.
         kind: Type of the episode.
-        models: What the upstream has, the default first; empty when that is not known.
-        temperature: Of candidates that are compared, which then have no seed; None leaves both
-            as the request has them.
+        models: The upstream's models, the default first; empty if unknown. An unknown model of the
+            request is replaced by the default.
+        temperature: Temperature of candidates that are compared, whose seed is removed; None keeps
+            both as in the request.
     """
-    told = dict(msgspec.json.decode(body) if isinstance(body, bytes) else body)
-    if models and told.get("model") not in models:
-        told["model"] = models[0]
+    request = dict(msgspec.json.decode(body) if isinstance(body, bytes) else body)
+    if models and request.get("model") not in models:
+        request["model"] = models[0]
     if kind == KIND and temperature is not None:
-        told.pop("seed", None)
-        told["temperature"] = temperature
-    return told
+        request.pop("seed", None)
+        request["temperature"] = temperature
+    return request
 
 
 def with_candidate_id(claimed: Claimed, headers: Mapping[str, str] | None) -> dict[str, str]:
-    """The headers with a request id for each candidate: some upstreams refuse two of one id."""
-    own = claimed.episode_uuid[:8]
-    told = (headers or {}).items()
-    return {key: f"{one}-{own}" if key.lower() == "x-request-id" else one for key, one in told}
+    """Make `X-Request-Id` unique per candidate: some upstreams refuse a repeated id."""
+    candidate = claimed.episode_uuid[:8]
+    items = (headers or {}).items()
+    return {
+        key: f"{value}-{candidate}" if key.lower() == "x-request-id" else value
+        for key, value in items
+    }

@@ -43,7 +43,13 @@ from ajet_swarm.protocol.schemas import (
 )
 from core.openai.errors import hide
 from core.settings import UpstreamSettings
-from proxy.http.upstream_errors import LATER, RETRY_AFTER, fault, redirected, spread
+from proxy.http.upstream_errors import (
+    LATER,
+    RETRY_AFTER,
+    redirect_fault,
+    upstream_fault,
+    with_jitter,
+)
 from proxy.http.upstream_transport import (
     NO_KEY,
     ErrorMappingTransport,
@@ -88,7 +94,7 @@ class CallPause:
     async def wait(self) -> None:
         """Wait until calls may be sent again."""
         if (wait := self._until - asyncio.get_running_loop().time()) > 0:
-            await asyncio.sleep(spread(wait))
+            await asyncio.sleep(with_jitter(wait))
 
     def extend(self, error: ChatError, tries: int) -> bool:
         """Pause all calls for as long as an upstream says that put one off.
@@ -191,11 +197,13 @@ class ObserveClient(NoEngine):
         if answer.status >= 500:
             raise ServerRefusal(answer.status, "the upstream does not list its models")
         if answer.status in (401, 403):
-            self._note(fault(answer.status, answer.headers, answer.body, self.key))
+            self._note(upstream_fault(answer.status, answer.headers, answer.body, self.key))
             return
         self._listed = True
         if 300 <= answer.status < 400:
-            self._note(redirected(answer.status, answer.headers, f"{self.base}/models", self.key))
+            self._note(
+                redirect_fault(answer.status, answer.headers, f"{self.base}/models", self.key)
+            )
             return
         if self.trouble.startswith("key"):
             self.trouble = ""

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from proxy.http.upstream_errors import LONGEST, LOOKED, passed_on
+from proxy.http.upstream_errors import MAX_SCANNED_CHARS, MAX_TEXT_CHARS, public_text
 from tests.conformance.forms import CHAT, MESSAGES, PATHS, RESPONSES, always, ask, events, settle
 from tests.support.faults_load import status_of_stream
 from tests.support.front import BODIES, fronted
@@ -111,16 +111,16 @@ async def test_only_what_a_user_may_read_is_passed_on(tmp_path: Path, detail: An
             "at localhost:8000, a.b-c.lan:80. Ratio 1.25:10, step:12",
             "at [address], [address]. Ratio 1.25:10, step:12",
         ),
-        ("x " * LOOKED, "x " * (LONGEST // 2)),
-        ("a." * LOOKED, "422 Unprocessable Entity"),  # one word, and cut: nobody knows what it was
-        ("no: " + "a." * 7_000, "no: " + "a." * (LONGEST // 2 - 2)),
-        ("no" + " " * LOOKED + "more", "no"),
+        ("x " * MAX_SCANNED_CHARS, "x " * (MAX_TEXT_CHARS // 2)),
+        ("a." * MAX_SCANNED_CHARS, "422 Unprocessable Entity"),
+        ("no: " + "a." * 7_000, "no: " + "a." * (MAX_TEXT_CHARS // 2 - 2)),
+        ("no" + " " * MAX_SCANNED_CHARS + "more", "no"),
     ],
     ids=["hosts", "words", "a word", "dots", "blanks"],
 )
 def test_a_large_prompt_that_it_repeats_holds_nobody_up(text: str, told: str) -> None:
     watch = Stopwatch()
-    assert passed_on(text, 422) == told
+    assert public_text(text, 422) == told
     assert watch.seconds < 0.3
 
 
@@ -151,7 +151,7 @@ async def test_what_nobody_foresaw_is_a_500_in_json(
 
     caplog.set_level(logging.INFO)
     async with fronted(tmp_path) as f, wire(f.url) as one:
-        monkeypatch.setattr("proxy.http.router._enter_session", broken)
+        monkeypatch.setattr("proxy.http.router._strip_session", broken)
         await one.ask("GET", "/sessions/x/v1/models")
         answer = await one.answer()
         assert answer.status == 500

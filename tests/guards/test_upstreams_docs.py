@@ -10,9 +10,9 @@ from proxy.dialects.responses import request as responses
 
 PAGE = (Path(__file__).parents[2] / "docs" / "guide" / "upstreams.md").read_text(encoding="utf-8")
 OWN = {
-    "/v1/completions": completions._LEGACY - {"prompt", "echo", "logprobs"},
-    "/v1/responses": responses._OWN,
-    "/v1/messages": messages._OWN,
+    "/v1/completions": completions._LEGACY_ONLY - {"prompt", "echo", "logprobs"},
+    "/v1/responses": responses._SERVICE_ONLY,
+    "/v1/messages": messages._SERVICE_ONLY,
 }
 
 

@@ -284,10 +284,10 @@ async def test_a_start_that_failed_names_the_key_that_tries_again() -> None:
 
 async def test_what_is_told_is_a_toast() -> None:
     async with seat(sample_state(), size=(100, 30)) as console:
-        console.session.tell("your flags do not apply", "warning")
+        console.session.notify("your flags do not apply", "warning")
         await console.settle()
         assert "your flags do not apply" in console.text()
-        assert console.session.told == []
+        assert console.session.messages == []
 
 
 @pytest.mark.parametrize("proxy", [True, False])

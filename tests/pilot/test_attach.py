@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from ajet_swarm.common.errors import AjetError
-from console.backend.attach import NoToken, read_token
+from console.backend.attach import TokenUnreadable, read_token
 from console.screens.requests import RequestsScreen
 from console.widgets.group_list import GroupList
 from core.events import ConsoleAttached
@@ -40,7 +40,7 @@ async def lose(here: Seat, seconds: float) -> None:
 
 async def back(here: Seat) -> None:
     here.link.mend()
-    told = here.session.looks_on
+    told = here.session.observing
     for _ in range(50):
         await here.settle()
         if here.link.followers and not told:
@@ -112,7 +112,7 @@ async def test_another_run_is_read_anew() -> None:
     [
         (None, "No such file"),
         (b"", "no control token"),
-        (b"\xff\xfe", "no text"),
+        (b"\xff\xfe", "not text"),
         (b"a\nb", "no c"),
     ],
 )
@@ -120,7 +120,7 @@ def test_a_token_that_cannot_be_read(tmp_path: Path, content: bytes | None, why:
     file = tmp_path / "token"
     if content is not None:
         file.write_bytes(content)
-    with pytest.raises(NoToken, match=why) as caught:
+    with pytest.raises(TokenUnreadable, match=why) as caught:
         read_token(file)
     assert "--token-file" in caught.value.todo
     assert str(file) in caught.value.where
@@ -169,6 +169,6 @@ async def test_another_version_is_told_once(tmp_path: Path) -> None:
         await until(lambda: world.session.seen and world.link.after)
         world.link.reset()
         await until(lambda: world.link.snapshots == 2)
-        told = [text for text, _ in world.session.told if "99.0" in text]
+        told = [text for text, _ in world.session.messages if "99.0" in text]
         assert len(told) == 1
         assert "same version" in told[0]

@@ -50,7 +50,7 @@ def test_a_long_hostile_name_and_a_long_state_still_fit(width: int) -> None:
         *(event for number in range(12) for event in group_events(number, until="AWAITING_RATING")),
     )
     session = session_of(state)
-    session.looks_on = True
+    session.observing = True
     session.lost_at = NOW - 400
     assert bar_line(session, width).cell_length <= width
 

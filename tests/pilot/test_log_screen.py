@@ -5,7 +5,7 @@ from tests.support.console import HOSTILE, NOW, Seat, sample_state, seat
 
 
 def fill(console: Seat, lines: int = 60) -> None:
-    store = console.session.store
+    store = console.session.log_store
     for number in range(lines):
         store.add("proxy", f"INFO request r{number} answered", NOW + number)
     for text in (
@@ -160,7 +160,7 @@ async def test_a_search_unfolds_what_it_finds() -> None:
 async def test_a_long_traceback_shows_its_head_first() -> None:
     async with seat(sample_state(), at="log") as console:
         fill(console)
-        store = console.session.store
+        store = console.session.log_store
         store.add("proxy", "Traceback (most recent call last):", NOW + 99)
         for number in range(60):
             store.add("proxy", f'  File "deep{number}.py"', NOW + 99)
@@ -175,7 +175,7 @@ async def test_a_long_traceback_shows_its_head_first() -> None:
 
 async def test_two_processes_that_fail_at_once_are_kept_apart() -> None:
     async with seat(sample_state(), at="log") as console:
-        store = console.session.store
+        store = console.session.log_store
         for text in ("Traceback (most recent call last):", '  File "a.py"', "ValueError: a"):
             for source in ("proxy", "engine"):
                 store.add(source, text.replace("a", "b") if source == "engine" else text, NOW)
@@ -189,7 +189,7 @@ async def test_two_processes_that_fail_at_once_are_kept_apart() -> None:
 async def test_the_line_under_the_cursor_stands_below_in_full() -> None:
     async with seat(sample_state(), at="log") as console:
         long = "INFO " + " ".join(f"word{number}" for number in range(25))
-        console.session.store.add("proxy", long, NOW)
+        console.session.log_store.add("proxy", long, NOW)
         fill(console, 30)
         await console.settle()
         await console.press("home")

@@ -10,7 +10,7 @@ from console.backend.options import ConsoleOptions
 from console.backend.startup import open_session
 from console.screens.dialogs.confirm import AskScreen
 from console.session.app_state import Session
-from console.session.rater_name import keep_name, kept_name
+from console.session.rater_name import save_name, saved_name
 from core.events import GroupSealed
 from core.runtime.home import Home
 from core.settings import load
@@ -36,7 +36,7 @@ def started(home: Home) -> Session:
 async def test_the_first_vote_asks_and_enter_casts_it(tmp_path: Path) -> None:
     home = Home.open(tmp_path)
     async with seat(waiting(3), places=PLACES, at="rate", rater="") as here:
-        here.session.keep_rater = partial(keep_name, home)
+        here.session.save_rater = partial(save_name, home)
         await here.press("1", "enter")
         assert isinstance(here.app.screen, AskScreen)
         for words in ("Who rates?", "Votes are recorded with a name", "ann", "Esc vote as ann"):
@@ -46,14 +46,14 @@ async def test_the_first_vote_asks_and_enter_casts_it(tmp_path: Path) -> None:
         await here.press("enter")
         assert [group for group, _, _ in votes(here)] == ["g0001"]
         assert here.link.commands[-1][1]["looked"] < 30
-        assert kept_name(home) == "ann"
+        assert saved_name(home) == "ann"
         await here.press("1", "enter")
         assert len(votes(here)) == 2
         await here.press("N", "ctrl+u", *"bea", "enter", "1", "enter")
         assert raters(here) == ["ann", "ann", "bea"]
-        assert kept_name(home) == "bea"
+        assert saved_name(home) == "bea"
         await here.press("ctrl+p", *"your name", "enter", "ctrl+u", "enter")
-        assert kept_name(home) == ""
+        assert saved_name(home) == ""
     assert started(home).rater_asked  # no name is an answer, too
 
 
@@ -62,7 +62,7 @@ async def test_a_vote_in_the_detail_asks_as_well(tmp_path: Path, keys: str, name
     home = Home.open(tmp_path)
     assert not started(home).rater_asked
     async with seat(waiting(1), at="requests", rater="") as here:
-        here.session.keep_rater = partial(keep_name, home)
+        here.session.save_rater = partial(save_name, home)
         await here.press("home", "enter", "2")
         assert votes(here) == []
         await here.press(*([keys] if keys == "escape" else ["ctrl+u", *keys, "enter"]))

@@ -152,7 +152,7 @@ async def test_a_filter_looks_back_until_it_has_found_enough() -> None:
         for _ in range(8):
             await here.press("end")
             await read(here)
-        assert search.over
+        assert search.finished
         assert groups.model.ids[0] == "o000799"
         assert groups.model.ids[-1] == "o000007"
         await here.press("end", "enter")
@@ -230,5 +230,5 @@ async def test_a_pruned_journal_ends_where_its_history_starts() -> None:
         await read(here)
         search = groups.model.search
         assert search is not None
-        assert search.over
+        assert search.finished
         assert list(search.groups)[-1] == "o000090"

@@ -199,7 +199,7 @@ async def test_a_watcher_has_nothing_to_order(place: str) -> None:
         areas = {title.partition(":")[0] for title in titles}
         assert "Group" not in areas
         assert "Rating" not in areas
-        orders = {COMMANDS[name].title for name in COMMANDS if not here.session.may(name)}
+        orders = {COMMANDS[name].title for name in COMMANDS if not here.session.allows(name)}
         assert not [one for one in titles if one.startswith(tuple(orders))]
         for key in ("s", "k", "h", "a", "x", "m", "w"):
             await here.press(key)

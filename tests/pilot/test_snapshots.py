@@ -109,7 +109,7 @@ def look() -> ServerDetails:
 
 
 def fill_log(console: Seat) -> None:
-    store = console.session.store
+    store = console.session.log_store
     for number in range(12):
         store.add("proxy", f"INFO request r{number} answered in 6.1 s", NOW - 60 + number)
     for text in (

@@ -139,8 +139,8 @@ async def test_flags_that_a_found_proxy_does_not_have_are_told_once(tmp_path: Pa
     world.supervisor.swarm = "swarm=http://old:10086"
     async with world.running():
         await until(lambda: world.session.seen)
-        assert len(world.session.told) == 1
-        text, level = world.session.told[0]
+        assert len(world.session.messages) == 1
+        text, level = world.session.messages[0]
         assert level == "warning"
         assert "http://old:10086, not http://gpu:10086" in text
         assert "Ctrl+Q, then s" in text
@@ -159,9 +159,9 @@ async def test_a_mock_user_that_was_killed_is_told_to_have_failed(
     world.link.publish(MockStarted(mock_id="mock-a-1", dataset="d", target="proxy", total=9))
     async with world.running():
         await until(lambda: "mock" in world.session.children and world.session.seen)
-        assert world.session.mock_lives
+        assert world.session.mock_running
         world.supervisor.states["mock"] = ChildState("mock", "exited", None, -9)
-        await until(lambda: not world.session.mock_lives)
+        await until(lambda: not world.session.mock_running)
         if ours:
             await until(lambda: world.link.facts)
             await until(lambda: world.session.state.mock and world.session.state.mock.ended_at)
@@ -255,7 +255,7 @@ async def test_attach_starts_nothing(tmp_path: Path) -> None:
         assert world.supervisor.began == []
         assert world.session.processes is None
         assert world.connected == [("http://far:8000", "secret")]
-        assert "nothing was started" in (await world.session.command("mock.start")).message
+        assert "started no process" in (await world.session.command("mock.start")).message
 
 
 async def test_attach_without_a_token_says_what_to_do(tmp_path: Path) -> None:

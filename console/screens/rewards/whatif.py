@@ -210,12 +210,12 @@ class RewardsWhatIfScreen(ConsoleScreen):
                 part = self._part
                 return part is not None and part.name in self._weights
             case "rescore":
-                return self.session.may("rewards.whatif") and not self.session.read_only
+                return self.session.allows("rewards.whatif") and not self.session.read_only
             case "cancel":
                 running = known is not None and known.phase == "doing"
-                return running and self.session.may("rewards.whatif_stop")
+                return running and self.session.allows("rewards.whatif_stop")
             case "apply":
-                return bool(self._weights) and self.session.may("rewards.apply")
+                return bool(self._weights) and self.session.allows("rewards.apply")
         return super().check_action(action, parameters)
 
     def _try(self, part: RewardPart, weight: float) -> None:

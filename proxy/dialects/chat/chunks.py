@@ -1,4 +1,4 @@
-"""The events of a chat or legacy completion's stream: `data:` lines of one head. No I/O."""
+"""The `data:` events of a chat or legacy completion's stream. No I/O."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,50 +15,50 @@ DONE = b"data: [DONE]\n\n"
 
 
 def fingerprint() -> str:
-    """What stands where vLLM tells its own version."""
+    """Return the `system_fingerprint`, which in vLLM's answers is its version."""
     return f"ajet-console-{version()}"
 
 
-_MARK = b',"system_fingerprint":' + _encode(fingerprint())
+_FINGERPRINT_FIELD = b',"system_fingerprint":' + _encode(fingerprint())
 
 
 class Chunks:
-    """Events with one id, one time and one model in all of them.
+    """Encoder of a stream's events, all with the same id, time and model.
 
     Args:
-        head: Their first fields.
-        request: What usage it asks for.
+        head: The first fields of every event.
+        request: The request; it determines which events have usage.
     """
 
     def __init__(self, head: Mapping[str, Any], request: ChatRequest) -> None:
         self._head = head
         self._start = b""
-        """Of each event; made for the first one, since most answers are whole."""
-        self._total = request.include_usage
+        """The first bytes of every event; encoded with the first one, as most answers have none."""
+        self._final_usage = request.include_usage
         self._prompt = request.prompt_tokens
         self._each = request.n if request.parts else 0
-        self._running = request.include_usage and request.continuous_usage
-        self.mark = b"" if self._total else _MARK
-        """Of an event that ends a choice: without usage it is the last one."""
+        self._running_usage = request.include_usage and request.continuous_usage
+        self.last_fields = b"" if self._final_usage else _FINGERPRINT_FIELD
+        """Extra fields of an event that ends a choice; with usage, a later event has them."""
 
     def event(self, choice: bytes, more: bytes = b"") -> bytes:
-        """One event.
+        """Return one event.
 
         Args:
-            choice: Its choice as JSON, or nothing.
-            more: Fields after the choices, each with a comma before it.
+            choice: The choice as JSON; empty for none.
+            more: JSON fields after the choices, each with a comma before it.
         """
         if not self._start:
             self._start = b"data: " + _encode(self._head)[:-1] + b',"choices":['
         return self._start + choice + b"]" + more + b"}\n\n"
 
-    def waiting(self) -> bytes:
-        """Running numbers before anything is known of an answer but the length of its prompt."""
+    def prompt_usage(self) -> bytes:
+        """Return the running usage while only the prompt's length is known."""
         return self.usage(self._prompt, 0)
 
     def usage(self, prompt: int, completion: int) -> bytes:
-        """Running numbers of tokens as a field, where they are asked for."""
-        if not self._running:
+        """Return running token counts as a JSON field; empty unless requested."""
+        if not self._running_usage:
             return b""
         return b',"usage":{"prompt_tokens":%d,"total_tokens":%d,"completion_tokens":%d}' % (
             prompt,
@@ -67,20 +67,20 @@ class Chunks:
         )
 
     def end(self, winners: Sequence[PublicAnswer]) -> bytes:
-        """What follows all choices: the usage, where it is asked for, and the end mark."""
-        if not self._total:
+        """Return what follows all choices: the usage, if requested, and the end mark."""
+        if not self._final_usage:
             return DONE
         usage = {
             key: value for key, value in usage_of(winners, self._each).items() if value is not None
         }
-        return self.event(b"", b',"usage":' + _encode(usage) + _MARK) + DONE
+        return self.event(b"", b',"usage":' + _encode(usage) + _FINGERPRINT_FIELD) + DONE
 
     @staticmethod
     def error(refusal: ApiError) -> bytes:
-        """What ends a stream that has begun and cannot be finished."""
+        """Return the end of a stream that cannot be finished."""
         return b"data: " + refusal.body() + b"\n\n" + DONE
 
 
-def share(total: int, done: int, size: int) -> int:
-    """Tokens told after `done` of `size` characters; the last token comes with the end."""
-    return max(total - 1, 0) * done // max(size, 1)
+def tokens_so_far(all_tokens: int, sent_chars: int, all_chars: int) -> int:
+    """Estimate the tokens in `sent_chars` of `all_chars`; the last token comes with the end."""
+    return max(all_tokens - 1, 0) * sent_chars // max(all_chars, 1)

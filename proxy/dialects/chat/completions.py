@@ -1,10 +1,9 @@
-"""Legacy completions: the prompt is asked as one message of a user, or bare. No I/O.
+"""Legacy completions: each prompt is sent as a user message, or as plain text. No I/O.
 
-An AgentJet server has no route for bare prompts, so its chat template is put around the prompt. A
-server that completes texts gets the prompt as it came (`proxy.servers.bare_prompts`). The answer is
-the text of the message without its reasoning, and log probabilities are those of the answer alone.
-Each of several prompts becomes a group of its own; its answers are choices beside those of the
-others.
+An AgentJet server has no route for plain prompts, so it applies its chat template to the prompt. A
+server with a completions route gets the prompt unchanged (`proxy.servers.bare_prompts`). The answer
+is the message's text without its reasoning; log probabilities are those of the answer only. Each of
+several prompts becomes its own group; the response lists the answers to all of them as choices.
 """
 
 from collections.abc import Mapping
@@ -28,12 +27,12 @@ from proxy.dialects.validation import (
 from proxy.http.errors import invalid
 
 MAX_TOKENS = 16
-"""vLLM's own default of this route."""
+"""vLLM's default for this route."""
 
 MOST_PROMPTS = 1024
-"""Prompts of one request: each becomes a group."""
+"""Prompts per request; each one becomes a group."""
 
-_LEGACY = frozenset(
+_LEGACY_ONLY = frozenset(
     {
         "prompt",
         "prompt_embeds",
@@ -41,7 +40,7 @@ _LEGACY = frozenset(
         "suffix",
         "logprobs",
         "best_of",
-        # known to chat completions only, ignored here as vLLM does
+        # fields of chat completions only; vLLM ignores them here too
         "messages",
         "tools",
         "tool_choice",
@@ -64,31 +63,31 @@ def read_request(data: bytes, headers: Mapping[str, str], client: str = "") -> C
 
     Args:
         data: The raw body.
-        headers: Lower-case names.
-        client: Where it comes from; with key and session it tells senders apart.
+        headers: The request's headers; names in lower case.
+        client: The client's address; with key and session it identifies the sender.
 
     Raises:
-        ApiError: vLLM would refuse it too, or the prompt cannot be asked as a message.
+        ApiError: The request is invalid (vLLM refuses it too), or its prompt is not supported.
     """
     body = decode(data, headers.get("content-type", ""))
     prompts = prompts_of(body)
     prompt = prompts[0]
     check(body)
     train = trains(headers)
-    dropped = _LEGACY | NOT_UPSTREAM
+    dropped = _LEGACY_ONLY | NOT_UPSTREAM
     options = body.get("stream_options") or {}
     session = session_of(headers, body)
     messages = [_message(prompt)]
-    asked = {key: value for key, value in body.items() if key not in dropped}
-    asked["messages"] = messages
-    if asked.get("max_tokens") is None:
-        asked["max_tokens"] = MAX_TOKENS
+    upstream = {key: value for key, value in body.items() if key not in dropped}
+    upstream["messages"] = messages
+    if upstream.get("max_tokens") is None:
+        upstream["max_tokens"] = MAX_TOKENS
     if (count := body.get("logprobs")) is not None:
-        asked |= {"logprobs": True, "top_logprobs": count}
+        upstream |= {"logprobs": True, "top_logprobs": count}
     request = ChatRequest(
         dialect="completions",
         request_id=request_id(headers),
-        body=asked,
+        body=upstream,
         messages=messages,
         query=messages[0]["content"],
         model=body.get("model") or "",
@@ -105,46 +104,46 @@ def read_request(data: bytes, headers: Mapping[str, str], client: str = "") -> C
     )
     if len(prompts) == 1:
         return request
-    return replace(request, parts=tuple(_part(request, *one) for one in enumerate(prompts)))
+    return replace(request, parts=tuple(_part(request, *part) for part in enumerate(prompts)))
 
 
 def _message(prompt: Prompt) -> dict[str, Any]:
-    """The prompt as a user's message; token ids are put into words later, by who knows them."""
+    """Return the prompt as a user message; empty for token ids, which are decoded later."""
     return {"role": "user", "content": prompt if isinstance(prompt, str) else ""}
 
 
 def _echoed(body: Mapping[str, Any], prompts: list[Prompt]) -> tuple[str, ...]:
-    """The prompts that stand before their answers.
+    """Return the prompts to repeat before their answers; empty unless `echo` is set.
 
     Raises:
-        ApiError: they are token ids.
+        ApiError: The prompts are token ids.
     """
-    texts = tuple([one for one in prompts if isinstance(one, str)])
+    texts = tuple([prompt for prompt in prompts if isinstance(prompt, str)])
     if body.get("echo") and len(texts) < len(prompts):
         raise bad_value(_NO_ECHO, "echo")
     return texts if body.get("echo") else ()
 
 
-def _part(whole: ChatRequest, at: int, prompt: Prompt) -> ChatRequest:
-    """The request of one of several prompts; its answer is told with those of the others."""
+def _part(whole: ChatRequest, index: int, prompt: Prompt) -> ChatRequest:
+    """Return the request for one of several prompts."""
     messages = [_message(prompt)]
     return replace(
         whole,
-        request_id=f"{whole.request_id}-{at}",
+        request_id=f"{whole.request_id}-{index}",
         body={**whole.body, "messages": messages},
         messages=messages,
         query=messages[0]["content"],
         stream=False,
         extra=replace(whole.extra, prompts=(prompt,)),
-        key=f"{whole.key}-{at}",
+        key=f"{whole.key}-{index}",
     )
 
 
 def prompts_of(body: Mapping[str, Any]) -> list[Prompt]:
-    """The prompts of a request, at least one: all of them texts, or all token ids.
+    """Return the prompts of a request, at least one: all texts, or all lists of token ids.
 
     Raises:
-        ApiError: there is none, or another kind.
+        ApiError: There is no prompt, or one of another kind.
     """
     if body.get("prompt_embeds") not in (None, "", []):
         raise bad_value("prompt_embeds are not supported.", "prompt_embeds")
@@ -157,14 +156,14 @@ def prompts_of(body: Mapping[str, Any]) -> list[Prompt]:
     if (count := len(prompts)) > MOST_PROMPTS:
         text = f"prompt must hold at most {MOST_PROMPTS} texts, got {count}."
         raise bad_value(text, "prompt")
-    for one in prompts:
-        if one in ("", []):
+    for prompt_ in prompts:
+        if prompt_ in ("", []):
             raise bad_value(_NO_PROMPT, "prompt")
-        if isinstance(one, int | list) and isinstance(prompt, list):
-            if not _are_ids(one) or not all(isinstance(other, list) for other in prompts):
+        if isinstance(prompt_, int | list) and isinstance(prompt, list):
+            if not _are_ids(prompt_) or not all(isinstance(other, list) for other in prompts):
                 raise bad_value(_MIXED, "prompt")
-        elif not isinstance(one, str):
-            raise invalid("string_type", "body.prompt", "Input should be a valid string", one)
+        elif not isinstance(prompt_, str):
+            raise invalid("string_type", "body.prompt", "Input should be a valid string", prompt_)
     return prompts
 
 
@@ -173,10 +172,10 @@ def _are_ids(value: Any) -> bool:
 
 
 def check(body: dict[str, Any]) -> None:
-    """Refuse what vLLM refuses, and what cannot be answered from a chat.
+    """Check the fields as vLLM does, and refuse what a chat completion cannot provide.
 
     Raises:
-        ApiError: names the field.
+        ApiError: A field is invalid; the error names it.
     """
     check_numbers(body, integers=(*INTEGERS, "logprobs"), flags=("stream", "echo"))
     if body.get("suffix") is not None:

@@ -1,4 +1,4 @@
-"""Chat completions: a request as it came and as the upstream gets it, and the dialect. No I/O."""
+"""Chat completions: the request parser and the dialect. No I/O."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -34,17 +34,17 @@ _FLAGS = ("stream", "logprobs", "parallel_tool_calls", "return_token_ids")
 def read_request(data: bytes, headers: Mapping[str, str], client: str = "") -> ChatRequest:
     """Parse and check one request.
 
-    Both names of reasoning in the history (`reasoning`, `reasoning_content`) pass as they came, as
-    do fields, roles and content blocks that are not known here. A block that is a bare text, which
-    vLLM takes, becomes one of type `text`: AgentJet's workers break on it.
+    Both names of reasoning in the history (`reasoning`, `reasoning_content`) pass unchanged, as do
+    unknown fields, roles and content blocks. A content block that is a plain string, which vLLM
+    accepts, is converted to a block of type `text`: AgentJet's workers fail on strings.
 
     Args:
         data: The raw body.
-        headers: Lower-case names.
-        client: Where it comes from; with key and session it tells senders apart.
+        headers: The request's headers; names in lower case.
+        client: The client's address; with key and session it identifies the sender.
 
     Raises:
-        ApiError: vLLM would refuse it too.
+        ApiError: The request is invalid; vLLM refuses it too.
     """
     body = decode(data, headers.get("content-type", ""))
     check(body)
@@ -78,10 +78,10 @@ def _typed(block: Any) -> Any:
 
 
 def check(body: dict[str, Any]) -> None:
-    """Refuse what vLLM refuses; unknown fields and roles pass.
+    """Check the fields as vLLM does; unknown fields and roles pass.
 
     Raises:
-        ApiError: names the field.
+        ApiError: A field is invalid; the error names it.
     """
     check_messages(body)
     if body["messages"] and is_ordinary(body):
@@ -101,11 +101,11 @@ def check(body: dict[str, Any]) -> None:
 
 
 def chat_dialect(reasoning: str = "reasoning") -> Dialect:
-    """The dialect.
+    """Return the dialect of chat completions.
 
     Args:
-        reasoning: The field reasoning is told in: `reasoning`, as vLLM does now, or
-            `reasoning_content`, as it did.
+        reasoning: Name of the response field for reasoning: `reasoning` as in current vLLM, or
+            `reasoning_content` as in older versions.
     """
 
     def writer(request: ChatRequest, model: str, created: int) -> Writer:

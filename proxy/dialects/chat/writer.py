@@ -1,6 +1,6 @@
-"""Chat completions on the wire as vLLM writes them: the whole answer, or chunks. No I/O.
+"""Writer of chat completions in vLLM's format: a complete body, or a stream. No I/O.
 
-Key sets, their order and which keys are null follow captures of a real server.
+The keys, their order and which of them are null match captures of a real server.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,33 +9,39 @@ from typing import Any
 
 import msgspec
 
-from proxy.dialects.chat.chunks import Chunks, fingerprint, share
-from proxy.dialects.logprobs import AlignedTokens, Entry, entries_of
+from proxy.dialects.chat.chunks import Chunks, fingerprint, tokens_so_far
+from proxy.dialects.logprobs import AlignedTokens, Entry, token_entries
 from proxy.dialects.request import (
     ChatRequest,
     PublicAnswer,
     call_deltas,
     deltas,
     usage_of,
-    whole_text,
+    valid_text,
 )
-from proxy.dialects.tool_constraints import LiveCalls, fitted, is_forced, raw_calls, refuses_calls
+from proxy.dialects.tool_constraints import (
+    LiveCalls,
+    apply_tool_choice,
+    forbids_calls,
+    forces_call,
+    raw_calls,
+)
 from proxy.http.errors import ApiError
 
 _encode = msgspec.json.Encoder().encode
 
-Timed = tuple[dict[str, Any], list[Entry]]
-"""A delta and the tokens it is made of."""
+DeltaTokens = tuple[dict[str, Any], list[Entry]]
+"""A delta and its tokens."""
 
 
 class ChatWriter:
-    """Writes the answer to one chat request: one id, one time, one model in all of it.
+    """Writer of the response to one chat request; see `proxy.dialects.base.Writer`.
 
     Args:
         request: The request.
-        model: The name to tell.
-        created: Unix seconds.
-        reasoning: The field reasoning is told in.
+        model: The model name in the response.
+        created: Time of the response in Unix seconds.
+        reasoning: Name of the field that holds the reasoning.
     """
 
     def __init__(
@@ -54,20 +60,20 @@ class ChatWriter:
         self._ids = bool(request.body.get("return_token_ids"))
         self._live: LiveCalls | None = None
 
-    # --- the whole answer -----------------------------------------------------------------------
+    # --- a complete body ------------------------------------------------------------------------
 
-    def whole(self, winners: Sequence[PublicAnswer]) -> bytes:
-        """The JSON body of an answer that is not streamed; one winner for each choice."""
-        fit = fitted(winners, self._request)
-        first = fit[0] if fit else None
+    def body(self, winners: Sequence[PublicAnswer]) -> bytes:
+        """Return the JSON body of a response that is not streamed; one winner per choice."""
+        answers = apply_tool_choice(winners, self._request)
+        first = answers[0] if answers else None
         return _encode(
             {
                 **self._head,
                 "object": "chat.completion",
-                "choices": [self._choice(index, one) for index, one in enumerate(fit)],
+                "choices": [self._choice(index, answer) for index, answer in enumerate(answers)],
                 "service_tier": None,
                 "system_fingerprint": fingerprint(),
-                "usage": usage_of(fit),
+                "usage": usage_of(answers),
                 "prompt_logprobs": first.prompt_logprobs if first else None,
                 "prompt_token_ids": first.prompt_token_ids if first and self._ids else None,
                 "prompt_text": first.prompt_text if first else None,
@@ -77,9 +83,9 @@ class ChatWriter:
             }
         )
 
-    def _choice(self, index: int, one: PublicAnswer) -> dict[str, Any]:
-        content = one.content
-        if content is None and one.tool_calls and is_forced(self._request.body):
+    def _choice(self, index: int, answer: PublicAnswer) -> dict[str, Any]:
+        content = answer.content
+        if content is None and answer.tool_calls and forces_call(self._request.body):
             content = ""
         message: dict[str, Any] = {
             "role": "assistant",
@@ -89,165 +95,178 @@ class ChatWriter:
             "audio": None,
             "function_call": None,
         }
-        if one.tool_calls:
-            message["tool_calls"] = one.tool_calls
-        message[self._field] = one.reasoning
+        if answer.tool_calls:
+            message["tool_calls"] = answer.tool_calls
+        message[self._field] = answer.reasoning
         return {
             "index": index,
             "message": message,
-            "logprobs": one.logprobs if self._logprobs else None,
-            "finish_reason": one.finish_reason,
-            "stop_reason": one.stop_reason,
-            "token_ids": one.token_ids if self._ids else None,
+            "logprobs": answer.logprobs if self._logprobs else None,
+            "finish_reason": answer.finish_reason,
+            "stop_reason": answer.stop_reason,
+            "token_ids": answer.token_ids if self._ids else None,
             "routed_experts": None,
         }
 
     # --- a stream -------------------------------------------------------------------------------
 
     def opening(self) -> bytes:
-        """The role chunks of all choices."""
-        more = self._chunks.waiting() + b',"prompt_token_ids":null,"prompt_text":null'
+        """Return the role chunks of all choices."""
+        fields = self._chunks.prompt_usage() + b',"prompt_token_ids":null,"prompt_text":null'
         delta = {"role": "assistant", "content": ""}
         return b"".join(
-            self._chunks.event(_quiet(at, delta), more) for at in range(self._request.n)
+            self._chunks.event(_empty_choice_json(index, delta), fields)
+            for index in range(self._request.n)
         )
 
     def keepalive(self) -> bytes:
-        """An event that changes nothing; clients count events, comments do not keep them alive."""
-        return self._chunks.event(_quiet(0, {}), self._chunks.waiting())
+        """Return an empty chunk: SSE comments do not reset the timeouts of clients."""
+        return self._chunks.event(_empty_choice_json(0, {}), self._chunks.prompt_usage())
 
     def answer(self, winners: Sequence[PublicAnswer]) -> bytes:
-        """All pieces of all choices in turns, and the end."""
-        fit = fitted(winners, self._request)
-        turns = zip_longest(*(self._pieces(at, one) for at, one in enumerate(fit)), fillvalue=b"")
-        told = b"".join(event for turn in turns for event in turn)
-        return told + self._end(fit)
+        """Return the events of all choices, interleaved, and the end."""
+        answers = apply_tool_choice(winners, self._request)
+        turns = zip_longest(
+            *(self._choice_events(index, answer) for index, answer in enumerate(answers)),
+            fillvalue=b"",
+        )
+        events = b"".join(event for turn in turns for event in turn)
+        return events + self._end(answers)
 
-    def piece(self, delta: Mapping[str, Any]) -> bytes:
-        """One delta of choice 0 as it comes from the upstream."""
+    def delta_events(self, delta: Mapping[str, Any]) -> bytes:
+        """Return the events of one delta of choice 0; a keepalive if it has no content."""
         if self._live is None:
             self._live = LiveCalls(self._request)
-        told: list[dict[str, Any]] = []
+        public_deltas: list[dict[str, Any]] = []
         if reasoning := delta.get("reasoning") or delta.get("reasoning_content"):
-            told.append({self._field: whole_text(str(reasoning))})
+            public_deltas.append({self._field: valid_text(str(reasoning))})
         if content := delta.get("content"):
-            told.append({"content": whole_text(str(content))})
+            public_deltas.append({"content": valid_text(str(content))})
         for call in delta.get("tool_calls") or ():
-            told += self._live.deltas(call)
-        if not told:
+            public_deltas += self._live.deltas(call)
+        if not public_deltas:
             return self.keepalive()
-        more = self._chunks.waiting()
-        return b"".join(self._chunks.event(_spoken(0, one), more) for one in told)
+        usage = self._chunks.prompt_usage()
+        return b"".join(
+            self._chunks.event(_choice_json(0, public_delta), usage)
+            for public_delta in public_deltas
+        )
 
     def finish(self, winner: PublicAnswer) -> bytes:
-        """The end after all pieces; with none before it the whole answer."""
+        """Return the end of a stream of deltas; without any delta, all events of the answer."""
         if self._live is None:
             return self.answer([winner])
-        held = b""
-        if winner.tool_calls and refuses_calls(self._request.body):
+        calls_text = b""
+        if winner.tool_calls and forbids_calls(self._request.body):
             raw = ("\n" if winner.content else "") + raw_calls(winner.tool_calls)
-            held = self._chunks.event(_spoken(0, {"content": raw}), self._chunks.waiting())
-        (fit,) = fitted([winner], self._request)
-        entries = entries_of(fit.logprobs) if self._logprobs else []
-        return held + self._last(0, fit, entries, self._prompt_ids(0, fit)) + self._end([fit])
+            calls_text = self._chunks.event(
+                _choice_json(0, {"content": raw}), self._chunks.prompt_usage()
+            )
+        (answer,) = apply_tool_choice([winner], self._request)
+        entries = token_entries(answer.logprobs) if self._logprobs else []
+        return (
+            calls_text
+            + self._closing_event(0, answer, entries, self._prompt_ids(0, answer))
+            + self._end([answer])
+        )
 
     def error(self, refusal: ApiError) -> bytes:
-        """What ends a stream that has begun and cannot be finished."""
+        """Return the end of a stream that cannot be finished."""
         return self._chunks.error(refusal)
 
     # --- events ---------------------------------------------------------------------------------
 
-    def _pieces(self, at: int, one: PublicAnswer) -> Iterator[bytes]:
-        """All events of one choice. Where a limit ended it, its last text comes with the end."""
-        timed, rest = self._timed(one)
-        end: dict[str, Any] = {}
-        if one.finish_reason == "length" and timed and "tool_calls" not in timed[-1][0]:
-            end, entries = timed.pop()
-            rest = [*entries, *rest]
-        size = sum(_length(delta) for delta, _ in timed)
-        prompt, total = one.usage["prompt_tokens"], one.usage["completion_tokens"]
-        first = self._prompt_ids(at, one)
-        done = 0
-        for delta, entries in timed:
-            done += _length(delta)
-            usage = self._chunks.usage(prompt, share(total, done, size))
-            yield self._chunks.event(_spoken(at, delta, entries), usage + first)
-            first = b""
-        yield self._last(at, one, rest, first, end)
+    def _choice_events(self, index: int, answer: PublicAnswer) -> Iterator[bytes]:
+        """Yield all events of one choice; after a token limit, the last one has the last text."""
+        parts, trailing = self._deltas_with_tokens(answer)
+        last_delta: dict[str, Any] = {}
+        if answer.finish_reason == "length" and parts and "tool_calls" not in parts[-1][0]:
+            last_delta, entries = parts.pop()
+            trailing = [*entries, *trailing]
+        all_chars = sum(_length(delta) for delta, _ in parts)
+        prompt, total = answer.usage["prompt_tokens"], answer.usage["completion_tokens"]
+        prompt_ids = self._prompt_ids(index, answer)
+        sent_chars = 0
+        for delta, entries in parts:
+            sent_chars += _length(delta)
+            usage = self._chunks.usage(prompt, tokens_so_far(total, sent_chars, all_chars))
+            yield self._chunks.event(_choice_json(index, delta, entries), usage + prompt_ids)
+            prompt_ids = b""
+        yield self._closing_event(index, answer, trailing, prompt_ids, last_delta)
 
-    def _timed(self, one: PublicAnswer) -> tuple[list[Timed], list[Entry]]:
-        """The deltas of a winner with the tokens of each, and the tokens that are left."""
-        entries = entries_of(one.logprobs) if self._logprobs else []
+    def _deltas_with_tokens(self, answer: PublicAnswer) -> tuple[list[DeltaTokens], list[Entry]]:
+        """Split an answer into deltas with their tokens; also return the remaining tokens."""
+        entries = token_entries(answer.logprobs) if self._logprobs else []
         if not entries:
-            return [(delta, []) for delta in deltas(one, self._field)], []
+            return [(delta, []) for delta in deltas(answer, self._field)], []
         aligned = AlignedTokens(entries)
-        found: list[Timed] = []
-        for name, text in ((self._field, one.reasoning), ("content", one.content)):
+        result: list[DeltaTokens] = []
+        for name, text in ((self._field, answer.reasoning), ("content", answer.content)):
             if text:
-                cut = aligned.cut(text, last=name == "content")
-                found += [({name: piece}, tokens) for piece, tokens in cut]
-        calls: list[Timed] = [(delta, []) for delta in call_deltas(one)]
+                split = aligned.cut(text, last=name == "content")
+                result += [({name: piece}, tokens) for piece, tokens in split]
+        calls: list[DeltaTokens] = [(delta, []) for delta in call_deltas(answer)]
         if calls:
             calls[0] = (calls[0][0], aligned.rest())
-            return found + calls, []
-        return found, aligned.rest()
+            return result + calls, []
+        return result, aligned.rest()
 
-    def _last(
+    def _closing_event(
         self,
-        at: int,
-        one: PublicAnswer,
+        index: int,
+        answer: PublicAnswer,
         entries: list[Entry],
-        more: bytes = b"",
+        fields: bytes = b"",
         delta: Mapping[str, Any] | None = None,
     ) -> bytes:
-        """The event that ends a choice."""
+        """Return the event that ends a choice."""
         choice = {
-            "index": at,
+            "index": index,
             "delta": delta or {},
             "logprobs": {"content": entries} if entries else None,
-            "finish_reason": one.finish_reason,
-            "stop_reason": one.stop_reason,
-            "token_ids": one.token_ids if self._ids else None,
+            "finish_reason": answer.finish_reason,
+            "stop_reason": answer.stop_reason,
+            "token_ids": answer.token_ids if self._ids else None,
         }
-        usage = self._chunks.usage(one.usage["prompt_tokens"], one.usage["completion_tokens"])
-        return self._chunks.event(_encode(choice), usage + self._chunks.mark + more)
+        usage = self._chunks.usage(answer.usage["prompt_tokens"], answer.usage["completion_tokens"])
+        return self._chunks.event(_encode(choice), usage + self._chunks.last_fields + fields)
 
     def _end(self, winners: Sequence[PublicAnswer]) -> bytes:
-        """What follows the last choice that has an answer; the others end without one."""
-        told = b""
-        for at in range(len(winners), self._request.n):
+        """Return the end of the stream; choices without an answer end with `abort`."""
+        closing = b""
+        for index in range(len(winners), self._request.n):
             choice = {
-                "index": at,
+                "index": index,
                 "delta": {},
                 "logprobs": None,
                 "finish_reason": "abort",
                 "stop_reason": None,
                 "token_ids": None,
             }
-            told += self._chunks.event(_encode(choice), self._chunks.waiting())
-        return told + self._chunks.end(winners)
+            closing += self._chunks.event(_encode(choice), self._chunks.prompt_usage())
+        return closing + self._chunks.end(winners)
 
-    def _prompt_ids(self, at: int, one: PublicAnswer) -> bytes:
-        if at or not self._ids or one.prompt_token_ids is None:
+    def _prompt_ids(self, index: int, answer: PublicAnswer) -> bytes:
+        if index or not self._ids or answer.prompt_token_ids is None:
             return b""
-        return b',"prompt_token_ids":' + _encode(one.prompt_token_ids)
+        return b',"prompt_token_ids":' + _encode(answer.prompt_token_ids)
 
 
-def _quiet(at: int, delta: Mapping[str, Any]) -> bytes:
-    """A choice with no token of the model in it."""
-    told = b'{"index":%d,"delta":' % at + _encode(delta)
-    return told + b',"logprobs":null,"finish_reason":null}'
+def _empty_choice_json(index: int, delta: Mapping[str, Any]) -> bytes:
+    """Encode a choice without any token of the model."""
+    head = b'{"index":%d,"delta":' % index + _encode(delta)
+    return head + b',"logprobs":null,"finish_reason":null}'
 
 
-def _spoken(at: int, delta: Mapping[str, Any], entries: Sequence[Entry] = ()) -> bytes:
-    """A choice with a piece of the answer."""
+def _choice_json(index: int, delta: Mapping[str, Any], entries: Sequence[Entry] = ()) -> bytes:
+    """Encode a choice with a part of the answer."""
     logprobs = b'{"content":' + _encode(entries) + b"}" if entries else b"null"
-    told = b'{"index":%d,"delta":' % at + _encode(delta) + b',"logprobs":' + logprobs
-    return told + b',"finish_reason":null,"token_ids":null}'
+    head = b'{"index":%d,"delta":' % index + _encode(delta) + b',"logprobs":' + logprobs
+    return head + b',"finish_reason":null,"token_ids":null}'
 
 
 def _length(delta: Mapping[str, Any]) -> int:
-    """Characters a delta tells."""
+    """Return the number of characters in a delta."""
     for call in delta.get("tool_calls") or ():
         return len(call["function"].get("arguments") or call["function"].get("name") or "")
     return sum(len(text) for text in delta.values() if text)

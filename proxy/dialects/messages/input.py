@@ -1,9 +1,9 @@
-"""Anthropic messages as chat messages: one turn of content blocks at a time. No I/O.
+"""Convert Anthropic messages to chat messages. No I/O.
 
-Follows what vLLM makes of them, so that the policy sees the prompt it would see behind a vLLM:
-thinking becomes `reasoning`, tool results become tool messages in front of the user's own text,
-and Claude Code's billing line, another in each request, is left out. A block of an unknown kind
-counts for its text, or for nothing.
+The conversion matches vLLM's, so that the policy gets the same prompt as behind a vLLM: thinking
+becomes `reasoning`, tool results become tool messages in front of the user's own text, and Claude
+Code's billing line, which differs in each request, is dropped. Of a block of an unknown type only
+the text is used.
 """
 
 import json
@@ -17,35 +17,35 @@ from proxy.http.errors import invalid
 Message = dict[str, Any]
 
 BILLING = "x-anthropic-billing-header"
-"""How a line begins that changes with each request and says nothing to a model."""
+"""Prefix of a system text that changes with each request and means nothing to a model."""
 _ROLES = {"user": "user", "assistant": "assistant", "system": "system", "ctx": "user"} | {
     "msg": "user"
 }
-"""Claude Code has sent `ctx` and `msg` for parts of a user's turn."""
+"""Some versions of Claude Code send `ctx` and `msg` for parts of a user's turn."""
 
 
 def chat_messages(body: Mapping[str, Any]) -> list[Message]:
-    """The conversation of a Messages request in the form of chat completions.
+    """Return the conversation of a Messages request in the form of chat completions.
 
     Args:
-        body: Has `messages`, and may have `system`.
+        body: The request's body with `messages` and, optionally, `system`.
 
     Raises:
-        ApiError: names the part that is wrong.
+        ApiError: A message is invalid; the error names the path of the invalid part.
     """
     if "messages" not in body:
         raise invalid("missing", "body.messages", "Field required", body)
-    told = body["messages"]
-    if not isinstance(told, list):
-        raise invalid("list_type", "body.messages", "Input should be a valid list", told)
+    items = body["messages"]
+    if not isinstance(items, list):
+        raise invalid("list_type", "body.messages", "Input should be a valid list", items)
     system = _system_text(body.get("system"), "body.system")
     messages: list[Message] = [{"role": "system", "content": system}] if system else []
-    for index, message in enumerate(told):
-        _add(message, f"body.messages.{index}", messages)
+    for index, message in enumerate(items):
+        _add_message(message, f"body.messages.{index}", messages)
     return messages
 
 
-def _add(message: Any, where: str, messages: list[Message]) -> None:
+def _add_message(message: Any, where: str, messages: list[Message]) -> None:
     role = _role(message, where)
     if "content" not in message:
         raise invalid("missing", f"{where}.content", "Field required", message)
@@ -84,7 +84,7 @@ def _system_text(system: Any, where: str) -> str:
         return "" if system.startswith(BILLING) else system
     if not isinstance(system, list):
         raise invalid("string_type", where, "Input should be a valid string", system)
-    texts = (_block_text(_block(one, where), where) for one in system)
+    texts = (_block_text(_block(block, where), where) for block in system)
     return "".join(text for text in texts if not text.startswith(BILLING))
 
 
@@ -92,18 +92,18 @@ def _assistant(blocks: list[Any], where: str) -> Message:
     parts: list[Message] = []
     thoughts: list[str] = []
     calls: list[Message] = []
-    for index, one in enumerate(blocks):
-        at = f"{where}.{index}"
-        block = _block(one, at)
+    for index, raw in enumerate(blocks):
+        path = f"{where}.{index}"
+        block = _block(raw, path)
         match block.get("type"):
             case "thinking":
-                thoughts.append(_string(block, "thinking", at))
+                thoughts.append(_string(block, "thinking", path))
             case "redacted_thinking":
-                pass  # what it hides is for the service that made it
+                pass  # encrypted; only the service that created it can read it
             case "tool_use":
-                calls.append(_call(block, at))
+                calls.append(_call(block, path))
             case _:
-                if text := _block_text(block, at):
+                if text := _block_text(block, path):
                     parts.append({"type": "text", "text": text})
     message: Message = {"role": "assistant", "content": _content(parts)}
     if thoughts:
@@ -115,38 +115,38 @@ def _assistant(blocks: list[Any], where: str) -> Message:
 
 def _user(blocks: list[Any], where: str) -> list[Message]:
     results: list[Message] = []
-    seen: list[Message] = []
+    images: list[Message] = []
     parts: list[Message] = []
-    for index, one in enumerate(blocks):
-        at = f"{where}.{index}"
-        block = _block(one, at)
+    for index, raw in enumerate(blocks):
+        path = f"{where}.{index}"
+        block = _block(raw, path)
         if block.get("type") == "tool_result":
-            results.append(_result(block, at, seen))
-        elif (part := _part(block, at)) is not None:
+            results.append(_result(block, path, images))
+        elif (part := _part(block, path)) is not None:
             parts.append(part)
-    if seen or parts or not results:
-        results.append({"role": "user", "content": _content(seen + parts)})
+    if images or parts or not results:
+        results.append({"role": "user", "content": _content(images + parts)})
     return results
 
 
-def _result(block: Message, where: str, seen: list[Message]) -> Message:
-    """A tool's answer; its images go to `seen`, as a tool message holds text."""
+def _result(block: Message, where: str, images: list[Message]) -> Message:
+    """Convert a tool result; append its images to `images`, as a tool message holds only text."""
     content = block.get("content")
     if content is None or isinstance(content, str):
         text = content or ""
     elif isinstance(content, list):
-        text = "\n".join(_result_texts(content, f"{where}.content", seen))
+        text = "\n".join(_result_texts(content, f"{where}.content", images))
     else:
         raise invalid("string_type", f"{where}.content", "Input should be a valid string", content)
     if not text and block.get("is_error") is True:
-        text = "Error"  # with no text the failure would show nowhere
+        text = "Error"  # without a text the model would not see the failure
     return {"role": "tool", "tool_call_id": _string(block, "tool_use_id", where), "content": text}
 
 
-def _result_texts(content: list[Any], where: str, seen: list[Message]) -> list[str]:
+def _result_texts(content: list[Any], where: str, images: list[Message]) -> list[str]:
     texts = []
-    for one in content:
-        block = {"type": "text", "text": one} if isinstance(one, str) else _block(one, where)
+    for raw in content:
+        block = {"type": "text", "text": raw} if isinstance(raw, str) else _block(raw, where)
         if block.get("type") == "tool_reference":
             texts.append(_string(block, "tool_name", where) or _string(block, "name", where))
             continue
@@ -156,12 +156,12 @@ def _result_texts(content: list[Any], where: str, seen: list[Message]) -> list[s
         if part["type"] == "text":
             texts.append(part["text"])
         else:
-            seen.append(part)
+            images.append(part)
     return texts
 
 
 def _part(block: Message, where: str) -> Message | None:
-    """One part of a user's content; None for a block that has nothing to show."""
+    """Convert one block of a user's content; None for a block without text or image."""
     source = block.get("source")
     if block.get("type") == "image":
         url = _url(source) if isinstance(source, dict) else ""
@@ -188,14 +188,14 @@ def _content(parts: list[Message]) -> str | list[Message]:
 
 
 def _call(block: Message, where: str) -> Message:
-    given = block.get("input")
-    if given is None:
-        given = {}
-    if not isinstance(given, dict):
+    tool_input = block.get("input")
+    if tool_input is None:
+        tool_input = {}
+    if not isinstance(tool_input, dict):
         text = "Input should be a valid dictionary"
-        raise invalid("dict_type", f"{where}.input", text, given)
+        raise invalid("dict_type", f"{where}.input", text, tool_input)
     try:
-        arguments = json.dumps(given, ensure_ascii=False)
+        arguments = json.dumps(tool_input, ensure_ascii=False)
     except RecursionError:
         raise invalid("dict_type", f"{where}.input", "Input is nested too deeply", {}) from None
     return {
@@ -205,14 +205,14 @@ def _call(block: Message, where: str) -> Message:
     }
 
 
-def _block(one: Any, where: str) -> Message:
-    if not isinstance(one, dict):
-        raise invalid("dict_type", where, "Input should be a valid dictionary", one)
-    return one
+def _block(value: Any, where: str) -> Message:
+    if not isinstance(value, dict):
+        raise invalid("dict_type", where, "Input should be a valid dictionary", value)
+    return value
 
 
 def _block_text(block: Message, where: str) -> str:
-    """The text of a block: its own, or that of the document or search result it carries."""
+    """Return the text of a block: its own, or that of its document or search result."""
     source = block.get("source")
     match block.get("type"):
         case "document" if isinstance(source, dict):
@@ -220,8 +220,8 @@ def _block_text(block: Message, where: str) -> str:
                 return content_text(source.get("content"))
             return _string(source, "data", where) if source.get("type") == "text" else ""
         case "search_result":
-            told = (_string(block, "title", where), _string(block, "source", where))
-            return "\n".join(filter(None, (*told, content_text(block.get("content")))))
+            parts = (_string(block, "title", where), _string(block, "source", where))
+            return "\n".join(filter(None, (*parts, content_text(block.get("content")))))
     return _string(block, "text", where)
 
 

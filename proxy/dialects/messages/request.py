@@ -1,9 +1,9 @@
-"""Anthropic Messages: a request as it came and as the upstream gets it. No I/O.
+"""Anthropic Messages: the request parser and the dialect. No I/O.
 
-Read as vLLM reads it. What belongs to Anthropic's own service is taken and left out: caching,
-context management, thinking budgets, metadata and the tools that run on its servers. A `thread` is
-refused: it would be answered without the conversation that it stands for. Fields that no form knows
-go upstream untouched. `max_tokens` is required, a model is not.
+Requests are parsed as vLLM parses them. Features of Anthropic's own service are accepted and
+ignored: caching, context management, thinking budgets, metadata, and the tools that run on its
+servers. A `thread` is refused, because its stored conversation is not available here. Unknown
+fields are passed upstream unchanged. `max_tokens` is required, `model` is not.
 """
 
 import re
@@ -21,9 +21,9 @@ from proxy.dialects.session_marks import session_of
 from proxy.dialects.validation import bad_value, check_common, check_numbers, check_stop_texts
 from proxy.http.errors import ApiError, invalid
 
-_TOLD_ANEW = frozenset({"system", "stop_sequences", "tools", "tool_choice"})
-"""What is told in other words."""
-_OWN = frozenset(
+_CONVERTED = frozenset({"system", "stop_sequences", "tools", "tool_choice"})
+"""Fields that are converted to other fields of a chat completion."""
+_SERVICE_ONLY = frozenset(
     {
         "thinking",
         "context_management",
@@ -43,15 +43,15 @@ _OWN = frozenset(
         "thread",
     }
 )
-"""What belongs to Anthropic's own service; of `output_config` effort and format are told."""
-_NOT_UPSTREAM = _TOLD_ANEW | _OWN | {"stream", "stream_options", "n", "messages"}
+"""Fields of Anthropic's own service; of `output_config`, effort and format are converted."""
+_NOT_UPSTREAM = _CONVERTED | _SERVICE_ONLY | {"stream", "stream_options", "n", "messages"}
 _EFFORTS = {"low": "low", "medium": "medium", "high": "high", "xhigh": "high", "max": "high"}
-"""Anthropic's words for effort, as the words every chat server takes."""
+"""Anthropic's effort levels -> those that every chat server accepts."""
 _CHOICES = {"auto": "auto", "any": "required", "none": "none"}
-_UNREAD = re.compile(r"body(\.\d+)?")
-"""`param` of an error that found no object in the body; others name a field."""
-_THREADED = {"error_code": "thread_unsupported_request", "unsupported": ["thread"]}
-"""What Anthropic's SDKs look for before they send the whole conversation without a thread."""
+_WHOLE_BODY = re.compile(r"body(\.\d+)?")
+"""`param` of an error about the body as a whole; that of other errors names a field."""
+_THREAD_DETAILS = {"error_code": "thread_unsupported_request", "unsupported": ["thread"]}
+"""Error details upon which Anthropic's SDKs resend the whole conversation without a thread."""
 _encode = msgspec.json.Encoder().encode
 
 
@@ -60,21 +60,21 @@ def read_messages(data: bytes, headers: Mapping[str, str], client: str = "") -> 
 
     Args:
         data: The raw body.
-        headers: Lower-case names.
-        client: Where it comes from; with key and session it tells senders apart.
+        headers: The request's headers; names in lower case.
+        client: The client's address; with key and session it identifies the sender.
 
     Raises:
-        ApiError: vLLM would refuse it too.
+        ApiError: The request is invalid; vLLM refuses it too.
     """
     body = decode(data, headers.get("content-type", ""))
-    messages, made = _conversation(body)
-    made |= _sampling(body)
+    messages, fields = _conversation(body)
+    fields |= _sampling(body)
     train = trains(headers)
     session = session_of(headers, body)
     return ChatRequest(
         dialect="messages",
         request_id=request_id(headers),
-        body={key: value for key, value in body.items() if key not in _NOT_UPSTREAM} | made,
+        body={key: value for key, value in body.items() if key not in _NOT_UPSTREAM} | fields,
         messages=messages,
         query=last_user_text(messages),
         model=body.get("model") or "",
@@ -88,20 +88,21 @@ def read_messages(data: bytes, headers: Mapping[str, str], client: str = "") -> 
 
 
 def read_count(data: bytes, headers: Mapping[str, str], client: str = "") -> ChatRequest:
-    """Parse and check the body of `POST /v1/messages/count_tokens`: one that is only counted.
+    """Parse and check the body of `POST /v1/messages/count_tokens`.
 
-    Its `messages` and `body["tools"]` are those `read_messages` makes of the same conversation.
+    The result's `messages` and `body["tools"]` equal those of `read_messages` for the same
+    conversation.
 
     Raises:
-        ApiError: vLLM would refuse it too.
+        ApiError: The request is invalid; vLLM refuses it too.
     """
     body = decode(data, headers.get("content-type", ""))
-    messages, made = _conversation(body)
+    messages, fields = _conversation(body)
     session = session_of(headers, body)
     return ChatRequest(
         dialect="messages",
         request_id=request_id(headers),
-        body={key: value for key, value in body.items() if key not in _NOT_UPSTREAM} | made,
+        body={key: value for key, value in body.items() if key not in _NOT_UPSTREAM} | fields,
         messages=messages,
         query=last_user_text(messages),
         model=body.get("model") or "",
@@ -115,54 +116,54 @@ def read_count(data: bytes, headers: Mapping[str, str], client: str = "") -> Cha
 
 
 def count_body(tokens: int) -> bytes:
-    """The answer of `POST /v1/messages/count_tokens`."""
-    kept = {"original_input_tokens": tokens}
-    return _encode({"input_tokens": tokens, "context_management": kept})
+    """Return the response body of `POST /v1/messages/count_tokens`."""
+    management = {"original_input_tokens": tokens}
+    return _encode({"input_tokens": tokens, "context_management": management})
 
 
 def refusal_body(refusal: ApiError) -> bytes:
-    """An error before anything was sent: in Anthropic's words, as vLLM 0.33 gives it.
+    """Return the JSON body of an error response in Anthropic's form, like vLLM 0.33.
 
-    A body that is no JSON object is refused before anyone knows whose words it wanted: it gets
-    the form of all the other dialects.
+    A body that is not a JSON object is refused before its dialect is known, so this error has the
+    form of the other dialects.
     """
-    unread = refusal.param is None or _UNREAD.fullmatch(refusal.param)
+    unread = refusal.param is None or _WHOLE_BODY.fullmatch(refusal.param)
     if refusal.kind == "Bad Request" and unread:
         return refusal.body()
     return error_body(refusal)
 
 
 def _conversation(body: dict[str, Any]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """The messages, and what of the upstream's body makes its prompt."""
+    """Return the chat messages, and the other upstream fields that determine the prompt."""
     if body.get("thread") is not None:
-        text = "thread: no conversations are kept here; send the whole one without a thread."
-        raise ApiError(400, None, text, param="thread", details=_THREADED)
+        text = "thread: conversations are not stored here; send the whole one without a thread."
+        raise ApiError(400, None, text, param="thread", details=_THREAD_DETAILS)
     model = body.get("model")
     if model is not None and not isinstance(model, str):
         raise invalid("string_type", "body.model", "Input should be a valid string", model)
     messages = chat_messages(body)
     if not messages:
         raise bad_value("messages must contain at least one message.", "messages")
-    made: dict[str, Any] = {"messages": messages}
+    fields: dict[str, Any] = {"messages": messages}
     tools = _tools(body.get("tools"))
-    choice = _choice(body.get("tool_choice"), made)
+    choice = _choice(body.get("tool_choice"), fields)
     if tools:
-        made["tools"] = tools
-        made["tool_choice"] = choice or "auto"
+        fields["tools"] = tools
+        fields["tool_choice"] = choice or "auto"
     elif body.get("tools") is None and choice not in (None, "none", "auto"):
         raise bad_value("When using `tool_choice`, `tools` must be set.", "tool_choice")
     else:
-        made.pop("parallel_tool_calls", None)
-    return messages, made
+        fields.pop("parallel_tool_calls", None)
+    return messages, fields
 
 
-def _tools(told: Any) -> list[dict[str, Any]]:
-    """The client's own tools; those that run on Anthropic's servers cannot be called here."""
-    if told is None:
+def _tools(value: Any) -> list[dict[str, Any]]:
+    """Convert the client's own tools; drop those that run on Anthropic's servers."""
+    if value is None:
         return []
-    if not isinstance(told, list):
-        raise invalid("list_type", "body.tools", "Input should be a valid list", told)
-    tools = (_tool(tool, f"body.tools.{index}") for index, tool in enumerate(told))
+    if not isinstance(value, list):
+        raise invalid("list_type", "body.tools", "Input should be a valid list", value)
+    tools = (_tool(tool, f"body.tools.{index}") for index, tool in enumerate(value))
     return [tool for tool in tools if tool is not None]
 
 
@@ -174,8 +175,8 @@ def _tool(tool: Any, where: str) -> dict[str, Any] | None:
     name = _required(tool, "name", str, where)
     schema = _required(tool, "input_schema", dict, where)
     function: dict[str, Any] = {"name": name}
-    if isinstance(described := tool.get("description"), str):
-        function["description"] = described
+    if isinstance(description := tool.get("description"), str):
+        function["description"] = description
     function["parameters"] = schema if "type" in schema else {**schema, "type": "object"}
     if isinstance(strict := tool.get("strict"), bool):
         function["strict"] = strict
@@ -192,20 +193,20 @@ def _required(tool: dict[str, Any], field: str, kind: type, where: str) -> Any:
     return value
 
 
-def _choice(told: Any, made: dict[str, Any]) -> str | dict[str, Any] | None:
-    if told is None:
+def _choice(value: Any, fields: dict[str, Any]) -> str | dict[str, Any] | None:
+    if value is None:
         return None
     where = "body.tool_choice"
-    if not isinstance(told, dict):
-        raise invalid("dict_type", where, "Input should be a valid dictionary", told)
-    kind = told.get("type")
-    if told.get("disable_parallel_tool_use") is True:
-        made["parallel_tool_calls"] = False
+    if not isinstance(value, dict):
+        raise invalid("dict_type", where, "Input should be a valid dictionary", value)
+    kind = value.get("type")
+    if value.get("disable_parallel_tool_use") is True:
+        fields["parallel_tool_calls"] = False
     if kind == "tool":
-        name = told.get("name")
+        name = value.get("name")
         if not isinstance(name, str) or not name:
             text = "Value error, tool_choice.name is required when type is tool"
-            raise invalid("value_error", where, text, told)
+            raise invalid("value_error", where, text, value)
         return {"type": "function", "function": {"name": name}}
     choice = _CHOICES.get(kind) if isinstance(kind, str) else None
     if choice is None:
@@ -215,45 +216,45 @@ def _choice(told: Any, made: dict[str, Any]) -> str | dict[str, Any] | None:
 
 
 def _sampling(body: dict[str, Any]) -> dict[str, Any]:
-    """The checked settings of generation, in the upstream's names; `body` gets clean values."""
+    """Return the checked sampling settings under the upstream's names; clean those in `body`."""
     if (limit := body.get("max_tokens")) is None:
         raise invalid("missing", "body.max_tokens", "Field required", body)
-    made: dict[str, Any] = {"max_tokens": integer("max_tokens", limit)}
-    if made["max_tokens"] < 1:
+    fields: dict[str, Any] = {"max_tokens": integer("max_tokens", limit)}
+    if fields["max_tokens"] < 1:
         text = "Value error, max_tokens must be positive"
         raise invalid("value_error", "body.max_tokens", text, limit)
     check_numbers(body)
-    given = {key: value for key, value in body.items() if key not in _NOT_UPSTREAM}
-    check_common(given)
-    return made | _stops(body.get("stop_sequences")) | _output(body.get("output_config"))
+    passed_on = {key: value for key, value in body.items() if key not in _NOT_UPSTREAM}
+    check_common(passed_on)
+    return fields | _stops(body.get("stop_sequences")) | _output(body.get("output_config"))
 
 
-def _stops(told: Any) -> dict[str, Any]:
-    if told is None:
+def _stops(value: Any) -> dict[str, Any]:
+    if value is None:
         return {}
     where = "body.stop_sequences"
-    if not isinstance(told, list):
-        raise invalid("list_type", where, "Input should be a valid list", told)
-    for index, one in enumerate(told):
-        if not isinstance(one, str):
+    if not isinstance(value, list):
+        raise invalid("list_type", where, "Input should be a valid list", value)
+    for index, stop in enumerate(value):
+        if not isinstance(stop, str):
             text = "Input should be a valid string"
-            raise invalid("string_type", f"{where}.{index}", text, one)
-    check_stop_texts(told)
-    return {"stop": told} if told else {}
+            raise invalid("string_type", f"{where}.{index}", text, stop)
+    check_stop_texts(value)
+    return {"stop": value} if value else {}
 
 
 def _output(config: Any) -> dict[str, Any]:
     if not isinstance(config, dict):
         return {}
-    made: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     effort = config.get("effort")
     if isinstance(effort, str) and effort in _EFFORTS:
-        made["reasoning_effort"] = _EFFORTS[effort]
-    form = config.get("format")
-    if isinstance(form, dict) and isinstance(schema := form.get("schema"), dict):
-        named = {"name": "json_schema", "schema": schema}
-        made["response_format"] = {"type": "json_schema", "json_schema": named}
-    return made
+        fields["reasoning_effort"] = _EFFORTS[effort]
+    output_format = config.get("format")
+    if isinstance(output_format, dict) and isinstance(schema := output_format.get("schema"), dict):
+        json_schema = {"name": "json_schema", "schema": schema}
+        fields["response_format"] = {"type": "json_schema", "json_schema": json_schema}
+    return fields
 
 
 MESSAGES = Dialect("messages", read_messages, MessagesWriter, refusal_body)

@@ -1,8 +1,8 @@
-"""Anthropic Messages on the wire as vLLM writes them: the whole message, or events. No I/O.
+"""Writer of Anthropic Messages in vLLM's format: a complete message, or a stream. No I/O.
 
-Key sets, their order and the order of events follow captures of a real server. What vLLM does not
-send are the pings, which keep clients alive that count events. Usage counts the whole prompt:
-there are no `cache_*` fields that a part of it would hide in.
+The keys, their order and the order of events match captures of a real server. In addition to what
+vLLM sends, there are pings, which reset the timeouts of clients. Usage counts the whole prompt,
+without any `cache_*` fields.
 """
 
 import hashlib
@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 
-from proxy.dialects.request import ChatRequest, PublicAnswer, deltas, whole_text
-from proxy.dialects.tool_constraints import LiveCalls, fitted, raw_calls, refuses_calls
+from proxy.dialects.request import ChatRequest, PublicAnswer, deltas, valid_text
+from proxy.dialects.tool_constraints import LiveCalls, apply_tool_choice, forbids_calls, raw_calls
 from proxy.http.errors import ApiError
 
 _encode = msgspec.json.Encoder().encode
@@ -33,7 +33,7 @@ _ERRORS = {
 
 
 def error_body(refusal: ApiError) -> bytes:
-    """An error in Anthropic's words, as the body of an answer or the data of an event."""
+    """Return an error in Anthropic's form: the body of a response or the data of an event."""
     kind = _ERRORS.get(refusal.status)
     if kind is None:
         kind = "api_error" if refusal.status >= 500 else "invalid_request_error"
@@ -44,46 +44,48 @@ def error_body(refusal: ApiError) -> bytes:
 
 
 class MessagesWriter:
-    """Writes the answer to one request; a `Writer`.
+    """Writer of the response to one request; see `proxy.dialects.base.Writer`.
 
-    Where a stream opens, the length of the prompt is not known yet: `message_start` tells
-    `request.extra` when that is a number (an estimate), else 0. The last `message_delta` has the
-    real one.
+    When a stream opens, the length of the prompt is not known yet: `message_start` reports the
+    estimate in `request.extra`, or 0 if that is not an integer. The last `message_delta` has the
+    real number.
     """
 
     def __init__(self, request: ChatRequest, model: str, created: int) -> None:
-        """`created` is not told in this dialect."""
+        """Start a response; this dialect does not transmit `created`."""
         self._request = request
         self._id = f"chatcmpl-{request.request_id}"
         self._model = model
-        told = request.extra
-        self._prompt = told if isinstance(told, int) and not isinstance(told, bool) else 0
+        estimate = request.extra
+        self._prompt = (
+            estimate if isinstance(estimate, int) and not isinstance(estimate, bool) else 0
+        )
         self._index = 0
-        self._open = ""  # kind of the block that is being told
+        self._open = ""  # type of the open content block; empty for none
         self._signature = hashlib.blake2b(digest_size=16)
         self._live: LiveCalls | None = None
-        self._call = -1  # index of the tool call that is being told
-        self._held: list[str] = []  # text that came inside a tool call
+        self._call = -1  # index of the open tool call
+        self._pending_text: list[str] = []  # text that arrived within a tool call
 
-    def whole(self, winners: Sequence[PublicAnswer]) -> bytes:
-        """The message of an answer that is not streamed; this dialect has one choice."""
-        (one,) = fitted(winners[:1], self._request)
-        reason, stop = _stop(one)
+    def body(self, winners: Sequence[PublicAnswer]) -> bytes:
+        """Return the message of a response that is not streamed; this dialect has one choice."""
+        (answer,) = apply_tool_choice(winners[:1], self._request)
+        reason, stop = _stop_reason(answer)
         message: dict[str, Any] = {
             "id": self._id,
             "type": "message",
             "role": "assistant",
-            "content": list(_blocks(one)) or [{"type": "text", "text": ""}],
+            "content": list(_blocks(answer)) or [{"type": "text", "text": ""}],
             "model": self._model,
             "stop_reason": reason,
         }
         if stop is not None:
             message["stop_sequence"] = stop
-        message["usage"] = _usage(one)
+        message["usage"] = _usage(answer)
         return _encode(message)
 
     def opening(self) -> bytes:
-        """`message_start`, sent at admission."""
+        """Return `message_start`, sent at admission."""
         message: dict[str, Any] = {
             "id": self._id,
             "type": "message",
@@ -97,63 +99,69 @@ class MessagesWriter:
         return _event("message_start", {"message": message})
 
     def keepalive(self) -> bytes:
-        """A ping: allowed anywhere in a stream, changes nothing."""
+        """Return a ping, which is allowed anywhere in a stream."""
         return PING
 
     def answer(self, winners: Sequence[PublicAnswer]) -> bytes:
-        """The whole answer after `opening`."""
-        (one,) = fitted(winners[:1], self._request)
-        told = [event for delta in deltas(_callable(one)) for event in self._delta(delta)]
-        return b"".join(told) + self._end(one)
+        """Return all events of the answer after `opening`."""
+        (answer,) = apply_tool_choice(winners[:1], self._request)
+        events = [
+            event
+            for delta in deltas(_with_valid_arguments(answer))
+            for event in self._convert(delta)
+        ]
+        return b"".join(events) + self._end(answer)
 
-    def piece(self, delta: Mapping[str, Any]) -> bytes:
-        """One delta of a chat stream as the events it makes; a ping when it makes none."""
+    def delta_events(self, delta: Mapping[str, Any]) -> bytes:
+        """Return the events of one delta of a chat stream; a ping if it has no content."""
         if self._live is None:
             self._live = LiveCalls(self._request)
-        told: list[bytes] = []
+        events: list[bytes] = []
         if thought := delta.get("reasoning") or delta.get("reasoning_content"):
-            told += self._delta({"reasoning": whole_text(str(thought))})
+            events += self._convert({"reasoning": valid_text(str(thought))})
         if text := delta.get("content"):
-            told += self._delta({"content": whole_text(str(text))})
+            events += self._convert({"content": valid_text(str(text))})
         for call in delta.get("tool_calls") or ():
             for part in self._live.deltas(call):
-                told += self._delta(part)
-        return b"".join(told) or PING
+                events += self._convert(part)
+        return b"".join(events) or PING
 
     def finish(self, winner: PublicAnswer) -> bytes:
-        """The end after all pieces; with none before it the whole answer."""
+        """Return the end of a stream of deltas; without any delta, all events of the answer."""
         if self._live is None:
             return self.answer([winner])
-        told: list[bytes] = []
-        if winner.tool_calls and refuses_calls(self._request.body):
+        events: list[bytes] = []
+        if winner.tool_calls and forbids_calls(self._request.body):
             raw = ("\n" if winner.content else "") + raw_calls(winner.tool_calls)
-            told += self._delta({"content": raw})
-        (one,) = fitted([winner], self._request)
-        return b"".join(told) + self._end(one)
+            events += self._convert({"content": raw})
+        (answer,) = apply_tool_choice([winner], self._request)
+        return b"".join(events) + self._end(answer)
 
     def error(self, refusal: ApiError) -> bytes:
-        """The end of a stream that cannot be finished: no `message_stop` follows."""
-        self._held.clear()
+        """Return the end of a stream that cannot be finished; no `message_stop` follows."""
+        self._pending_text.clear()
         return b"".join(self._close()) + b"event: error\ndata: " + error_body(refusal) + b"\n\n"
 
     # --- blocks -----------------------------------------------------------------------------
 
-    def _end(self, one: PublicAnswer) -> bytes:
-        """The open block is closed, then stop reason and usage."""
-        reason, stop = _stop(one)
+    def _end(self, answer: PublicAnswer) -> bytes:
+        """Close the open block, then send stop reason and usage."""
+        reason, stop = _stop_reason(answer)
         delta = {"stop_reason": reason, "stop_sequence": stop}
-        last = _event("message_delta", {"delta": delta, "usage": _usage(one)})
+        last = _event("message_delta", {"delta": delta, "usage": _usage(answer)})
         return b"".join(self._close()) + last + STOP
 
-    def _delta(self, delta: Mapping[str, Any]) -> Iterator[bytes]:
-        """The events of one delta that has one kind of news."""
+    def _convert(self, delta: Mapping[str, Any]) -> Iterator[bytes]:
+        """Yield the events of a delta that has one kind of content."""
         if thought := delta.get("reasoning"):
             yield from self._start("thinking", {"thinking": ""})
             self._signature.update(thought.encode())
-            yield self._told({"type": "thinking_delta", "thinking": thought})
+            yield self._block_delta({"type": "thinking_delta", "thinking": thought})
         elif text := delta.get("content"):
             if self._open == "tool_use":
-                self._held.append(text)  # a block begun now would cut the call's arguments off
+                self._pending_text.append(
+                    text
+                )  # a text block here would cut off the call's arguments
             else:
                 yield from self._text(text)
         for call in delta.get("tool_calls") or ():
@@ -161,18 +169,18 @@ class MessagesWriter:
 
     def _text(self, text: str) -> Iterator[bytes]:
         yield from self._start("text", {"text": ""})
-        yield self._told({"type": "text_delta", "text": text})
+        yield self._block_delta({"type": "text_delta", "text": text})
 
     def _tool(self, call: Mapping[str, Any]) -> Iterator[bytes]:
-        """A call's begin has its id; what goes on has a piece of its arguments."""
-        if named := call.get("id"):
+        """Yield the events of a call's delta: the first has an id, the others arguments."""
+        if call_id := call.get("id"):
             yield from self._close()
             self._call = call["index"]
-            block = {"id": named, "name": call["function"]["name"], "input": {}}
+            block = {"id": call_id, "name": call["function"]["name"], "input": {}}
             yield from self._start("tool_use", block)
         elif self._open == "tool_use" and self._call == call["index"]:
             arguments = call["function"]["arguments"]
-            yield self._told({"type": "input_json_delta", "partial_json": arguments})
+            yield self._block_delta({"type": "input_json_delta", "partial_json": arguments})
 
     def _start(self, kind: str, block: dict[str, Any]) -> Iterator[bytes]:
         if self._open == kind:
@@ -182,7 +190,7 @@ class MessagesWriter:
         block = {"type": kind, **block}
         yield _event("content_block_start", {"content_block": block, "index": self._index})
 
-    def _told(self, delta: dict[str, Any]) -> bytes:
+    def _block_delta(self, delta: dict[str, Any]) -> bytes:
         return _event("content_block_delta", {"delta": delta, "index": self._index})
 
     def _close(self) -> Iterator[bytes]:
@@ -190,14 +198,14 @@ class MessagesWriter:
             return
         if self._open == "thinking":
             signature = self._signature.hexdigest()
-            yield self._told({"type": "signature_delta", "signature": signature})
+            yield self._block_delta({"type": "signature_delta", "signature": signature})
             self._signature = hashlib.blake2b(digest_size=16)
         yield _event("content_block_stop", {"index": self._index})
         self._open = ""
         self._index += 1
-        if self._held:
-            text = "".join(self._held)
-            self._held.clear()
+        if self._pending_text:
+            text = "".join(self._pending_text)
+            self._pending_text.clear()
             yield from self._text(text)
             yield from self._close()
 
@@ -206,63 +214,63 @@ def _event(kind: str, fields: dict[str, Any]) -> bytes:
     return b"event: %s\ndata: %s\n\n" % (kind.encode(), _encode({"type": kind, **fields}))
 
 
-def _blocks(one: PublicAnswer) -> Iterator[dict[str, Any]]:
-    if one.reasoning:
-        signature = hashlib.blake2b(one.reasoning.encode(), digest_size=16)
+def _blocks(answer: PublicAnswer) -> Iterator[dict[str, Any]]:
+    if answer.reasoning:
+        signature = hashlib.blake2b(answer.reasoning.encode(), digest_size=16)
         yield {
             "type": "thinking",
-            "thinking": one.reasoning,
+            "thinking": answer.reasoning,
             "signature": signature.hexdigest(),
         }
-    if one.content:
-        yield {"type": "text", "text": one.content}
-    for call in one.tool_calls:
+    if answer.content:
+        yield {"type": "text", "text": answer.content}
+    for call in answer.tool_calls:
         function = call["function"]
-        given = _input(function["arguments"]) or {}
-        yield {"type": "tool_use", "id": call["id"], "name": function["name"], "input": given}
+        tool_input = _input(function["arguments"]) or {}
+        yield {"type": "tool_use", "id": call["id"], "name": function["name"], "input": tool_input}
 
 
 def _input(arguments: str) -> dict[str, Any] | None:
-    """A tool call's arguments as the object they must be, else None."""
+    """Parse a tool call's arguments; None unless they are a JSON object."""
     try:
-        given = _decode(arguments)
+        value = _decode(arguments)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         return None
-    return given if isinstance(given, dict) else None
+    return value if isinstance(value, dict) else None
 
 
-def _callable(one: PublicAnswer) -> PublicAnswer:
-    """Arguments that are no object are told as none at all, as in a message told whole."""
-    if all(_input(call["function"]["arguments"]) is not None for call in one.tool_calls):
-        return one
+def _with_valid_arguments(answer: PublicAnswer) -> PublicAnswer:
+    """Replace arguments that are not a JSON object by none, as a complete message does."""
+    if all(_input(call["function"]["arguments"]) is not None for call in answer.tool_calls):
+        return answer
     calls = []
-    for call in one.tool_calls:
+    for call in answer.tool_calls:
         function = call["function"]
-        sound = _input(function["arguments"]) is not None
-        arguments = function["arguments"] if sound else ""
+        valid = _input(function["arguments"]) is not None
+        arguments = function["arguments"] if valid else ""
         calls.append({**call, "function": {**function, "arguments": arguments}})
-    return msgspec.structs.replace(one, tool_calls=calls)
+    return msgspec.structs.replace(answer, tool_calls=calls)
 
 
-def _stop(one: PublicAnswer) -> tuple[str, str | None]:
-    """Why it ended, and the stop string it met.
+def _stop_reason(answer: PublicAnswer) -> tuple[str, str | None]:
+    """Return the stop reason, and the stop string that ended the answer.
 
-    A call that is complete goes before a stop string; one cut short by it must not be run.
+    Complete tool calls take precedence over a stop string; calls that it cut must not be run.
     """
-    if one.finish_reason == "length":
+    if answer.finish_reason == "length":
         return "max_tokens", None
-    whole = [_input(call["function"]["arguments"]) is not None for call in one.tool_calls]
-    if whole and all(whole):
+    complete = [_input(call["function"]["arguments"]) is not None for call in answer.tool_calls]
+    if complete and all(complete):
         return "tool_use", None
-    if isinstance(one.stop_reason, str):
-        return "stop_sequence", one.stop_reason
-    if whole:
+    if isinstance(answer.stop_reason, str):
+        return "stop_sequence", answer.stop_reason
+    if complete:
         return "tool_use", None
-    return ("refusal" if one.finish_reason == "content_filter" else "end_turn"), None
+    return ("refusal" if answer.finish_reason == "content_filter" else "end_turn"), None
 
 
-def _usage(one: PublicAnswer) -> dict[str, int]:
+def _usage(answer: PublicAnswer) -> dict[str, int]:
     return {
-        "input_tokens": one.usage["prompt_tokens"],
-        "output_tokens": one.usage["completion_tokens"],
+        "input_tokens": answer.usage["prompt_tokens"],
+        "output_tokens": answer.usage["completion_tokens"],
     }

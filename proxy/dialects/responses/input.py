@@ -1,14 +1,15 @@
-"""The input items of a Responses request as the messages of a chat completion. No I/O.
+"""Convert the input items of a Responses request to the messages of a chat completion. No I/O.
 
-- What one assistant turn was told in (a reasoning item, a message, calls) is one message again, so
-  that templates take it: its `reasoning`, `content` and `tool_calls`.
-- `instructions` and the system and developer messages that lead are one system message. A developer
-  message further on is the user's: templates of open models know no such role, and those that allow
-  a system message at the start only would refuse the whole request.
-- Outputs of calls are `tool` messages. Calls of tools that run at the client (`local_shell_call`,
-  `shell_call`, ...) become calls with their fields as arguments if their output is there as well;
-  those that ran at a server (`web_search_call`, ...) and items of unknown types are left out.
-- An `item_reference` is the item that was told under that id; one that is not kept is refused.
+- The items of one assistant turn (a reasoning item, a message, calls) become one message with
+  `reasoning`, `content` and `tool_calls`, which chat templates expect.
+- `instructions` and the leading system and developer messages become one system message. A later
+  developer message becomes a user message: templates of open models have no such role, and those
+  that allow a system message only at the start would refuse the whole request.
+- Outputs of calls become `tool` messages. Calls of tools that run at the client
+  (`local_shell_call`, `shell_call`, ...) become calls with their fields as arguments if the input
+  also has their output; calls that ran at a server (`web_search_call`, ...) and items of unknown
+  types are dropped.
+- An `item_reference` is replaced by the stored item; a reference to an unknown item is refused.
 """
 
 import json
@@ -30,125 +31,125 @@ _NOT_ARGUMENTS = frozenset({"type", "id", "call_id", "status", "caller", "async"
 
 
 class ConversationReader:
-    """Messages in the making, item after item.
+    """Converter of input items to chat messages.
 
     Attributes:
-        messages: In the form of chat completions.
-        query: Text of the last message of the user; None without one.
-        unfinished: The last item is a part of an answer that is to be continued.
+        messages: The messages, in the form of chat completions.
+        query: Text of the last user message; None without one.
+        unfinished: Whether the last item is the start of an answer that the model shall continue.
     """
 
     def __init__(
-        self, instructions: str | None, given: str | list[Any], kept: ResponseStore
+        self, instructions: str | None, input_: str | list[Any], store: ResponseStore
     ) -> None:
-        """Read the items.
+        """Convert all items.
 
         Args:
-            instructions: What goes first.
-            given: The `input` field.
-            kept: Items told earlier.
+            instructions: The `instructions` field; the start of the system message.
+            input_: The `input` field.
+            store: The output items of earlier responses.
 
         Raises:
-            ApiError: an item is wrong, or refers to one that is not kept.
+            ApiError: An item is invalid, or refers to an item that is not stored.
         """
         self.messages: list[Message] = []
         self.query: str | None = None
         self.unfinished = False
         self._system = [instructions] if instructions else []
         self._turn: Message | None = None
-        self._kept = kept
-        items = [{"role": "user", "content": given}] if isinstance(given, str) else given
+        self._store = store
+        items = [{"role": "user", "content": input_}] if isinstance(input_, str) else input_
         self._answered = {_call_id(item) for item in items if _is_output(item)}
         for index, item in enumerate(items):
-            self._add(item, f"body.input.{index}")
-        self._put_system()
+            self._add_item(item, f"body.input.{index}")
+        self._append_system()
         for message in self.messages:
             if message["content"] is None and "tool_calls" not in message:
-                message["content"] = ""  # nothing but reasoning
+                message["content"] = ""  # a message with reasoning only
 
-    def _add(self, item: Any, where: str) -> None:
+    def _add_item(self, item: Any, where: str) -> None:
         if not isinstance(item, dict):
             raise invalid("dict_type", where, "Input should be a valid dictionary", item)
         kind = item.get("type")
         self.unfinished = False
         if kind == "message" or (kind is None and "role" in item):
-            self._message(item, where)
+            self._add_message(item, where)
         elif kind == "reasoning":
-            self._reasoning(item)
+            self._add_reasoning(item)
         elif kind == "item_reference":
-            self._add(self._told(item), where)
+            self._add_item(self._referenced_item(item), where)
         elif _is_output(item):
             content = _content(item.get("output"), f"{where}.output")
-            self._put({"role": "tool", "tool_call_id": _call_id(item), "content": content})
+            self._append({"role": "tool", "tool_call_id": _call_id(item), "content": content})
         elif isinstance(kind, str) and kind.endswith("_call"):
-            self._call(item, kind)
+            self._add_call(item, kind)
 
-    def _told(self, reference: Mapping[str, Any]) -> dict[str, Any]:
-        if found := self._kept.get(reference.get("id")):
-            return found
+    def _referenced_item(self, reference: Mapping[str, Any]) -> dict[str, Any]:
+        if item := self._store.get(reference.get("id")):
+            return item
         text = (
-            f"Item with id '{str(reference.get('id'))[:100]}' not found: items are kept for a "
-            "while only. Send the items themselves, as clients do with `store` set to false."
+            f"Item with id '{str(reference.get('id'))[:100]}' not found: items are stored for a "
+            "limited time. Send the items themselves, as clients do with `store` set to false."
         )
         raise ApiError(404, None, text, kind="invalid_request_error", param="input")
 
     # --- messages --------------------------------------------------------------------------------
 
-    def _message(self, item: Mapping[str, Any], where: str) -> None:
+    def _add_message(self, item: Mapping[str, Any], where: str) -> None:
         role = item.get("role")
         if not isinstance(role, str):
             raise invalid("missing", f"{where}.role", "Field required", item)
-        given = item.get("content")
-        if given is not None and not isinstance(given, str | list):
+        raw = item.get("content")
+        if raw is not None and not isinstance(raw, str | list):
             text = "Input should be a valid string"
-            raise invalid("string_type", f"{where}.content", text, given)
+            raise invalid("string_type", f"{where}.content", text, raw)
         if role == "assistant":
-            self._said(_joined(given))
+            self._add_answer_text(_joined(raw))
             self.unfinished = item.get("status") in _UNFINISHED
             return
-        content = _content(given, f"{where}.content")
+        content = _content(raw, f"{where}.content")
         if role in _LEADING and not self.messages and _is_text(content):
             self._system.append(content_text(content))
             return
         if role == "user":
             self.query = query_of(content_text(content), self.query)
-        self._put({"role": "user" if role == "developer" else role, "content": content})
+        self._append({"role": "user" if role == "developer" else role, "content": content})
 
-    def _put(self, message: Message) -> None:
-        self._put_system()
+    def _append(self, message: Message) -> None:
+        self._append_system()
         self._turn = message if message["role"] == "assistant" else None
         self.messages.append(message)
 
-    def _put_system(self) -> None:
+    def _append_system(self) -> None:
         if self._system:
-            told = "\n\n".join(self._system)
+            text = "\n\n".join(self._system)
             self._system = []
-            self.messages.append({"role": "system", "content": told})
+            self.messages.append({"role": "system", "content": text})
 
     # --- the turns of the assistant -------------------------------------------------------------
 
-    def _reasoning(self, item: Mapping[str, Any]) -> None:
+    def _add_reasoning(self, item: Mapping[str, Any]) -> None:
         text = _joined(item.get("content")) or _joined(item.get("summary"), "\n")
         if not text:
-            return  # encrypted, by another server
+            return  # encrypted by another server
         turn = self._turn
         if turn is None or (turn["content"] is not None and "tool_calls" not in turn):
-            self._put({"role": "assistant", "content": None, "reasoning": text})
+            self._append({"role": "assistant", "content": None, "reasoning": text})
         else:
             turn["reasoning"] = "\n".join(filter(None, (turn.get("reasoning"), text)))
         self.unfinished = item.get("status") in _UNFINISHED
 
-    def _said(self, text: str) -> None:
+    def _add_answer_text(self, text: str) -> None:
         turn = self._turn
         if turn is None or (turn["content"] is not None and "tool_calls" not in turn):
-            self._put({"role": "assistant", "content": text})
+            self._append({"role": "assistant", "content": text})
         else:
             before = turn["content"]
             turn["content"] = text if before is None else f"{before}\n{text}"
 
-    def _call(self, item: Mapping[str, Any], kind: str) -> None:
-        named, call_id = item.get("name"), _call_id(item)
-        name = named if isinstance(named, str) else ""
+    def _add_call(self, item: Mapping[str, Any], kind: str) -> None:
+        value, call_id = item.get("name"), _call_id(item)
+        name = value if isinstance(value, str) else ""
         if kind == "function_call":
             arguments = _text(item.get("arguments"))
         elif kind == "custom_tool_call":
@@ -165,7 +166,7 @@ class ConversationReader:
             "function": {"name": name, "arguments": arguments},
         }
         if self._turn is None:
-            self._put({"role": "assistant", "content": None, "tool_calls": [call]})
+            self._append({"role": "assistant", "content": None, "tool_calls": [call]})
         else:
             self._turn.setdefault("tool_calls", []).append(call)
 
@@ -183,14 +184,14 @@ def _call_id(item: Mapping[str, Any]) -> str:
 
 
 def _text(value: Any) -> str:
-    """A string as it is; else its JSON."""
+    """Return a string unchanged, None as "", any other value as JSON."""
     if value is None:
         return ""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def _joined(content: Any, between: str = "") -> str:
-    """All text of a list of parts."""
+    """Join the texts of a list of parts."""
     if isinstance(content, str):
         return content
     parts = content if isinstance(content, list) else []
@@ -207,17 +208,17 @@ def _part_text(part: Any) -> str:
     return text if isinstance(text, str) else ""
 
 
-def _content(given: Any, where: str) -> str | list[Any]:
-    """The content of a message: text if it is one text, else the parts in chat form.
+def _content(raw: Any, where: str) -> str | list[Any]:
+    """Return the content of a message: a string if it is one text, else a list of chat parts.
 
     Raises:
-        ApiError: names the part that is wrong.
+        ApiError: A part is invalid; the error names its path.
     """
-    if not isinstance(given, list):
-        return _text(given)
+    if not isinstance(raw, list):
+        return _text(raw)
     parts = [
         _part(part, f"{where}.{index}")
-        for index, part in enumerate(given)
+        for index, part in enumerate(raw)
         if isinstance(part, dict | str)
     ]
     if len(parts) == 1 and parts[0].get("type") == "text":
@@ -252,8 +253,8 @@ def _image(part: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(url, dict):  # as in chat completions
         return {"type": "image_url", "image_url": url}
     if not isinstance(url, str):
-        text = "Images are taken by `image_url` only: this server stores no files."
+        text = "Images are accepted by `image_url` only: this server stores no files."
         raise ApiError(400, None, text, kind="invalid_request_error", param="input")
     detail = part.get("detail")
-    told = {"url": url, "detail": detail} if isinstance(detail, str) else {"url": url}
-    return {"type": "image_url", "image_url": told}
+    image_url = {"url": url, "detail": detail} if isinstance(detail, str) else {"url": url}
+    return {"type": "image_url", "image_url": image_url}

@@ -1,8 +1,7 @@
-"""The output items of a response, each with the events that tell it. No I/O.
+"""The output items of a response and their stream events. No I/O.
 
-An item is opened, added to and closed; `whole` is what stands in the response's `output`. Keys and
-their order follow captures of a real vLLM; those of a custom call, which vLLM does not have, follow
-OpenAI's description. Events carry a sequence number of -1, which the writer replaces.
+The keys and their order match captures of a real vLLM; those of a custom call, which vLLM does not
+have, match OpenAI's documentation. Events have the sequence number -1, which the writer replaces.
 """
 
 import secrets
@@ -14,15 +13,15 @@ from proxy.dialects.request import pieces
 from proxy.dialects.responses.tools import custom_input
 
 Event = dict[str, Any]
-Told = dict[str, Any]
+JsonObject = dict[str, Any]
 
 
 class OutputItem(ABC):
-    """One item of the output.
+    """One item of the output, which grows while it is streamed.
 
     Attributes:
-        index: Its place in the output.
-        id: Told in all its events.
+        index: Index in the response's `output`.
+        id: The item's id in all its events.
     """
 
     prefix = ""
@@ -34,60 +33,60 @@ class OutputItem(ABC):
 
     @property
     def text(self) -> str:
-        """All that was added."""
+        """Return the text so far."""
         return "".join(self._parts)
 
     @abstractmethod
-    def opened(self) -> Iterator[Event]:
-        """The events that begin it."""
+    def opening_events(self) -> Iterator[Event]:
+        """Yield the events that begin the item."""
 
-    def added(self, text: str) -> Iterator[Event]:
-        """The events of some more of it."""
+    def delta_events(self, text: str) -> Iterator[Event]:
+        """Append `text` and yield its events."""
         self._parts.append(text)
         yield from self._delta(text)
 
     @abstractmethod
-    def closed(self) -> Iterator[Event]:
-        """The events that end it."""
+    def closing_events(self) -> Iterator[Event]:
+        """Yield the events that end the item."""
 
     @abstractmethod
-    def whole(self) -> Told:
-        """As it stands in the output."""
+    def as_json(self) -> JsonObject:
+        """Return the item as in the response's `output`."""
 
     @abstractmethod
     def _delta(self, text: str) -> Iterator[Event]: ...
 
-    def _item(self, what: str, item: Told) -> Event:
+    def _item(self, event: str, item: JsonObject) -> Event:
         return {
             "item": item,
             "output_index": self.index,
             "sequence_number": -1,
-            "type": f"response.output_item.{what}",
+            "type": f"response.output_item.{event}",
         }
 
-    def _part(self, what: str, part: Told) -> Event:
+    def _part(self, event: str, part: JsonObject) -> Event:
         return {
             "content_index": 0,
             "item_id": self.id,
             "output_index": self.index,
             "part": part,
             "sequence_number": -1,
-            "type": f"response.content_part.{what}",
+            "type": f"response.content_part.{event}",
         }
 
 
 class ReasoningItem(OutputItem):
-    """What the model thought."""
+    """The model's reasoning."""
 
     prefix = "rs"
 
-    def opened(self) -> Iterator[Event]:
-        """The item, then its one part."""
-        yield self._item("added", self._told(None, "in_progress"))
-        yield self._part("added", _thought(""))
+    def opening_events(self) -> Iterator[Event]:
+        """Yield the `added` events of the item and its part."""
+        yield self._item("added", self._json(None, "in_progress"))
+        yield self._part("added", _reasoning_part(""))
 
-    def closed(self) -> Iterator[Event]:
-        """Text, part and item are done."""
+    def closing_events(self) -> Iterator[Event]:
+        """Yield the `done` events of text, part and item."""
         yield {
             "content_index": 0,
             "item_id": self.id,
@@ -96,12 +95,12 @@ class ReasoningItem(OutputItem):
             "text": self.text,
             "type": "response.reasoning_text.done",
         }
-        yield self._part("done", _thought(self.text))
-        yield self._item("done", self.whole())
+        yield self._part("done", _reasoning_part(self.text))
+        yield self._item("done", self.as_json())
 
-    def whole(self) -> Told:
-        """With its text."""
-        return self._told([_thought(self.text)], "completed")
+    def as_json(self) -> JsonObject:
+        """Return the item with its text so far."""
+        return self._json([_reasoning_part(self.text)], "completed")
 
     def _delta(self, text: str) -> Iterator[Event]:
         yield {
@@ -113,7 +112,7 @@ class ReasoningItem(OutputItem):
             "type": "response.reasoning_text.delta",
         }
 
-    def _told(self, content: list[Told] | None, status: str) -> Told:
+    def _json(self, content: list[JsonObject] | None, status: str) -> JsonObject:
         return {
             "id": self.id,
             "summary": [],
@@ -125,59 +124,58 @@ class ReasoningItem(OutputItem):
 
 
 class MessageItem(OutputItem):
-    """What the model said."""
+    """The model's answer text."""
 
     prefix = "msg"
 
-    def __init__(self, index: int, logprobs: list[Told] | None = None) -> None:
-        """Start.
+    def __init__(self, index: int, logprobs: list[JsonObject] | None = None) -> None:
+        """Start an empty message.
 
         Args:
-            index: Its place in the output.
-            logprobs: Of all its tokens, if they are known and asked for.
+            index: Index in the response's `output`.
+            logprobs: Those of all its tokens, if known and requested.
         """
         super().__init__(index)
         self.logprobs = logprobs
-        self.untold = logprobs or []
-        """What the next delta tells; all of them where nobody knows which token is in which text.
-        """
+        self.next_logprobs = logprobs or []
+        """Log probabilities for the next delta; all of them if tokens do not match texts."""
 
-    def opened(self) -> Iterator[Event]:
-        """The item, then its one part."""
-        yield self._item("added", self._told([], "in_progress"))
-        yield self._part("added", _said("", []))
+    def opening_events(self) -> Iterator[Event]:
+        """Yield the `added` events of the item and its part."""
+        yield self._item("added", self._json([], "in_progress"))
+        yield self._part("added", _text_part("", []))
 
-    def closed(self) -> Iterator[Event]:
-        """Text, part and item are done."""
+    def closing_events(self) -> Iterator[Event]:
+        """Yield the `done` events of text, part and item."""
         yield {
             "content_index": 0,
             "item_id": self.id,
-            "logprobs": [_short(one) for one in self.logprobs or ()],
+            "logprobs": [_without_bytes(logprob) for logprob in self.logprobs or ()],
             "output_index": self.index,
             "sequence_number": -1,
             "text": self.text,
             "type": "response.output_text.done",
         }
-        yield self._part("done", _said(self.text, self.logprobs))
-        yield self._item("done", self.whole())
+        yield self._part("done", _text_part(self.text, self.logprobs))
+        yield self._item("done", self.as_json())
 
-    def whole(self) -> Told:
-        """With its text."""
-        return self._told([_said(self.text, self.logprobs)], "completed")
+    def as_json(self) -> JsonObject:
+        """Return the item with its text so far."""
+        return self._json([_text_part(self.text, self.logprobs)], "completed")
 
     def _delta(self, text: str) -> Iterator[Event]:
-        untold, self.untold = self.untold, []
+        logprobs, self.next_logprobs = self.next_logprobs, []
         yield {
             "content_index": 0,
             "delta": text,
             "item_id": self.id,
-            "logprobs": [_short(one) for one in untold],
+            "logprobs": [_without_bytes(logprob) for logprob in logprobs],
             "output_index": self.index,
             "sequence_number": -1,
             "type": "response.output_text.delta",
         }
 
-    def _told(self, content: list[Told], status: str) -> Told:
+    def _json(self, content: list[JsonObject], status: str) -> JsonObject:
         return {
             "id": self.id,
             "content": content,
@@ -189,7 +187,7 @@ class MessageItem(OutputItem):
 
 
 class FunctionCallItem(OutputItem):
-    """A call of a function."""
+    """A call of a function tool."""
 
     prefix = "fc"
 
@@ -199,12 +197,12 @@ class FunctionCallItem(OutputItem):
         self._name = name
         self._namespace = namespace
 
-    def opened(self) -> Iterator[Event]:
-        """The item, still without arguments."""
-        yield self._item("added", self._told("", "in_progress"))
+    def opening_events(self) -> Iterator[Event]:
+        """Yield the `added` event of the item, without arguments."""
+        yield self._item("added", self._json("", "in_progress"))
 
-    def closed(self) -> Iterator[Event]:
-        """Arguments and item are done."""
+    def closing_events(self) -> Iterator[Event]:
+        """Yield the `done` events of arguments and item."""
         yield {
             "arguments": self.text,
             "item_id": self.id,
@@ -213,11 +211,11 @@ class FunctionCallItem(OutputItem):
             "type": "response.function_call_arguments.done",
             "name": self._name,
         }
-        yield self._item("done", self.whole())
+        yield self._item("done", self.as_json())
 
-    def whole(self) -> Told:
-        """With its arguments."""
-        return self._told(self.text, "completed")
+    def as_json(self) -> JsonObject:
+        """Return the item with its arguments so far."""
+        return self._json(self.text, "completed")
 
     def _delta(self, text: str) -> Iterator[Event]:
         yield {
@@ -228,7 +226,7 @@ class FunctionCallItem(OutputItem):
             "type": "response.function_call_arguments.delta",
         }
 
-    def _told(self, arguments: str, status: str) -> Told:
+    def _json(self, arguments: str, status: str) -> JsonObject:
         return {
             "arguments": arguments,
             "call_id": self._call_id,
@@ -243,12 +241,12 @@ class FunctionCallItem(OutputItem):
 
 
 class CustomCallItem(FunctionCallItem):
-    """A call of a tool that takes free text; told when the arguments around it are complete."""
+    """A call of a custom tool, which takes free text; streamed when its arguments are complete."""
 
     prefix = "ctc"
 
-    def closed(self) -> Iterator[Event]:
-        """The text, then text and item are done."""
+    def closing_events(self) -> Iterator[Event]:
+        """Yield the text, then the `done` events of text and item."""
         text = custom_input(self.text)
         for piece in pieces(text):
             yield {
@@ -265,16 +263,16 @@ class CustomCallItem(FunctionCallItem):
             "sequence_number": -1,
             "type": "response.custom_tool_call_input.done",
         }
-        yield self._item("done", self.whole())
+        yield self._item("done", self.as_json())
 
-    def whole(self) -> Told:
-        """With its text."""
-        return self._told(custom_input(self.text), "completed")
+    def as_json(self) -> JsonObject:
+        """Return the item with its text so far."""
+        return self._json(custom_input(self.text), "completed")
 
     def _delta(self, text: str) -> Iterator[Event]:
         return iter(())
 
-    def _told(self, arguments: str, status: str) -> Told:
+    def _json(self, arguments: str, status: str) -> JsonObject:
         return {
             "call_id": self._call_id,
             "input": arguments,
@@ -288,15 +286,15 @@ class CustomCallItem(FunctionCallItem):
         }
 
 
-def _thought(text: str) -> Told:
+def _reasoning_part(text: str) -> JsonObject:
     return {"text": text, "type": "reasoning_text"}
 
 
-def _said(text: str, logprobs: list[Told] | None) -> Told:
+def _text_part(text: str, logprobs: list[JsonObject] | None) -> JsonObject:
     return {"annotations": [], "text": text, "type": "output_text", "logprobs": logprobs}
 
 
-def _short(one: Told) -> Told:
-    """A token's logprob as events tell it: without bytes."""
-    others = [{"token": top["token"], "logprob": top["logprob"]} for top in one["top_logprobs"]]
-    return {"token": one["token"], "logprob": one["logprob"], "top_logprobs": others}
+def _without_bytes(entry: JsonObject) -> JsonObject:
+    """Return a token's logprob as in events: without `bytes`."""
+    others = [{"token": top["token"], "logprob": top["logprob"]} for top in entry["top_logprobs"]]
+    return {"token": entry["token"], "logprob": entry["logprob"], "top_logprobs": others}

@@ -1,17 +1,18 @@
 """Responses requests (`POST /v1/responses`) as chat completions: parsing and checking, no I/O.
 
-| field                              | the upstream gets                                          |
+| field                              | field of the chat completion                               |
 |------------------------------------|------------------------------------------------------------|
-| `input`, `instructions`            | `messages` (see `responses_items`)                         |
-| `tools`, `tool_choice`             | the tools that it can call (see `responses_tools`)         |
+| `input`, `instructions`            | `messages` (see `responses.input`)                         |
+| `tools`, `tool_choice`             | the callable ones as functions (see `responses.tools`)     |
 | `max_output_tokens`                | `max_completion_tokens`                                    |
 | `text.format`                      | `response_format`                                          |
 | `reasoning.effort`                 | `reasoning_effort`                                         |
 | `include` of logprobs              | `logprobs`, `top_logprobs`                                 |
-| `store`                            | nothing; items stay for references (see `responses_kept`)   |
-| `background`, a past response's id | refused, as by vLLM with its store off                     |
-| `conversation`                     | refused like it: none is stored                            |
-| those in `_OWN`                    | nothing                                                    |
+| `store`                            | none; items are stored (see `responses.store`)             |
+| `background`                       | refused, as by vLLM without a store                        |
+| `previous_response_id`             | refused, as by vLLM without a store                        |
+| `conversation`                     | refused, as by vLLM without a store                        |
+| those in `_SERVICE_ONLY`           | none                                                       |
 | all others                         | the same                                                   |
 """
 
@@ -50,7 +51,7 @@ from proxy.http.errors import ApiError, invalid
 
 _encode = msgspec.json.Encoder().encode
 
-_TOLD_ANEW = frozenset(
+_CONVERTED = frozenset(
     [
         "input",
         "instructions",
@@ -68,8 +69,8 @@ _TOLD_ANEW = frozenset(
         "n",
     ]
 )
-"""What is told in other words, and what would take its place."""
-_OWN = frozenset(
+"""Fields that are converted, and chat fields that would override the converted ones."""
+_SERVICE_ONLY = frozenset(
     [
         "background",
         "client_metadata",
@@ -90,7 +91,7 @@ _OWN = frozenset(
         "truncation",
     ]
 )
-"""What a chat completion does not know."""
+"""Fields that chat completions do not have."""
 
 _INTEGERS = (*INTEGERS, "max_output_tokens", "max_tool_calls", "top_logprobs")
 _FLAGS = ("stream", "store", "background", "parallel_tool_calls")
@@ -100,60 +101,64 @@ _LOGPROBS = "message.output_text.logprobs"
 _UNPRINTABLE = re.compile(r"[^\x21-\x7e]+")
 
 
-def responses(kept: ResponseStore) -> Dialect:
-    """The dialect.
+def responses(store: ResponseStore) -> Dialect:
+    """Return the dialect of OpenAI Responses.
 
     Args:
-        kept: Where items that clients may refer to are put and looked up.
+        store: Store of output items to which clients may refer.
     """
 
     def read(data: bytes, headers: Mapping[str, str], client: str) -> ChatRequest:
-        return read_request(data, headers, client, kept)
+        return read_request(data, headers, client, store)
 
     def writer(request: ChatRequest, model: str, created: int) -> ResponseWriter:
-        return ResponseWriter(request.extra, model, created, kept)
+        return ResponseWriter(request.extra, model, created, store)
 
     return Dialect("responses", read, writer, refusal_body)
 
 
 def read_request(
-    data: bytes, headers: Mapping[str, str], client: str, kept: ResponseStore
+    data: bytes, headers: Mapping[str, str], client: str, store: ResponseStore
 ) -> ChatRequest:
     """Parse and check one request.
 
     Args:
         data: The raw body.
-        headers: Lower-case names.
-        client: Where it comes from; with key and session it tells senders apart.
-        kept: Items told earlier.
+        headers: The request's headers; names in lower case.
+        client: The client's address; with key and session it identifies the sender.
+        store: The output items of earlier responses.
 
     Raises:
-        ApiError: vLLM would refuse it too, or it cannot be answered.
+        ApiError: The request is invalid (vLLM refuses it too), or not supported.
     """
     body = decode(data, headers.get("content-type", ""))
     try:
-        return _request(body, data, headers, client, kept)
+        return _request(body, data, headers, client, store)
     except RecursionError:
         raise Unreadable from None
 
 
 def _request(
-    body: dict[str, Any], data: bytes, headers: Mapping[str, str], client: str, kept: ResponseStore
+    body: dict[str, Any], data: bytes, headers: Mapping[str, str], client: str, store: ResponseStore
 ) -> ChatRequest:
     _check(body)
     tools = read_tools(body.get("tools"))
-    talk = ConversationReader(body.get("instructions"), body["input"], kept)
-    if not talk.messages:
+    conversation = ConversationReader(body.get("instructions"), body["input"], store)
+    if not conversation.messages:
         raise bad_value("input must contain at least one message.", "input")
     train = trains(headers)
     session = session_of(headers, body)
-    named = request_id(headers)
-    query = talk.query if talk.query is not None else last_user_text(talk.messages)
+    name = request_id(headers)
+    query = (
+        conversation.query
+        if conversation.query is not None
+        else last_user_text(conversation.messages)
+    )
     return ChatRequest(
         dialect="responses",
-        request_id=named,
-        body=_upstream(body, tools, talk),
-        messages=talk.messages,
+        request_id=name,
+        body=_upstream(body, tools, conversation),
+        messages=conversation.messages,
         query=query,
         model=body.get("model") or "",
         stream=bool(body.get("stream")),
@@ -162,12 +167,12 @@ def _request(
         key=join_key(data, headers, client, session, train, "responses"),
         address=client,
         headers=headers,
-        extra=_asked(body, tools, named),
+        extra=_response_fields(body, tools, name),
     )
 
 
 RESPONSES = responses(ResponseStore())
-"""OpenAI's Responses, as vLLM with its store off speaks it."""
+"""OpenAI Responses as implemented by vLLM without a store."""
 
 
 # --- checking -----------------------------------------------------------------------------------
@@ -223,17 +228,17 @@ def _check_values(body: Mapping[str, Any]) -> None:
         raise ApiError(404, None, text, kind="invalid_request_error", param="conversation")
 
 
-# --- what the upstream is asked -----------------------------------------------------------------
+# --- the upstream's request ---------------------------------------------------------------------
 
 
 def _upstream(
-    body: Mapping[str, Any], tools: ToolTable, talk: ConversationReader
+    body: Mapping[str, Any], tools: ToolTable, conversation: ConversationReader
 ) -> dict[str, Any]:
     choice = choose(body.get("tool_choice"), tools)
-    dropped = _TOLD_ANEW | _OWN
-    asked: dict[str, Any] = {"messages": talk.messages}
-    asked |= {key: value for key, value in body.items() if key not in dropped}
-    told = {
+    dropped = _CONVERTED | _SERVICE_ONLY
+    upstream: dict[str, Any] = {"messages": conversation.messages}
+    upstream |= {key: value for key, value in body.items() if key not in dropped}
+    converted = {
         "tools": tools.chat or None,
         "tool_choice": choice,
         "parallel_tool_calls": body.get("parallel_tool_calls") if tools.chat else None,
@@ -241,41 +246,43 @@ def _upstream(
         "response_format": _format((body.get("text") or {}).get("format")),
         "reasoning_effort": (body.get("reasoning") or {}).get("effort"),
     }
-    asked |= {key: value for key, value in told.items() if value is not None}
+    upstream |= {key: value for key, value in converted.items() if value is not None}
     if _LOGPROBS in (body.get("include") or ()):
-        asked |= {"logprobs": True, "top_logprobs": body.get("top_logprobs") or 0}
-    if talk.unfinished:
-        asked |= {"add_generation_prompt": False, "continue_final_message": True}
-    return asked
+        upstream |= {"logprobs": True, "top_logprobs": body.get("top_logprobs") or 0}
+    if conversation.unfinished:
+        upstream |= {"add_generation_prompt": False, "continue_final_message": True}
+    return upstream
 
 
-def _format(form: Any) -> dict[str, Any] | None:
-    if form is None:
+def _format(text_format: Any) -> dict[str, Any] | None:
+    if text_format is None:
         return None
-    if not isinstance(form, dict):
-        raise invalid("dict_type", "body.text.format", "Input should be a valid dictionary", form)
-    kind = form.get("type")
-    if "type" not in form:
-        raise invalid("missing", "body.text.format.type", "Field required", form)
+    if not isinstance(text_format, dict):
+        raise invalid(
+            "dict_type", "body.text.format", "Input should be a valid dictionary", text_format
+        )
+    kind = text_format.get("type")
+    if "type" not in text_format:
+        raise invalid("missing", "body.text.format.type", "Field required", text_format)
     if kind == "text":
         return None
     if kind not in FORMATS:
         text = "Input should be {}, {}, {} or {}".format(*(f'"{one}"' for one in FORMATS))
         raise invalid("literal_error", "body.text.format.type", text, kind)
     if kind != "json_schema":
-        return form
-    inner = form.get("json_schema")  # as in chat completions
+        return text_format
+    inner = text_format.get("json_schema")  # as in chat completions
     if not isinstance(inner, dict):
-        _check_schema(form)
+        _check_schema(text_format)
         known = ("name", "description", "schema", "strict")
-        inner = {key: form[key] for key in known if form.get(key) is not None}
+        inner = {key: text_format[key] for key in known if text_format.get(key) is not None}
     return {"type": "json_schema", "json_schema": inner}
 
 
-def _check_schema(form: Mapping[str, Any]) -> None:
-    where, schema = "body.text.format.schema", form.get("schema")
+def _check_schema(text_format: Mapping[str, Any]) -> None:
+    where, schema = "body.text.format.schema", text_format.get("schema")
     if schema is None:
-        raise invalid("missing", where, "Field required", form)
+        raise invalid("missing", where, "Field required", text_format)
     if not isinstance(schema, dict):
         raise invalid("dict_type", where, "Input should be a valid dictionary", schema)
 
@@ -283,10 +290,10 @@ def _check_schema(form: Mapping[str, Any]) -> None:
 # --- what the response repeats ------------------------------------------------------------------
 
 
-def _asked(body: Mapping[str, Any], tools: ToolTable, named: str) -> ResponseFields:
+def _response_fields(body: Mapping[str, Any], tools: ToolTable, name: str) -> ResponseFields:
     own = body.get("request_id")
     own = _UNPRINTABLE.sub("", own)[:128] if isinstance(own, str) else ""
-    default = "auto" if tools.told else "none"
+    default = "auto" if tools.echoed else "none"
     parallel = body.get("parallel_tool_calls")
     logprobs = _LOGPROBS in (body.get("include") or ())
     echo = {
@@ -294,8 +301,8 @@ def _asked(body: Mapping[str, Any], tools: ToolTable, named: str) -> ResponseFie
         "metadata": body.get("metadata"),
         "parallel_tool_calls": True if parallel is None else parallel,
         "temperature": _float(body.get("temperature"), 1.0),
-        "tool_choice": _or(body.get("tool_choice"), default) if tools.told else default,
-        "tools": tools.told,
+        "tool_choice": _or(body.get("tool_choice"), default) if tools.echoed else default,
+        "tools": tools.echoed,
         "top_p": _float(body.get("top_p"), 1.0),
         "max_output_tokens": body.get("max_output_tokens"),
         "max_tool_calls": body.get("max_tool_calls"),
@@ -309,7 +316,7 @@ def _asked(body: Mapping[str, Any], tools: ToolTable, named: str) -> ResponseFie
         "frequency_penalty": _float(body.get("frequency_penalty"), 0.0),
     }
     return ResponseFields(
-        response_id=own or f"resp_{named}",
+        response_id=own or f"resp_{name}",
         echo={key: msgspec.Raw(_encode(value)) for key, value in echo.items()},
         names=tools.names,
         custom=frozenset(tools.custom),
@@ -325,4 +332,4 @@ def _or(value: Any, default: Any) -> Any:
 def _float(value: float | None, default: float) -> float:
     if value is None:
         return default
-    return float(value) if abs(value) < 1 << 53 else value  # a whole number beyond is told as such
+    return float(value) if abs(value) < 1 << 53 else value  # larger integers stay exact

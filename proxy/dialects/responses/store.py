@@ -1,7 +1,7 @@
-"""Output items that clients refer to by id instead of sending them back. No I/O.
+"""Store of output items, to which clients refer by id instead of sending them back. No I/O.
 
-The AI SDK's default provider does so unless it is told `store: false`: the second request of a tool
-loop then holds nothing but the ids of what was said and called. Responses themselves are not kept.
+The AI SDK's default provider does so unless configured with `store: false`: the second request of a
+tool loop then holds only the ids of messages and calls. Responses themselves are not stored.
 """
 
 import contextlib
@@ -17,36 +17,36 @@ MOST_BYTES = 16 << 20
 
 
 class ResponseStore:
-    """The items told last, up to a number of bytes; those referred to stay longest."""
+    """The most recently used output items, up to a total size in bytes."""
 
-    def __init__(self, most: int = MOST_BYTES) -> None:
+    def __init__(self, max_bytes: int = MOST_BYTES) -> None:
         """Start empty.
 
         Args:
-            most: Bytes of JSON kept at most.
+            max_bytes: Limit of the items' total size, in bytes of JSON.
         """
-        self._most = most
+        self._max_bytes = max_bytes
         self._bytes = 0
         self._items: OrderedDict[str, bytes] = OrderedDict()
 
     def put(self, item: dict[str, Any]) -> None:
-        """Keep an item that has an `id`; the oldest make room."""
-        told = _encode(item)
-        self._bytes += len(told) - len(self._items.pop(item["id"], b""))
-        self._items[item["id"]] = told
-        while self._bytes > self._most:
+        """Store an item that has an `id`; drop the least recently used ones beyond the limit."""
+        encoded = _encode(item)
+        self._bytes += len(encoded) - len(self._items.pop(item["id"], b""))
+        self._items[item["id"]] = encoded
+        while self._bytes > self._max_bytes:
             _, oldest = self._items.popitem(last=False)
             self._bytes -= len(oldest)
 
     def get(self, item_id: Any) -> dict[str, Any] | None:
-        """The item of that id; None if it is not here or not any more.
+        """Return the item with that id; None if it is unknown or dropped.
 
-        Large requests are read in threads: unlike the rest, this may be called in any.
+        Thread-safe, unlike `put`, because large requests are parsed in threads.
         """
-        told = self._items.get(item_id) if isinstance(item_id, str) else None
-        if told is None:
+        encoded = self._items.get(item_id) if isinstance(item_id, str) else None
+        if encoded is None:
             return None
-        with contextlib.suppress(KeyError):  # it made room meanwhile
+        with contextlib.suppress(KeyError):  # dropped in the meantime
             self._items.move_to_end(item_id)
-        found: dict[str, Any] = _decode(told)
-        return found
+        item: dict[str, Any] = _decode(encoded)
+        return item

@@ -1,15 +1,15 @@
-"""Tools of a Responses request as those of a chat completion, and their names back. No I/O.
+"""Convert the tools of a Responses request to functions of a chat completion, and back. No I/O.
 
-| declared as        | the upstream gets                     | a call comes back as              |
+| declared as        | function of the upstream              | a call is returned as             |
 |--------------------|---------------------------------------|-----------------------------------|
 | `function`         | the same function                     | `function_call`                   |
 | `custom`           | a function with one string, `input`   | `custom_tool_call` with that text |
 | `namespace`        | each tool inside as `NAMESPACE__NAME` | as above, with its `namespace`    |
 | all other types    | nothing: they run on OpenAI's servers | never                             |
 
-The last row is `web_search`, `file_search`, `mcp`, `code_interpreter`, `computer`, `shell`,
-`local_shell`, `apply_patch`, `image_generation`, `tool_search` and what is unknown. All of them are
-accepted and repeated in the response. Source: vLLM does the same, but for `custom`, which it drops.
+Other types are `web_search`, `file_search`, `mcp`, `code_interpreter`, `computer`, `shell`,
+`local_shell`, `apply_patch`, `image_generation`, `tool_search` and unknown ones. All of them are
+accepted and repeated in the response. vLLM does the same, except for `custom`, which it drops.
 """
 
 import json
@@ -22,7 +22,7 @@ from proxy.dialects.validation import bad_value, check_parameters
 from proxy.http.errors import ApiError, invalid
 
 JOIN = "__"
-"""Between a namespace and a name in the one name the upstream sees."""
+"""Separator of namespace and name in the upstream's name of a tool."""
 
 _FUNCTION = (
     "name",
@@ -54,19 +54,24 @@ class ToolTable(msgspec.Struct):
     """The tools of one request."""
 
     chat: list[dict[str, Any]] = msgspec.field(default_factory=list)
-    """As the upstream gets them."""
-    told: list[dict[str, Any]] = msgspec.field(default_factory=list)
-    """As the response repeats them: every key there, in vLLM's order."""
+    """The tools in the form of chat completions, for the upstream."""
+    echoed: list[dict[str, Any]] = msgspec.field(default_factory=list)
+    """The tools as the response repeats them: all keys, in vLLM's order."""
     names: dict[str, tuple[str, str | None]] = msgspec.field(default_factory=dict)
     """The upstream's name of a tool -> its own name and its namespace."""
     custom: set[str] = msgspec.field(default_factory=set)
     """The upstream's names of custom tools."""
 
     def add(self, tool: Mapping[str, Any], where: str, namespace: str | None = None) -> None:
-        """Take one function or custom tool.
+        """Add one function or custom tool.
+
+        Args:
+            tool: The tool as declared.
+            where: Its path in the body, for the error.
+            namespace: Name of its namespace; None without one.
 
         Raises:
-            ApiError: it has no name, or parameters that are no schema.
+            ApiError: It has no name, or its parameters are not an object.
         """
         name = tool.get("name")
         if not isinstance(name, str) or not name:
@@ -78,56 +83,56 @@ class ToolTable(msgspec.Struct):
             function = _custom(tool, flat)
         else:
             check_parameters(tool, where)
-            shown = ("description", "parameters", "strict")
-            found = {key: tool[key] for key in shown if tool.get(key) is not None}
-            function = {"name": flat, **found}
+            kept_keys = ("description", "parameters", "strict")
+            fields = {key: tool[key] for key in kept_keys if tool.get(key) is not None}
+            function = {"name": flat, **fields}
         self.chat.append({"type": "function", "function": function})
 
 
 def flat_name(namespace: Any, name: str) -> str:
-    """The one name by which the upstream knows a tool."""
+    """Return the upstream's name of a tool: its namespace and name joined."""
     return f"{namespace}{JOIN}{name}" if isinstance(namespace, str) and namespace else name
 
 
-def read_tools(given: Any) -> ToolTable:
-    """The tools of a request.
+def read_tools(value: Any) -> ToolTable:
+    """Parse the tools of a request.
 
     Args:
-        given: The field as it came; None for no tools.
+        value: The `tools` field; None for no tools.
 
     Raises:
-        ApiError: it is no list of objects, or a function has no name.
+        ApiError: The value is not a list of objects, or a function has no name.
     """
     tools = ToolTable()
-    if given is None:
+    if value is None:
         return tools
-    if not isinstance(given, list):
-        raise invalid("list_type", "body.tools", "Input should be a valid list", given)
-    for index, tool in enumerate(given):
-        _read(tools, tool, f"body.tools.{index}")
+    if not isinstance(value, list):
+        raise invalid("list_type", "body.tools", "Input should be a valid list", value)
+    for index, tool in enumerate(value):
+        _read_tool(tools, tool, f"body.tools.{index}")
     return tools
 
 
-def _read(tools: ToolTable, tool: Any, where: str) -> None:
+def _read_tool(tools: ToolTable, tool: Any, where: str) -> None:
     kind = _kind(tool, where)
     if kind == "function" and isinstance(tool.get("function"), dict):  # as in chat completions
         tool = {**tool["function"], "type": "function"}
     if kind in ("function", "custom"):
         tools.add(tool, where)
-        tools.told.append(_told(tool, _CUSTOM if kind == "custom" else _FUNCTION))
+        tools.echoed.append(_echoed(tool, _CUSTOM if kind == "custom" else _FUNCTION))
     elif kind == "namespace":
-        inside = tool.get("tools")
-        inside = inside if isinstance(inside, list) else []
-        told = []
-        for index, one in enumerate(inside):
-            deeper = f"{where}.tools.{index}"
-            sort = _kind(one, deeper)
-            if sort in ("function", "custom"):
-                tools.add(one, deeper, tool.get("name"))
-            told.append(_told(one, _CUSTOM if sort == "custom" else _INNER))
-        tools.told.append(_told({**tool, "tools": told}, _NAMESPACE))
+        inner = tool.get("tools")
+        inner = inner if isinstance(inner, list) else []
+        echoed = []
+        for index, inner_tool in enumerate(inner):
+            path = f"{where}.tools.{index}"
+            inner_kind = _kind(inner_tool, path)
+            if inner_kind in ("function", "custom"):
+                tools.add(inner_tool, path, tool.get("name"))
+            echoed.append(_echoed(inner_tool, _CUSTOM if inner_kind == "custom" else _INNER))
+        tools.echoed.append(_echoed({**tool, "tools": echoed}, _NAMESPACE))
     else:
-        tools.told.append(tool)
+        tools.echoed.append(tool)
 
 
 def _kind(tool: Any, where: str) -> str:
@@ -139,50 +144,50 @@ def _kind(tool: Any, where: str) -> str:
     return kind
 
 
-def _told(tool: Mapping[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:
+def _echoed(tool: Mapping[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:
     return {key: tool.get(key) for key in keys} | {k: v for k, v in tool.items() if k not in keys}
 
 
 def _custom(tool: Mapping[str, Any], flat: str) -> dict[str, Any]:
-    """A tool that takes free text, as a function the upstream can call."""
+    """Convert a custom tool, which takes free text, to a function with one string parameter."""
     text = tool.get("description")
     text = text if isinstance(text, str) else ""
     field: dict[str, Any] = {"type": "string"}
-    form = tool.get("format")
-    if isinstance(form, dict) and isinstance(grammar := form.get("definition"), str):
-        field["description"] = f"Text in this {form.get('syntax') or ''} grammar:\n{grammar}"
+    text_format = tool.get("format")
+    if isinstance(text_format, dict) and isinstance(grammar := text_format.get("definition"), str):
+        field["description"] = f"Text in this {text_format.get('syntax') or ''} grammar:\n{grammar}"
     schema = {"type": "object", "properties": {"input": field}, "required": ["input"]}
     return {"name": flat, "description": text, "parameters": schema}
 
 
-# --- which of them ------------------------------------------------------------------------------
+# --- tool choice --------------------------------------------------------------------------------
 
 
 def choose(choice: Any, tools: ToolTable) -> Any:
-    """`tool_choice` as the upstream gets it; None leaves it to the upstream.
+    """Convert `tool_choice` for the upstream; None leaves the choice to the upstream.
 
-    `allowed_tools` takes the others out of `tools.chat`; a choice of a tool that the upstream never
-    sees is none.
+    `allowed_tools` removes all other tools from `tools.chat`. The choice of a tool that the
+    upstream does not get returns None.
 
     Raises:
-        ApiError: no such form, or no such function.
+        ApiError: The choice has an unknown form, or names an unknown function.
     """
     if choice is None or isinstance(choice, str):
         if choice not in (None, "none", "auto", "required"):
-            raise _no_choice(choice)
+            raise _bad_choice(choice)
         return choice if tools.chat else None
     if not isinstance(choice, dict):
-        raise _no_choice(choice)
+        raise _bad_choice(choice)
     kind = choice.get("type")
     if kind == "allowed_tools":
         return _allow(choice, tools)
     if kind not in ("function", "custom"):
         return None
     inner = choice.get("function")
-    named = choice if not isinstance(inner, dict) else inner
-    flat = _find(named, tools)
+    function = choice if not isinstance(inner, dict) else inner
+    flat = _find_flat(function, tools)
     if flat is None:
-        text = f"Tool '{named.get('name')}' has not been passed in `tools`."
+        text = f"Tool '{function.get('name')}' has not been passed in `tools`."
         raise bad_value(text, "tool_choice")
     return {"type": "function", "function": {"name": flat}}
 
@@ -191,13 +196,13 @@ def _allow(choice: Mapping[str, Any], tools: ToolTable) -> Any:
     allowed = choice.get("tools")
     mode = choice.get("mode")
     if not isinstance(allowed, list) or mode not in ("auto", "required"):
-        raise _no_choice(choice)
-    flats = {_find(one, tools) for one in allowed if isinstance(one, dict)}
+        raise _bad_choice(choice)
+    flats = {_find_flat(tool, tools) for tool in allowed if isinstance(tool, dict)}
     tools.chat = [tool for tool in tools.chat if tool["function"]["name"] in flats]
     return mode if tools.chat else None
 
 
-def _find(named: Mapping[str, Any], tools: ToolTable) -> str | None:
+def _find_flat(named: Mapping[str, Any], tools: ToolTable) -> str | None:
     name = named.get("name")
     if not isinstance(name, str):
         return None
@@ -207,7 +212,7 @@ def _find(named: Mapping[str, Any], tools: ToolTable) -> str | None:
     return next((key for key, (own, _) in tools.names.items() if own == name), None)
 
 
-def _no_choice(choice: Any) -> ApiError:
+def _bad_choice(choice: Any) -> ApiError:
     text = "Input should be 'none', 'auto', 'required' or a tool to call"
     return invalid("literal_error", "body.tool_choice", text, choice)
 
@@ -216,15 +221,15 @@ def _no_choice(choice: Any) -> ApiError:
 
 
 def custom_input(arguments: str) -> str:
-    """What a custom tool is given, of the arguments the model wrote."""
+    """Extract the text for a custom tool from the function arguments that the model wrote."""
     try:
-        found = msgspec.json.decode(arguments)
+        decoded = msgspec.json.decode(arguments)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         return arguments
-    text = found.get("input") if isinstance(found, dict) else None
+    text = decoded.get("input") if isinstance(decoded, dict) else None
     return text if isinstance(text, str) else arguments
 
 
 def custom_arguments(text: str) -> str:
-    """The arguments that carry `text` to a custom tool."""
+    """Return the function arguments that hold `text` for a custom tool."""
     return json.dumps({"input": text}, ensure_ascii=False)

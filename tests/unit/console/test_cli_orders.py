@@ -19,7 +19,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from console.cli import main
-from console.session.rater_name import keep_name
+from console.session.rater_name import save_name
 from core.control_payloads import JobInfo
 from core.runtime.home import Home, Role
 from core.runtime.sockets import bind
@@ -252,7 +252,7 @@ def test_accepting_all_on_a_terminal_says_how_many_and_asks(
 
 
 def test_the_name_the_console_has_kept_goes_with_a_rating(proxied: World, home: Home) -> None:
-    keep_name(home, "cleo")
+    save_name(home, "cleo")
     assert main(["rate", "g1", "2"]) == 0
     assert proxied.orders[0][1]["rater"] == "cleo"
 

@@ -9,9 +9,16 @@ import psutil
 import pytest
 
 from ajet_swarm.common.errors import AjetError
-from console.backend.found import differences, fits, must_fit
-from console.backend.launch import PROGRAM, flag_values, launch_of, role_args, told_argv, with_port
+from console.backend.attach import check_may_follow, may_follow, option_differences
 from console.backend.options import ConsoleOptions
+from console.backend.processes import (
+    PROGRAM,
+    flag_values,
+    launch_of,
+    published_argv,
+    role_args,
+    with_port,
+)
 from core.runtime.home import Home, RunInfo
 from core.runtime.secrets import redacted_argv
 from core.settings import load
@@ -66,8 +73,8 @@ def test_the_file_of_the_key_is_handed_on_and_the_key_is_not() -> None:
 
 
 def test_arguments_of_something_else_are_not_believed() -> None:
-    assert told_argv(info(["-x", "tests"])) == []
-    assert told_argv(RunInfo(role="proxy", pid=1, started_at=0.0, extra={"argv": "{"})) == []
+    assert published_argv(info(["-x", "tests"])) == []
+    assert published_argv(RunInfo(role="proxy", pid=1, started_at=0.0, extra={"argv": "{"})) == []
 
 
 def test_values_of_a_flag() -> None:
@@ -83,20 +90,20 @@ def test_flags_that_a_running_proxy_does_not_have_are_named(tmp_path: Path) -> N
     running = info(argv, port=8000, swarm="embedded=http://127.0.0.1:10086")
     flags = {"proxy.port": 8001, "swarm_url": "http://gpu:1", "rewards.hooks": "/mine"}
     given = {"next_port": False, "swarm_given": True, "hooks_given": True}
-    told = differences(running, options(tmp_path, flags, **given))
+    told = option_differences(running, options(tmp_path, flags, **given))
     assert "port 8000, not 8001" in told
     assert "embedded, not http://gpu:1" in told
     assert "hooks /theirs, not /mine" in told
-    assert differences(running, options(tmp_path, flags)) == ""
+    assert option_differences(running, options(tmp_path, flags)) == ""
 
 
 @pytest.mark.parametrize("argv", [["proxy", "--swarm-url", "gpu=http://gpu:1/"], ["proxy"], None])
 def test_the_same_flags_are_no_difference(argv: list[str] | None, tmp_path: Path) -> None:
     flags = {"proxy.port": 8000, "swarm_url": "http://gpu:1"}
     given = options(tmp_path, flags, next_port=False, swarm_given=True)
-    assert differences(info(argv, port=8000, swarm="gpu=http://gpu:1"), given) == ""
+    assert option_differences(info(argv, port=8000, swarm="gpu=http://gpu:1"), given) == ""
     free = options(tmp_path, {"proxy.port": 0}, next_port=False)
-    assert differences(info(argv, port=8000), free) == ""
+    assert option_differences(info(argv, port=8000), free) == ""
 
 
 def test_a_watcher_starts_its_own_kind(tmp_path: Path) -> None:
@@ -106,11 +113,11 @@ def test_a_watcher_starts_its_own_kind(tmp_path: Path) -> None:
     assert "--watch-only" not in role_args("proxy", load(None, {}))
     options = ConsoleOptions(home=Home.open(tmp_path), settings=settings)
     serving = info(["proxy"], url="http://127.0.0.1:8000")
-    assert not fits(serving, options)
-    with pytest.raises(AjetError, match="home of its own"):
-        must_fit(serving, options)
+    assert not may_follow(serving, options)
+    with pytest.raises(AjetError, match="needs its own home"):
+        check_may_follow(serving, options)
     watcher = RunInfo(role="proxy", pid=1, started_at=0.0, extra={"watch_only": "yes"})
-    must_fit(watcher, options)
+    check_may_follow(watcher, options)
     plain = ConsoleOptions(home=Home.open(tmp_path), settings=load(None, {}))
-    assert fits(serving, plain)
-    assert "answers no requests" in differences(watcher, plain)
+    assert may_follow(serving, plain)
+    assert "answers no requests" in option_differences(watcher, plain)

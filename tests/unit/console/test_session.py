@@ -8,7 +8,7 @@ import pytest
 
 from ajet_swarm.common.errors import AjetError
 from console.session.app_state import Session
-from console.session.logs import LogStore, Tail, parse
+from console.session.logs import LogStore, LogTail, parse
 from core.control_payloads import EpisodeTokens
 from tests.support.console import NOW, Clock, FakeLink, FakeProcessManager
 
@@ -34,7 +34,7 @@ async def test_a_console_command_goes_to_the_boss() -> None:
     [
         ("group.rate", {"group_id": "g1", "rating": "nice"}, "nice"),
         ("no.such", {}, "no.such"),
-        ("mock.start", {}, "nothing was started from here"),
+        ("mock.start", {}, "this console started no process"),
         ("proxy.drain", {"x": 1}, "`x`"),
     ],
 )
@@ -147,7 +147,7 @@ def test_a_line_with_its_own_time_and_level_loses_both() -> None:
 
 def test_a_tail_reads_what_is_new_and_survives_rotation(tmp_path: Any) -> None:
     path = tmp_path / "proxy.log"
-    tail = Tail(path)
+    tail = LogTail(path)
     assert tail.read() == []
     path.write_bytes(b"one\ntwo\nhal")
     assert tail.read() == ["one", "two"]

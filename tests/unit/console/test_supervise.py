@@ -11,7 +11,7 @@ import psutil
 import pytest
 import pytest_asyncio
 
-from console.backend.launch import role_args
+from console.backend.processes import role_args
 from console.backend.supervisor import ROTATE_BYTES, ChildFailed, ChildState, Supervisor
 from console.text.causes import exit_text
 from core.runtime.home import Home

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from ajet_swarm.common.errors import UsageError
-from console.backend.found import _address
-from console.backend.launch import role_args
+from console.backend.attach import _address
+from console.backend.processes import role_args
 from console.cli import parse
 from console.cli.common import settings_of
 from console.cli.status import _state

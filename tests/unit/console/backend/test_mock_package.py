@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from console.backend.mock_package import CURE, mock_collision
+from console.backend.mock_package import REMEDY, mock_collision
 from console.cli import main
 from console.doctor import examine
 from console.doctor.finding import CheckContext, Finding
@@ -38,7 +38,7 @@ def test_pypis_mock_beside_ours_is_a_warning_of_the_doctor_with_the_cure(
     warning = _findings(tmp_path / "home")["packages", "mock"]
     assert warning.level == "warn"
     assert "`mock` 5.2.0" in warning.text
-    assert warning.todo == CURE
+    assert warning.todo == REMEDY
 
 
 def test_a_foreign_package_that_hides_ours_is_named(
@@ -62,4 +62,4 @@ def test_the_mock_command_warns_in_one_line_before_it_does_anything(
     assert main(["mock"]) == 1  # there is no proxy to ask
     first = capsys.readouterr().err.splitlines()[0]
     assert first.startswith("ajet-console: warning: PyPI's package `mock` 5.2.0")
-    assert CURE in first
+    assert REMEDY in first

@@ -10,7 +10,7 @@ from console.cli import main
 from console.cli.options import READING
 from console.cli.parser import build_parser
 from console.models.available_commands import available_commands
-from console.session.app_state import WATCHER_MAY, Session
+from console.session.app_state import WATCH_ONLY_COMMANDS, Session
 from core.commands import COMMANDS
 from core.commands.spec import Command
 from core.events import ProxyStarted
@@ -53,7 +53,7 @@ async def test_a_watcher_gives_none_that_reaches_a_server(command: Command) -> N
     session = Session(link=link, processes=processes, clock=Clock())
     session.state = watched(sample_state())
     outcome = await session.command(command.name, **args_of(command))
-    assert outcome.ok == (command.name in WATCHER_MAY)
+    assert outcome.ok == (command.name in WATCH_ONLY_COMMANDS)
     given = {name for name, _ in [*link.commands, *processes.commands]}
     assert given <= {"alert.dismiss", "proxy.restart"}
 
@@ -66,7 +66,7 @@ def test_the_palette_offers_nothing() -> None:
     assert available_commands(session, group, None) == []
     session = Session(processes=FakeProcessManager({}), clock=Clock())
     session.state, session.seen = watched(sample_state()), True
-    assert {one.command for one in available_commands(session, group, None)} <= WATCHER_MAY
+    assert {one.command for one in available_commands(session, group, None)} <= WATCH_ONLY_COMMANDS
 
 
 def test_a_watcher_is_known_by_its_first_event() -> None:

@@ -9,7 +9,7 @@ from rich.cells import cell_len
 from console.models.group_rows import RowModel
 from console.session.filter_completion import complete
 from console.session.filters import parse
-from console.session.history import KEPT, PAGE, History, Search
+from console.session.history import MAX_PAGES, PAGE, History, Search
 from console.text.diff import GONE, OWN, SHARED, matches, word_diff
 from console.text.markdown import markdown_lines
 from core.state import Group
@@ -163,12 +163,12 @@ def group(number: int, query: str = "q") -> Group:
 
 def test_pages_are_kept_up_to_a_cap_and_read_again_when_they_were_short() -> None:
     history = History()
-    for number in range(KEPT + 5):
+    for number in range(MAX_PAGES + 5):
         first = number * PAGE
         history.put(first, [group(first + place) for place in range(PAGE)])
     assert history.at(0) is None
     assert history.group("o0") is None
-    last = (KEPT + 4) * PAGE
+    last = (MAX_PAGES + 4) * PAGE
     assert history.at(last + 3) == group(last + 3)
     assert history.missing(last, last + PAGE - 1) is None
     assert history.missing(0, last) == 4 * PAGE
@@ -193,10 +193,10 @@ def test_open_groups_that_outlived_newer_ones_stand_where_they_belong() -> None:
 def test_a_search_waits_when_it_has_looked_far_enough() -> None:
     search, history = Search(parse("zzz"), 10_000), History()
     pages = 0
-    while not search.waits:
+    while not search.paused:
         first, count = search.next_page()
-        search.take(first, [group(first + place) for place in range(count)], history)
+        search.add_page(first, [group(first + place) for place in range(count)], history)
         pages += 1
-    assert (pages, search.below, search.over) == (10, 8_000, False)
-    search.more()
-    assert not search.waits
+    assert (pages, search.below, search.finished) == (10, 8_000, False)
+    search.resume()
+    assert not search.paused

@@ -269,8 +269,8 @@ async def test_a_refusal_that_is_for_everybody_ends_the_run(
     [
         (lambda: JSONResponse({"error": {"message": "too long"}}, 400), "400: too long"),
         (lambda: PlainTextResponse("oops", 500), "500: oops"),
-        (lambda: PlainTextResponse("not json"), "no chat completion"),
-        (lambda: JSONResponse({"choices": []}), "no chat completion"),
+        (lambda: PlainTextResponse("not json"), "not a chat completion"),
+        (lambda: JSONResponse({"choices": []}), "not a chat completion"),
     ],
 )
 async def test_a_failed_row_is_recorded_and_the_rest_goes_on(

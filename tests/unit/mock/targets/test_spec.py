@@ -1,4 +1,4 @@
-"""Target files: what they may say, and what is said of bad ones."""
+"""Target files: their fields, and the errors of invalid ones."""
 
 from pathlib import Path
 
@@ -9,8 +9,8 @@ from mock.targets.spec import (
     HttpSpec,
     TargetFileError,
     find_target,
+    preset_names,
     read_target,
-    ready_names,
 )
 from mock.targets.templates import (
     NoAnswer,
@@ -31,35 +31,41 @@ BAD = {
     "kind: command\ncommand: run {query}\ntimout: 3": ("own.yaml:3", "Did you mean `timeout`"),
     "kind: command\ncommand: run {query}\ntimeout: soon": ("own.yaml:3", "is not a number"),
     "kind: command\ncommand: run {query}\ntimeout: 0": ("own.yaml:3", "cannot be 0"),
-    "kind: command\ncommand: run it": ("own.yaml:2", "never says the {query}"),
+    "kind: command\ncommand: run it": ("own.yaml:2", "does not contain {query}"),
     "kind: command\ncommand: run {qery}": ("own.yaml:2", "Did you mean {query}"),
     "kind: command\ncommand: []": ("own.yaml:2", "`command` is empty"),
     'kind: command\ncommand: run "{query}': ("own.yaml:2", "cannot be split"),
     "kind: command\ncommand: run {query}\nanswer: lastline": ("own.yaml:3", "`last_line`"),
-    "kind: command\ncommand: run {query}\nanswer: {regex: '('}": ("own.yaml:3", "no regular expr"),
+    "kind: command\ncommand: run {query}\nanswer: {regex: '('}": (
+        "own.yaml:3",
+        "a regular expr",
+    ),
     "kind: command\ncommand: run {query}\nanswer:\n  json: a..b": ("own.yaml:4", "`answer.json`"),
     "kind: command\ncommand: run {query}\nanswer:\n  jsn: a": ("own.yaml:4", "`json`"),
     "kind: command\ncommand: run {query}\nanswer: {json: a, regex: b}": ("own.yaml:3", "more than"),
     "kind: command\ncommand: run {query}\nenv: [AJET_NOT_THERE]": ("own.yaml:3", "is not set"),
     "kind: command\ncommand: run {query}\nenv: {KEY: sk-geheim}": ("own.yaml:3", "list of texts"),
-    "kind: command\ncommand: run {query}\nenv: ['KEY=sk-geheim']": ("own.yaml:3", "no name of a"),
+    "kind: command\ncommand: run {query}\nenv: ['KEY=sk-geheim']": (
+        "own.yaml:3",
+        "invalid var",
+    ),
     "kind: command\ncommand: run {query}\nset: {A: '{env:AJET_NOT_THERE}'}": (
         "own.yaml:3",
         "is not set",
     ),
-    "kind: command\ncommand: run {query}\nfiles: {../x: y}": ("own.yaml:3", "not inside"),
+    "kind: command\ncommand: run {query}\nfiles: {../x: y}": ("own.yaml:3", "outside the"),
     "kind: command\ncommand: run {query}\ncommand: again": ("own.yaml:3", "is defined twice"),
     "kind: command\ncommand: run {query}\ndry: 7": ("own.yaml:3", "`dry`"),
     "kind: http\nbody: {q: '{query}'}": ("own.yaml:1", "`url` is missing"),
     "kind: http\nurl: localhost:3000\nbody: '{query}'": ("own.yaml:2", "not an address"),
-    "kind: http\nurl: http://h/x\nbody: {q: hi}": ("own.yaml:3", "never says the {query}"),
+    "kind: http\nurl: http://h/x\nbody: {q: hi}": ("own.yaml:3", "does not contain {query}"),
     "kind: http\nurl: http://h/x\nbody: {q: [{w: '{mesages}'}]}": ("own.yaml:3", "{messages}"),
     "kind: http\nurl: http://h/x\nmethod: PSOT\nbody: '{query}'": ("own.yaml:3", "`POST`"),
     "kind: http\nurl: http://h/x\nbody: '{query}'\nsse: yes": ("own.yaml:4", "list of fields"),
     "kind: http\nurl: http://h/x\nbody: '{query}'\nsse: {event: x}": ("own.yaml:4", "`sse.path`"),
     "kind: python\nfunction: app.ask": ("own.yaml:2", "MODULE:FUNCTION"),
     "kind: python\nfunction: none.py:ask": ("own.yaml:2", "names a file that is not in"),
-    "kind: python\nfunction: app:ask\nfolder: nowhere": ("own.yaml:3", "is no folder"),
+    "kind: python\nfunction: app:ask\nfolder: nowhere": ("own.yaml:3", "is not a folder"),
     "kind: fake\ndialect: anthropic": ("own.yaml:2", "`dialect` cannot be"),
     "kind: fake\nparams: 3": ("own.yaml:2", "list of fields"),
     "kind: fake\nuser: gpt": ("own.yaml:2", "`user` is not a list of fields"),
@@ -135,7 +141,7 @@ def test_a_name_or_a_path_is_found(tmp_path: Path) -> None:
         find_target("xyzzy")
 
 
-@pytest.mark.parametrize("name", ready_names())
+@pytest.mark.parametrize("name", preset_names())
 def test_each_ready_file_can_be_read(name: str) -> None:
     spec = read_target(find_target(name))
     assert spec.name == name

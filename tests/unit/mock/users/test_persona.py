@@ -223,7 +223,7 @@ async def never(seconds: float) -> bool:
 
 
 async def say(user: UserModel, rest: Any = never) -> Any:
-    return await user.say(_parse(**ROW), (), 1, "p1", rest, RunCounters())
+    return await user.next_message(_parse(**ROW), (), 1, "p1", rest, RunCounters())
 
 
 def _bare(text: Any, finish: str = "stop") -> Response:
@@ -235,12 +235,12 @@ def _bare(text: Any, finish: str = "stop") -> Response:
     ("reply", "cause"),
     [
         (PlainTextResponse("oops", 500), "500: oops"),
-        (PlainTextResponse("<html>hi</html>"), "no chat completion"),
-        (JSONResponse({"choices": []}), "no chat completion"),
+        (PlainTextResponse("<html>hi</html>"), "not a chat completion"),
+        (JSONResponse({"choices": []}), "not a chat completion"),
         (_bare(""), "empty"),
         (_bare(None), "empty"),
         (_bare("half a", "length"), "cut off"),
-        (_bare("<think>what now"), "only thought"),
+        (_bare("<think>what now"), "only reasoning"),
         (_bare("x" * 20_000), "20000 characters"),
         (JSONResponse({"error": {"message": f"bad key {KEY}"}}, 400), "bad key [redacted]"),
     ],

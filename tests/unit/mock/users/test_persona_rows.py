@@ -10,7 +10,7 @@ from core.runtime.secrets import env_key
 from mock.dataset import Row, parse
 from mock.dataset.columns import Columns, DatasetError
 from mock.dataset.rows import RowError, side_of
-from mock.users.persona import STOP, heard, prompt
+from mock.users.persona import STOP, parse_message, prompt
 
 KEY = "user-secret-1234567890"
 ROW = {"id": "p1", "persona": "A hasty baker.", "goal": "Learn to proof dough.", "opening": "Hey!"}
@@ -54,8 +54,8 @@ def test_columns() -> None:
     ],
 )
 def test_heard(text: str, said: str, over: bool) -> None:
-    found = heard(text, STOP)
-    assert (found.text, found.over, found.error) == (said, over, "")
+    found = parse_message(text, STOP)
+    assert (found.text, found.finished, found.error) == (said, over, "")
 
 
 def test_the_prompt_takes_turns() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from ajet_swarm.api.engine import AsyncSwarmClient
 from core.settings import UpstreamSettings
-from proxy.dialects.tokenize import refused
+from proxy.dialects.tokenize import upstream_error
 from proxy.http.asgi import Receive, Scope, Send, headers_of, read_body, send_json
 from proxy.http.router import NOT_FOUND
 from proxy.servers.observe_client import ObserveClient
@@ -224,7 +224,7 @@ def test_an_upstreams_errors_get_vllms_shape(
     status: int, told: Any, said: tuple[int, str, str | None]
 ) -> None:
     body = json.dumps(told).encode() if told else b"tea"
-    no = refused(status, body)
+    no = upstream_error(status, body)
     if no is None:
         assert told["error"]["type"] == said[1]
     else:

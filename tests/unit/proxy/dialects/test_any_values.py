@@ -18,7 +18,7 @@ from proxy.dialects.messages.request import MESSAGES
 from proxy.dialects.request import ChatRequest, deltas, public_answer
 from proxy.dialects.responses.request import RESPONSES
 from proxy.dialects.session_marks import session_of
-from proxy.dialects.tool_constraints import fitted
+from proxy.dialects.tool_constraints import apply_tool_choice
 from proxy.http.errors import ApiError
 from tests.unit.proxy.dialects.chat_forms import JSON, QUICK
 
@@ -93,19 +93,19 @@ FULL: dict[str, tuple[Dialect, dict[str, Any]]] = {
                 {
                     "type": "function_call",
                     "id": "i",
-                    "call_id": "c",
+                    "new_call_id": "c",
                     "name": "f",
                     "arguments": "{}",
                 },
                 {
                     "type": "function_call_output",
-                    "call_id": "c",
+                    "new_call_id": "c",
                     "output": [{"type": "input_text", "text": "t"}],
                 },
-                {"type": "custom_tool_call", "call_id": "d", "name": "g", "input": "x"},
-                {"type": "custom_tool_call_output", "call_id": "d", "output": "x"},
-                {"type": "shell_call", "call_id": "e", "action": {"type": "exec"}},
-                {"type": "shell_call_output", "call_id": "e", "output": "x"},
+                {"type": "custom_tool_call", "new_call_id": "d", "name": "g", "input": "x"},
+                {"type": "custom_tool_call_output", "new_call_id": "d", "output": "x"},
+                {"type": "shell_call", "new_call_id": "e", "action": {"type": "exec"}},
+                {"type": "shell_call_output", "new_call_id": "e", "output": "x"},
                 {"type": "web_search_call", "id": "w", "action": {"type": "search"}},
             ],
             "tools": [
@@ -219,9 +219,9 @@ def went_through(dialect: Dialect, body: Any) -> None:
 def answer(dialect: Dialect, request: ChatRequest) -> None:
     message = {"content": "a", "reasoning": "b", "tool_calls": [_CALL]}
     told = public_answer({"id": "x", "choices": [{"message": message, "finish_reason": "stop"}]})
-    winners = fitted([told] * max(1, len(request.parts)), request)
+    winners = apply_tool_choice([told] * max(1, len(request.parts)), request)
     assert all(list(deltas(one)) for one in winners)
-    assert dialect.writer(request, "m", 5).whole(winners)
+    assert dialect.writer(request, "m", 5).body(winners)
     writer = dialect.writer(request, "m", 5)
     assert writer.opening() + writer.answer(winners)
 
@@ -261,6 +261,6 @@ def test_an_upstream_may_say_anything(data: st.DataObject) -> None:
     put(told, data.draw(st.sampled_from(found)), data.draw(ANY))
     for dialect, full in FULL.values():
         request = dialect.read(json.dumps(full).encode(), JSON, "")
-        winners = fitted([public_answer(told)] * max(1, len(request.parts)), request)
-        assert dialect.writer(request, "m", 5).whole(winners)
+        winners = apply_tool_choice([public_answer(told)] * max(1, len(request.parts)), request)
+        assert dialect.writer(request, "m", 5).body(winners)
         assert dialect.writer(request, "m", 5).answer(winners)

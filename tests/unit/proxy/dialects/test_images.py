@@ -10,7 +10,7 @@ import pytest
 
 from core.events import GroupOpened, RequestRefused
 from core.settings import SettingsError, load
-from proxy.dialects.images import image_words, without_images
+from proxy.dialects.images import image_labels, without_images
 from proxy.groups.rerun import opened_by
 from proxy.http.errors import NotNow
 from proxy.rewards.source import GroupContext
@@ -169,19 +169,19 @@ def test_an_image_is_one_short_word(part: dict[str, Any], words: str | None) -> 
     assert "\\u001b" not in told
     assert len(told) < 300
     if words is not None:
-        assert image_words(shown) == (words,)
+        assert image_labels(shown) == (words,)
     assert message["content"][1] is part
 
 
 def test_text_alone_is_left_as_it_is() -> None:
     parts = [{"type": "text", "text": "an image_url"}, {"type": "input_audio", "data": "A"}]
     assert without_images([{"role": "user", "content": parts}, {"role": "tool"}]) is None
-    assert image_words(None) == ()
+    assert image_labels(None) == ()
 
 
 def test_many_images_are_counted() -> None:
     shown = without_images([{"role": "user", "content": [PART] * 7}, {"role": "assistant"}])
-    assert image_words(shown) == (*[WORDS] * 4, "[3 more images]")
+    assert image_labels(shown) == (*[WORDS] * 4, "[3 more images]")
 
 
 def test_vision_is_set_by_the_servers_name(tmp_path: Path) -> None:

@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.dialects.request import (
-    PIECES,
+    MOST_PIECES,
     deltas,
-    goes_on,
     pieces,
     public_answer,
+    same_character,
     usage_of,
-    whole_text,
+    valid_text,
 )
 from tests.unit.proxy.dialects.chat_forms import QUICK, made
 
@@ -78,8 +78,8 @@ def test_pieces_make_up_the_text(text: str) -> None:
     cut = list(pieces(text))
     assert "".join(cut) == text
     assert all(cut)
-    assert len(cut) <= PIECES
-    assert not any(goes_on(a[-1], b[0]) for a, b in pairwise(cut))
+    assert len(cut) <= MOST_PIECES
+    assert not any(same_character(a[-1], b[0]) for a, b in pairwise(cut))
 
 
 @pytest.mark.parametrize("sign", [FAMILY, FLAG, WAVE, "e\u0301", "\r\n", "\u0e01\u0e33\u0e48"])
@@ -94,4 +94,4 @@ def test_deltas_and_texts() -> None:
     one = made({"content": "a", "reasoning": "b"})
     assert list(deltas(one)) == [{"reasoning": "b"}, {"content": "a"}]
     assert next(deltas(one, "reasoning_content")) == {"reasoning_content": "b"}
-    assert whole_text("a\ud800") == "a\ufffd"
+    assert valid_text("a\ud800") == "a\ufffd"

@@ -4,7 +4,16 @@ from typing import Any
 
 import pytest
 
-from proxy.http.asgi import AT_ONCE, Extra, Receive, Scope, Send, headers_of, read_body, send_json
+from proxy.http.asgi import (
+    FAST_RESPONSE,
+    Extra,
+    Receive,
+    Scope,
+    Send,
+    headers_of,
+    read_body,
+    send_json,
+)
 from tests.support.front import BODIES, fronted
 from tests.support.wire import wire
 from tests.support.world import settings
@@ -22,7 +31,7 @@ class Echo:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         body = await read_body(headers_of(scope), receive, 1 << 24)
-        step: Any = scope.get(AT_ONCE) if scope["path"] == "/short" else None
+        step: Any = scope.get(FAST_RESPONSE) if scope["path"] == "/short" else None
         if step is not None and step(body, self.more):
             self.ways.append("short")
             return

@@ -22,9 +22,9 @@ from proxy.http.asgi import (
     send_json,
     send_part,
     start_stream,
-    until_left,
+    wait_for_disconnect,
 )
-from proxy.http.protocol import bounded
+from proxy.http.protocol import bounded_protocol
 from tests.support.served import served
 from tests.support.wire import Wire, wire
 
@@ -43,7 +43,7 @@ async def serving(app: Any = echo, **limits: Any) -> AsyncIterator[str]:
     )
     config = uvicorn.Config(
         app,
-        http=bounded(settings),
+        http=bounded_protocol(settings),
         ws="none",
         log_config=None,
         access_log=False,
@@ -260,7 +260,7 @@ async def test_a_client_that_does_not_read_is_dropped(monkeypatch: pytest.Monkey
     left = asyncio.Event()
 
     async def watch(receive: Receive) -> None:
-        await until_left(receive)
+        await wait_for_disconnect(receive)
         left.set()
 
     async def flood(scope: Scope, receive: Receive, send: Send) -> None:

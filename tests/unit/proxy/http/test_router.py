@@ -97,7 +97,7 @@ async def test_no_key_is_ever_told(tmp_path: Path, caplog: pytest.LogCaptureFixt
         journal = stored_bytes(tmp_path)
         assert KEY.encode() not in journal
         assert b"a-wrong-secret" not in journal
-        assert "127.0.0.1 asked for /v1/chat/completions without the key" in caplog.text
+        assert "127.0.0.1 requested /v1/chat/completions without the API key" in caplog.text
 
 
 async def test_a_small_body_without_the_key_leaves_the_connection_open(tmp_path: Path) -> None:

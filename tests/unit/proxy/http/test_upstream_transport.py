@@ -6,7 +6,7 @@ import pytest
 
 from ajet_swarm.protocol.errors import ChatErrorKind
 from core.settings import UpstreamSettings
-from proxy.http.upstream_errors import fault, redirected, refusal_of
+from proxy.http.upstream_errors import redirect_fault, refusal_of, upstream_fault
 from proxy.http.upstream_transport import UpstreamError, addresses, key_of
 
 
@@ -57,7 +57,7 @@ def test_a_key_from_a_file(tmp_path: Path) -> None:
     ],
 )
 def test_what_an_error_means(status: int, body: bytes, kind: ChatErrorKind, text: str) -> None:
-    found = fault(status, {"Retry-After": "Wed, 21 Oct 2026 07:28:00 GMT"}, body)
+    found = upstream_fault(status, {"Retry-After": "Wed, 21 Oct 2026 07:28:00 GMT"}, body)
     assert found.kind is kind
     assert found.text.startswith(text)
     assert found.retry_after is None
@@ -77,7 +77,7 @@ def test_what_an_error_means(status: int, body: bytes, kind: ChatErrorKind, text
     ],
 )
 def test_where_a_redirect_points(location: str, said: str) -> None:
-    found = redirected(301, {"Location": location}, "http://h/v1/chat/completions")
+    found = redirect_fault(301, {"Location": location}, "http://h/v1/chat/completions")
     assert f"it redirects {said}(HTTP 301)" in found.text
     refusal = refusal_of([found])
     assert refusal is not None
@@ -85,8 +85,8 @@ def test_where_a_redirect_points(location: str, said: str) -> None:
 
 
 def test_the_requests_own_fault_goes_before_the_upstreams() -> None:
-    limited = fault(429, {"Retry-After": "3"}, b"")
-    wrong = fault(400, {}, b'{"error": {"message": "bad"}}')
+    limited = upstream_fault(429, {"Retry-After": "3"}, b"")
+    wrong = upstream_fault(400, {}, b'{"error": {"message": "bad"}}')
     assert refusal_of([None, limited, wrong]).status == 400  # type: ignore[union-attr]
     assert refusal_of([limited, None]).retry_after == 3  # type: ignore[union-attr]
     assert refusal_of([None]) is None

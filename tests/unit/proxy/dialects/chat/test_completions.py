@@ -158,7 +158,7 @@ def test_what_the_framework_refuses(fields: dict[str, Any], param: str) -> None:
 
 def test_a_whole_answer_is_vllms_byte_for_byte() -> None:
     answer = made({"content": "TheTheThe user"}, "length", usage=FOUR)
-    body = writer(legacy("b0989cd4ea6d4f18")).whole([answer])
+    body = writer(legacy("b0989cd4ea6d4f18")).body([answer])
     assert body.decode() == ours(BODY)
 
 
@@ -168,7 +168,7 @@ def test_a_stream_is_vllms_byte_for_byte() -> None:
     assert lines(one.answer([answer])) == [HEAD + LAST + "}", ours(HEAD + TOTAL), "[DONE]"]
     one = writer(legacy("bb9f6e576c9a601c", stream=True))
     assert lines(one.answer([answer])) == [ours(HEAD + LAST + MARK), "[DONE]"]
-    assert lines(one.piece({"content": "The"})) == [HEAD + PIECE + "}"]
+    assert lines(one.delta_events({"content": "The"})) == [HEAD + PIECE + "}"]
     empty = HEAD + PIECE.replace("The", "") + "}"
     assert lines(one.opening()) == lines(one.keepalive()) == [empty]
 
@@ -202,7 +202,7 @@ def test_echo_and_logprobs_whole_and_streamed() -> None:
     entries = [entry(word) for word in words]
     text = "".join(words[3:-1])
     answer = made({"content": text, "reasoning": "hm"}, logprobs={"content": entries})
-    (whole,) = json.loads(writer(legacy(echo=True, logprobs=1)).whole([answer]))["choices"]
+    (whole,) = json.loads(writer(legacy(echo=True, logprobs=1)).body([answer]))["choices"]
     assert whole["text"] == "Say" + text
     one = writer(legacy(echo=True, logprobs=1, stream=True))
     told = choices(one.opening() + one.answer([answer]))
@@ -212,13 +212,15 @@ def test_echo_and_logprobs_whole_and_streamed() -> None:
         parts = [choice["logprobs"][name] for choice in told if choice["logprobs"]]
         assert [value for part in parts for value in part] == expected
     assert whole["logprobs"]["text_offset"][0] == 3
-    plain = json.loads(writer(legacy()).whole([answer]))["choices"][0]
+    plain = json.loads(writer(legacy()).body([answer]))["choices"][0]
     assert plain["logprobs"] is None
 
 
 def test_a_live_answer() -> None:
     one = writer(legacy(stream=True, stream_options={"include_usage": True}))
-    raw = one.opening() + one.piece({"reasoning": "hm"}) + one.piece({"content": "Hi"})
+    raw = (
+        one.opening() + one.delta_events({"reasoning": "hm"}) + one.delta_events({"content": "Hi"})
+    )
     raw += one.finish(made({"content": "Hi", "reasoning": "hm"}))
     assert "".join(choice["text"] for choice in choices(raw)) == "Hi"
     assert choices(raw)[-1]["finish_reason"] == "stop"
@@ -248,7 +250,7 @@ def test_a_streamed_answer_is_the_whole_answer(
     answers = [made({"content": text}, finish) for text in texts]
     raw = writer(request).opening() + writer(request).answer(answers)
     assert raw.count(DONE) == 1
-    for choice in json.loads(writer(request).whole(answers))["choices"]:
+    for choice in json.loads(writer(request).body(answers))["choices"]:
         told = choices(raw, choice["index"])
         assert "".join(one["text"] for one in told) == choice["text"]
         ends = [one["finish_reason"] for one in told if one["finish_reason"]]
@@ -273,7 +275,7 @@ def test_no_body_breaks_reader_and_writer(body: dict[str, Any], prompt: str | No
     try:
         request = COMPLETIONS.read(json.dumps(body).encode(), JSON, "")
         assert request.encoded()
-        assert json.loads(writer(request).whole([made({"content": "a"})]))
+        assert json.loads(writer(request).body([made({"content": "a"})]))
         assert writer(request).opening()
     except ApiError as refusal:
         status = refusal.status

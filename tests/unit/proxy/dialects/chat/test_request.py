@@ -363,7 +363,7 @@ def test_no_body_breaks_reader_and_writer(body: dict[str, Any], some: Any) -> No
         writer = CHAT.writer(request, "m", 5)
         call = {"id": None, "function": {"name": "f", "arguments": "{}"}}
         answer = made({"content": "a", "tool_calls": [call]}, "tool_calls")
-        assert json.loads(writer.whole([answer]))
+        assert json.loads(writer.body([answer]))
         assert writer.opening() + writer.answer([answer])
     except ApiError as refusal:
         status = refusal.status
@@ -392,5 +392,5 @@ def test_no_completion_breaks_the_writer(
     answer = public_answer({"id": calls, "choices": [choice], "usage": usage})
     request = read({"messages": HELLO, "logprobs": True, "stream": True})
     writer = CHAT.writer(request, "m", 5)
-    assert json.loads(writer.whole([answer]))
+    assert json.loads(writer.body([answer]))
     assert writer.answer([answer])

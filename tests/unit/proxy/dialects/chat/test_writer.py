@@ -85,7 +85,7 @@ PARIS = {
 @pytest.mark.parametrize("captured", [CHAT_BODY, CUT_BODY, TOOL_BODY])
 def test_a_whole_answer_is_vllms_byte_for_byte(captured: str) -> None:
     request = chat("9552c2119605c039", tools=TOOLS)
-    body = writer(request).whole([public_answer(json.loads(captured))])
+    body = writer(request).body([public_answer(json.loads(captured))])
     assert body.decode() == ours(captured)
 
 
@@ -126,10 +126,10 @@ def test_the_name_of_the_reasoning_is_a_setting() -> None:
     old = chat_dialect("reasoning_content").writer(chat(stream=True), "tiny", 5)
     answer = made({"reasoning": "hm", "content": "a"})
     assert list(events(old.answer([answer]))[0]["choices"][0]["delta"]) == ["reasoning_content"]
-    message = json.loads(old.whole([answer]))["choices"][0]["message"]
+    message = json.loads(old.body([answer]))["choices"][0]["message"]
     assert message["reasoning_content"] == "hm"
     assert "reasoning" not in message
-    assert list(events(old.piece({"reasoning": "x"}))[0]["choices"][0]["delta"]) == [
+    assert list(events(old.delta_events({"reasoning": "x"}))[0]["choices"][0]["delta"]) == [
         "reasoning_content"
     ]
     assert made({"reasoning_content": "hm"}).reasoning == "hm"
@@ -165,7 +165,7 @@ def test_three_choices() -> None:
     usage = events(raw)[-1]["usage"]
     assert (usage["prompt_tokens"], usage["completion_tokens"]) == (17, 69)
     assert usage["total_tokens"] == 86
-    body = json.loads(writer(request).whole(answers))
+    body = json.loads(writer(request).body(answers))
     assert [choice["index"] for choice in body["choices"]] == [0, 1, 2]
     assert {name: body["usage"][name] for name in usage} == usage
 
@@ -180,7 +180,7 @@ def test_a_choice_without_an_answer_ends_without_one() -> None:
         "tokens": [],
         "finish_reason": "abort",
     }
-    assert len(json.loads(one.whole([made({"content": "a"})]))["choices"]) == 1
+    assert len(json.loads(one.body([made({"content": "a"})]))["choices"]) == 1
 
 
 # --- log probabilities ---------------------------------------------------------------------------
@@ -207,11 +207,11 @@ def test_tokens_go_with_their_text() -> None:
     for one in spoken[1:]:
         told = b"".join(bytes(token["bytes"]) for token in one["logprobs"]["content"])
         assert told.decode() == one["delta"]["content"]
-    whole = json.loads(writer(chat(logprobs=True)).whole([answer]))
+    whole = json.loads(writer(chat(logprobs=True)).body([answer]))
     assert whole["choices"][0]["logprobs"] == {"content": entries}
     unasked = writer(chat(stream=True))
     assert assembled(unasked.answer([answer]))["tokens"] == []
-    assert json.loads(unasked.whole([answer]))["choices"][0]["logprobs"] is None
+    assert json.loads(unasked.body([answer]))["choices"][0]["logprobs"] is None
 
 
 def test_token_ids_only_where_they_are_asked_for() -> None:
@@ -223,7 +223,7 @@ def test_token_ids_only_where_they_are_asked_for() -> None:
     told = events(one.answer([answer]))
     assert [event.get("prompt_token_ids") for event in told] == [[3], None]
     assert told[-1]["choices"][0]["token_ids"] == [1, 2]
-    body = json.loads(one.whole([answer]))
+    body = json.loads(one.body([answer]))
     assert (body["prompt_token_ids"], body["choices"][0]["token_ids"]) == ([3], [1, 2])
 
 
@@ -275,7 +275,7 @@ def test_a_streamed_answer_is_the_whole_answer(
         entries = [entry(letter) for letter in made(one).content or ""]
         answers.append(made(one, finish, logprobs={"content": entries}))
     raw = writer(request).opening() + writer(request).answer(answers)
-    body = json.loads(writer(request).whole(answers))
+    body = json.loads(writer(request).body(answers))
     assert lines(raw)[-1] == "[DONE]"
     assert raw.count(DONE) == 1
     told = events(raw)

@@ -24,7 +24,7 @@ def test_parallel_calls_have_ids_of_their_own() -> None:
     ]
     request = chat(messages=history, tools=TOOLS, n=2)
     answers = [made({"tool_calls": [*TWO, {"function": {}}]}, "tool_calls")] * 2
-    body = json.loads(writer(request).whole(answers))
+    body = json.loads(writer(request).body(answers))
     ids = [call["id"] for one in body["choices"] for call in one["message"]["tool_calls"]]
     assert len({*ids, PARIS["id"]}) == 7
     assert all(name.startswith("chatcmpl-tool-") for name in ids)
@@ -52,7 +52,7 @@ def test_parallel_calls_have_ids_of_their_own() -> None:
 def test_how_calls_end(fields: dict[str, Any], told: str, expected: str) -> None:
     one = writer(chat(tools=TOOLS, stream=True, **fields))
     answer = made({"tool_calls": [PARIS]}, told)
-    assert json.loads(one.whole([answer]))["choices"][0]["finish_reason"] == expected
+    assert json.loads(one.body([answer]))["choices"][0]["finish_reason"] == expected
     assert assembled(one.answer([answer]))["finish_reason"] == expected
     assert assembled(writer(chat()).answer([made({"content": "a"}, told)]))["finish_reason"] == (
         "length" if told == "length" else "stop"
@@ -62,22 +62,22 @@ def test_how_calls_end(fields: dict[str, Any], told: str, expected: str) -> None
 def test_one_call_where_one_is_allowed() -> None:
     one = writer(chat(tools=TOOLS, parallel_tool_calls=False))
     answer = made({"tool_calls": TWO}, "tool_calls")
-    assert len(json.loads(one.whole([answer]))["choices"][0]["message"]["tool_calls"]) == 1
+    assert len(json.loads(one.body([answer]))["choices"][0]["message"]["tool_calls"]) == 1
     assert len(assembled(one.answer([answer]))["calls"]) == 1
 
 
 def test_calls_are_text_where_none_are_wanted() -> None:
     one = writer(chat(tools=TOOLS, tool_choice="none"))
     answer = made({"content": "Now:", "tool_calls": [PARIS]}, "tool_calls")
-    (choice,) = json.loads(one.whole([answer]))["choices"]
+    (choice,) = json.loads(one.body([answer]))["choices"]
     assert choice["message"]["content"] == (
         'Now:\n<tool_call>\n{"name": "get_weather", "arguments": {"a": 1}}\n</tool_call>'
     )
     assert "tool_calls" not in choice["message"]
     assert choice["finish_reason"] == "stop"
     live = writer(chat(tools=TOOLS, tool_choice="none"))
-    raw = live.piece({"content": "Now:"})
-    raw += live.piece({"tool_calls": [{"index": 0, "id": "1", "function": {"name": "f"}}]})
+    raw = live.delta_events({"content": "Now:"})
+    raw += live.delta_events({"tool_calls": [{"index": 0, "id": "1", "function": {"name": "f"}}]})
     raw += live.finish(answer)
     assert assembled(raw)["content"] == choice["message"]["content"]
 
@@ -87,8 +87,12 @@ def test_calls_are_text_where_none_are_wanted() -> None:
 
 def test_a_live_answer() -> None:
     one = writer(chat(stream=True, tools=TOOLS, stream_options={"include_usage": True}))
-    raw = one.opening() + one.piece({"role": "assistant", "content": ""})
-    raw += one.piece({"reasoning_content": "hm"}) + one.keepalive() + one.piece({"content": "Hi"})
+    raw = one.opening() + one.delta_events({"role": "assistant", "content": ""})
+    raw += (
+        one.delta_events({"reasoning_content": "hm"})
+        + one.keepalive()
+        + one.delta_events({"content": "Hi"})
+    )
     calls = [
         {"index": 0, "id": "a", "type": "function", "function": {"name": "f", "arguments": "{"}},
         {"index": 0, "function": {"arguments": "}"}},
@@ -97,7 +101,7 @@ def test_a_live_answer() -> None:
         {"index": 0, "function": {"arguments": "1}"}},
     ]
     for call in calls:
-        raw += one.piece({"tool_calls": [call]})
+        raw += one.delta_events({"tool_calls": [call]})
     told = [
         {"id": "a", "function": {"name": "f", "arguments": "{}"}},
         {"id": "a2", "function": {"name": "g", "arguments": '{"a":1}'}},
@@ -120,7 +124,7 @@ def test_a_live_answer_with_nothing_told_is_told_at_its_end() -> None:
 def test_one_live_call_where_one_is_allowed() -> None:
     one = writer(chat(tools=TOOLS, parallel_tool_calls=False))
     raw = b"".join(
-        one.piece({"tool_calls": [{"index": at, "id": f"c{at}", "function": {"name": "f"}}]})
+        one.delta_events({"tool_calls": [{"index": at, "id": f"c{at}", "function": {"name": "f"}}]})
         for at in range(2)
     )
     assert list(assembled(raw)["calls"]) == [0]

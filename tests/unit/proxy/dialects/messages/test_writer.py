@@ -94,7 +94,7 @@ def gathered(told: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def test_a_whole_message_has_vllms_keys_in_their_order() -> None:
     """The capture: thinking with a signature, then text; no stop_sequence unless one was met."""
     answer = made({"content": "\n\nHello there!", "reasoning": "\nA greeting.\n"})
-    body = json.loads(writer().whole([answer]))
+    body = json.loads(writer().body([answer]))
     assert list(body) == ["id", "type", "role", "content", "model", "stop_reason", "usage"]
     signature = body["content"][0].pop("signature")
     assert len(signature) == 32
@@ -110,7 +110,7 @@ def test_a_whole_message_has_vllms_keys_in_their_order() -> None:
         "stop_reason": "end_turn",
         "usage": {"input_tokens": 42, "output_tokens": 33},
     }
-    empty = json.loads(writer().whole([made({"content": None})]))
+    empty = json.loads(writer().body([made({"content": None})]))
     assert empty["content"] == [{"type": "text", "text": ""}]
 
 
@@ -132,7 +132,7 @@ def test_reasons_to_stop() -> None:
         (made({"tool_calls": [half]}, "length"), "max_tokens", None),
     ]
     for answer, reason, stop in cases:
-        body = json.loads(writer().whole([answer]))
+        body = json.loads(writer().body([answer]))
         assert (body["stop_reason"], body.get("stop_sequence")) == (reason, stop)
         last = events(writer().answer([answer]))[-2]
         assert last["delta"] == {"stop_reason": reason, "stop_sequence": stop}
@@ -194,7 +194,7 @@ def test_arguments_that_are_no_object_are_told_as_none() -> None:
     broken = {**PARIS, "id": "b", "function": {"name": "f", "arguments": "city=Paris"}}
     listed = {**PARIS, "id": "c", "function": {"name": "f", "arguments": "[1]"}}
     answer = made({"tool_calls": [broken, PARIS, listed]}, "tool_calls")
-    whole = json.loads(writer().whole([answer]))["content"]
+    whole = json.loads(writer().body([answer]))["content"]
     assert [one["input"] for one in whole] == [{}, {"city": "Paris"}, {}]
     assert gathered(events(writer().answer([answer]))) == whole
 
@@ -216,7 +216,7 @@ def test_live_pieces() -> None:
         {"tool_calls": [{"index": 1, "function": {"arguments": ":2}"}}]},
         {},
     ]
-    raws = [live.piece(one) for one in pieces]
+    raws = [live.delta_events(one) for one in pieces]
     assert raws[0] == raws[-1] == writer().keepalive()
     raw = b"".join(raws) + live.finish(made({"tool_calls": [PARIS]}, "tool_calls"))
     told = events(raw)
@@ -243,16 +243,16 @@ def test_calls_fit_the_request() -> None:
     tools = [{"name": "f", "input_schema": {}}]
     for choice, count in ((None, 2), ({"type": "auto", "disable_parallel_tool_use": True}, 1)):
         request = asked(tools=tools, tool_choice=choice)
-        content = json.loads(MESSAGES.writer(request, "m", 5).whole([answer]))["content"]
+        content = json.loads(MESSAGES.writer(request, "m", 5).body([answer]))["content"]
         assert len({one["id"] for one in content[1:]}) == len(content) - 1 == count
         assert gathered(events(MESSAGES.writer(request, "m", 5).answer([answer]))) == content
         live = MESSAGES.writer(request, "m", 5)
-        raw = b"".join(live.piece(delta) for delta in deltas(answer)) + live.finish(answer)
+        raw = b"".join(live.delta_events(delta) for delta in deltas(answer)) + live.finish(answer)
         assert gathered(events(raw)) == content
     none = asked(tools=tools, tool_choice={"type": "none"})
-    (text,) = json.loads(MESSAGES.writer(none, "m", 5).whole([answer]))["content"]
+    (text,) = json.loads(MESSAGES.writer(none, "m", 5).body([answer]))["content"]
     live = MESSAGES.writer(none, "m", 5)
-    raw = b"".join(live.piece(delta) for delta in deltas(answer)) + live.finish(answer)
+    raw = b"".join(live.delta_events(delta) for delta in deltas(answer)) + live.finish(answer)
     assert gathered(events(raw)) == [text]
     assert text["text"].startswith("See:\n<tool_call>")
     assert events(raw)[-2]["delta"]["stop_reason"] == "end_turn"
@@ -261,7 +261,7 @@ def test_calls_fit_the_request() -> None:
 def test_an_error_ends_a_stream() -> None:
     """`event: error` must be there: without it the official client shows an empty answer."""
     live = writer()
-    begun = live.piece({"content": "Hel"})
+    begun = live.delta_events({"content": "Hel"})
     raw = live.error(ApiError(503, 2, "later"))
     assert raw == (
         b'event: content_block_stop\ndata: {"type":"content_block_stop","index":0}\n\n'
@@ -290,12 +290,12 @@ def test_streamed_whole_and_sent_back_agree(
         {"id": f"c{n}", "function": one} for n, one in enumerate(functions)
     ]
     answer = made({"content": text, "reasoning": thought, "tool_calls": calls}, "stop")
-    whole = json.loads(writer().whole([answer]))["content"]
+    whole = json.loads(writer().body([answer]))["content"]
     told = events(writer().answer([answer]))
     assert gathered(told) == (whole if text or thought or calls else [])
     assert [one["type"] for one in told[-2:]] == ["message_delta", "message_stop"]
     live = writer()
-    raw = b"".join(live.piece(delta) for delta in deltas(answer)) + live.finish(answer)
+    raw = b"".join(live.delta_events(delta) for delta in deltas(answer)) + live.finish(answer)
     assert gathered(events(raw)) == gathered(told)
 
     back = asked([{"role": "assistant", "content": whole}]).messages[0]
@@ -330,7 +330,7 @@ def test_streamed_whole_and_sent_back_agree(
 )
 def test_no_order_of_pieces_breaks_the_order_of_events(given_pieces: list[dict[str, Any]]) -> None:
     live = writer()
-    raw = b"".join(live.piece(one) for one in given_pieces)
+    raw = b"".join(live.delta_events(one) for one in given_pieces)
     told = events(live.opening() + raw + live.finish(made({"content": "x"})))
     kinds = [one["type"] for one in told]
     assert kinds[0] == "message_start"

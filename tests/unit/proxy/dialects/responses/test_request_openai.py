@@ -42,7 +42,7 @@ class Server:
         one = public_answer({"id": f"c{len(self.asked)}", "choices": [choice], "usage": USAGE})
         if not asked.stream:
             told = {"content-type": "application/json"}
-            return httpx.Response(200, headers=told, content=writer.whole([one]))
+            return httpx.Response(200, headers=told, content=writer.body([one]))
         end = writer.answer([one]) if self.fault is None else writer.error(self.fault)
         told = {"content-type": "text/event-stream; charset=utf-8"}
         content = writer.opening() + writer.keepalive() + end

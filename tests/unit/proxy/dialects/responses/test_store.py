@@ -8,7 +8,7 @@ from proxy.dialects.responses.store import ResponseStore
 
 
 def test_items_are_kept_for_a_while() -> None:
-    kept = ResponseStore(most=100)
+    kept = ResponseStore(max_bytes=100)
     for name in ("a", "b", "c"):
         kept.put({"id": name, "text": "x" * 20})
     assert kept.get("a") is None  # 3 x 36 bytes are too many
@@ -26,5 +26,5 @@ def test_nothing_is_kept_of_who_says_so() -> None:
     for store in (False, True):
         body = json.dumps({"input": "x", "store": store}).encode()
         request = dialect.read(body, {"content-type": "application/json"}, "")
-        (item,) = json.loads(dialect.writer(request, "tiny", 1).whole([one]))["output"]
+        (item,) = json.loads(dialect.writer(request, "tiny", 1).body([one]))["output"]
         assert (kept.get(item["id"]) is not None) == store

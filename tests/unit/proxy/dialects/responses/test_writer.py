@@ -117,12 +117,12 @@ def streamed(one: PublicAnswer, **more: Any) -> list[dict[str, Any]]:
 
 def live(one: PublicAnswer, **more: Any) -> list[dict[str, Any]]:
     told = writer(**more)
-    raw = told.opening() + b"".join(told.piece(delta) for delta in deltas(one))
+    raw = told.opening() + b"".join(told.delta_events(delta) for delta in deltas(one))
     return events(raw + told.finish(one))
 
 
 def whole(one: PublicAnswer, **more: Any) -> dict[str, Any]:
-    body: dict[str, Any] = json.loads(writer(**more).whole([one]))
+    body: dict[str, Any] = json.loads(writer(**more).body([one]))
     return body
 
 
@@ -366,7 +366,7 @@ def test_logprobs_are_empty_unless_they_were_asked_for() -> None:
 )
 def test_a_fault_ends_the_stream(refusal: ApiError, code: str, message: str) -> None:
     told = writer()
-    raw = told.opening() + told.piece({"content": "half"}) + told.error(refusal)
+    raw = told.opening() + told.delta_events({"content": "half"}) + told.error(refusal)
     last = events(raw)[-1]
     assert last["type"] == "response.failed"
     assert last["response"]["status"] == "failed"
