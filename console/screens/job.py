@@ -21,7 +21,7 @@ from console.text.format import plural, state_word
 from console.text.lines import Line
 from console.text.server_color import server_color
 from console.text.wrap import wrapped
-from console.views.job import changes_said, diff_lines, notice_lines, source_lines
+from console.views.job import describe_changes, diff_lines, notice_lines, source_lines
 from console.widgets.editor import EditorError, edit_text
 from console.widgets.job_form import JobForm
 from console.widgets.pane import TextPane
@@ -338,7 +338,7 @@ class JobScreen(ConsoleScreen):
             return
         names = list(self.session.state.servers) if everywhere else [self._server]
         cost = loss_of_all(self.session, "engine.apply", tuple(names))
-        body = f"{changes_said(self.editor.draft.changes)}\n\n{cost}"
+        body = f"{describe_changes(self.editor.draft.changes)}\n\n{cost}"
         where = one_line(names[0], 30) if len(names) == 1 else plural(len(names), "server")
         known = [self.session.state.servers.get(name) for name in names]
         first = any(one is not None and one.job is None for one in known)

@@ -21,7 +21,7 @@ from console.screens.group import GroupScreen
 from console.screens.group_actions import WRITING
 from console.text.lines import EMPTY, Line
 from console.text.wrap import wrapped
-from console.views.mock import asked, problem_lines, progress_text, share, summary_lines
+from console.views.mock import problem_lines, progress_text, rows_done, share, summary_lines
 from console.views.rating import bar_pieces
 from console.widgets.dataset_picker import DatasetPicker
 from console.widgets.dataset_preview import DatasetPreview, preview_lines
@@ -235,7 +235,7 @@ class MockScreen(ConsoleScreen):
     async def action_start_over(self) -> None:
         """Start over, with rows that were sent before."""
         mock = self.session.state.mock
-        done = asked(mock) if mock is not None else 0
+        done = rows_done(mock) if mock is not None else 0
         body = (
             f"Rows that earlier starts sent are sent again, including {done} of the last run. "
             "Their groups and results stay."

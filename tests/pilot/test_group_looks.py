@@ -67,7 +67,7 @@ async def test_a_dead_group_names_the_keys_that_mend_it() -> None:
         assert "S score it again" in here.text()
         await here.press("escape")
         await opened(here, "g0002")
-        assert "A asks it again" in here.text()
+        assert "A sends it again" in here.text()
         await here.press("escape")
         await opened(here, "g0003")
         assert "asks it again" not in here.text()
@@ -87,7 +87,7 @@ async def test_a_short_group_is_refilled_by_key() -> None:
         assert "It is complete: all 4" in here.text()
         await here.press("escape")
         await opened(here)
-        assert "3 of 4 candidates answered: R asks for the others" in here.text()
+        assert "3 of 4 candidates answered: R requests the others" in here.text()
         assert "R Refill" in here.text()
         await here.press("R")
         assert here.link.commands == [("group.refill", {"group_id": "g0001"})]

@@ -50,8 +50,8 @@ def test_the_head_of_a_group_names_no_key_to_who_looks_on() -> None:
     events = [*group_events(1, rewards=[0.5] * 4), *group_events(2, until="AWAITING_RATING")]
     found = state_of(*events, *group_events(3, until="AWAITING_RATING"), rated).groups
     found["g0002"].abstained = "ValueError"
-    named = ("A asks it again", "score it again with S", "; u undoes it")
-    kept = ("dead", "Left alone it is", "held, sends in")
+    named = ("A sends it again", "score it again with S", "; u undoes it")
+    kept = ("dead", "Otherwise it is", "held, sends in")
     for group, key, fact in zip(found.values(), named, kept, strict=True):
         told = " ".join(text_of(header_lines(group, NOW, 100, DetailOptions())).split())
         looked = " ".join(

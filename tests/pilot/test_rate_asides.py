@@ -343,7 +343,7 @@ async def test_each_way_out_when_ratings_hold_up_the_weight_update() -> None:
         assert here.link.commands.pop() == ("rating.abort_all", {"server": "embedded"})
         await here.press("X", "3", "y")
         assert here.link.commands.pop()[1] == {"server": "embedded", "reason": "debugging"}
-        await here.press("2", "enter")  # or go on rating
+        await here.press("2", "enter")  # or continue rating
         assert votes(here) == [("g0001", "best", (order_of(1)[1],))]
         here.link.publish(AlertCleared(key="hold:embedded"))
         await here.settle()

@@ -20,7 +20,7 @@ from console.session.app_state import Session
 from console.text.sections import Room, heading, lines
 from console.views.chart import curve
 from console.views.judges import judge_head, judge_lines
-from console.views.rewards.charts import answers, by_rank, over_groups, spread, waits
+from console.views.rewards.charts import answers, by_rank, empty_panel, over_groups, spread
 from console.views.rewards.fault import Fault, fault_lines, last_fault
 from console.views.rewards.monitor import watch_lines
 from console.views.rewards.rows import PartRow, first_varied, part_rows
@@ -77,7 +77,7 @@ class RewardsScreen(ConsoleScreen):
         "with length: correlation of reward and answer length, each minus its group's mean, as the "
         "policy learns only from differences within a group. Dead groups were sent but carry "
         "no signal; lost ones were aborted or failed; not scored: the rewards abstained, and the "
-        "group waits for you.\n"
+        "group empty_panel for you.\n"
         "A judge has a line of its own: calls, calls per group, tokens, cost at the prices in its "
         "settings (no price: none is set), share of questions answered from its cache, share of "
         "groups it abstained from, repaired replies, mean seconds per call.\n"
@@ -221,7 +221,7 @@ class RewardsScreen(ConsoleScreen):
         if row is None:
             if not self.query_one("#rewards-curve", Section).framed:
                 return Content("")
-            empty = waits("The curve of a part starts", room.width)
+            empty = empty_panel("The curve of a part starts", room.width)
             return lines(heading("PART", "by global step"), empty)
         part = row.figures
         if part is None:

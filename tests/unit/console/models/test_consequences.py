@@ -22,9 +22,9 @@ def test_a_restart_says_what_becomes_of_groups_that_wait() -> None:
         *waits(4, "accept", "window"),
     )
     assert waiting_loss(state) == [
-        "2 groups wait for your rating: after 10 s the automatic reward is sent for what is "
-        "unrated",
-        "1 group waits for your rating: after 10 s what is unrated is given up, nothing is sent",
+        "2 groups wait for your rating: after 10 s the automatic rewards are sent for unrated "
+        "groups",
+        "1 group waits for your rating: after 10 s unrated groups are given up, nothing is sent",
     ]
     assert waiting_loss(state_of()) == []
 

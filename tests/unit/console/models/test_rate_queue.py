@@ -124,9 +124,9 @@ def test_it_is_shuffled_otherwise_and_its_vote_is_no_reward() -> None:
     ballot = Ballot(rated_state(1).groups["g0001"], second=True)
     ballot.digit(1)
     assert "Enter records it" in ballot.meaning()
-    look = ballot.look(NOW)
-    assert "blind" not in look
-    assert look["seed"] != seed("g0001")
+    attention = ballot.attention(NOW)
+    assert "blind" not in attention
+    assert attention["seed"] != seed("g0001")
 
 
 def test_a_second_vote_comes_between_and_never_when_a_clock_is_short() -> None:
@@ -176,7 +176,7 @@ def test_agreement_is_told_with_number_and_interval() -> None:
     told = text_of(summary_lines(stats))
     assert "31 of 42, 74 % (59-85 %)" in told
     assert "by chance 25 %" in told
-    assert "no group has come back yet" in told
+    assert "no second vote yet" in told
     assert "have not sent a vote" in text_of(summary_lines(None))
     stats.repeats, stats.repeated = 5, 4
     assert "4 of 5, 80 %" in second_words("the same as before", stats)
@@ -200,7 +200,7 @@ def test_the_banner_names_what_is_held_up_and_each_way_out() -> None:
     assert "2 open ratings hold up the weight update" in told
     assert "A accepts all  X aborts them" in told
     wide = text_of([banner_line(state, NOW, 120)])
-    assert "A accepts all automatic rewards  X aborts them  or go on rating" in wide
+    assert "A accepts all automatic rewards  X aborts them  or continue rating" in wide
     narrow = text_of([banner_line(state, NOW, 60)])
     assert "A accepts all  X aborts them" in narrow
     looked = text_of([banner_line(state, NOW, 80, read_only=True)])

@@ -85,7 +85,7 @@ def test_a_finished_group_that_the_engine_discarded_does_not_read_as_trained() -
     shown = text_of(header_lines(one, NOW, 120, DetailOptions()))
     assert found.text in shown
     assert "will train" not in shown
-    assert "A asks it again" in shown
+    assert "A sends it again" in shown
     line = event_line(lost)
     assert line is not None
     assert (line.text, line.level) == (found.text, "warning")

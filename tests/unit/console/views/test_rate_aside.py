@@ -88,7 +88,7 @@ def test_a_vote_taken_back_hides_it_again() -> None:
 
 def test_guidelines_say_how_to_get_some() -> None:
     assert "rating.guidelines" in text_of(guideline_lines("", False, WIDTH))
-    assert "g says why" in text_of(guideline_lines(" ", True, WIDTH))
+    assert "g shows why" in text_of(guideline_lines(" ", True, WIDTH))
     assert text_of(guideline_lines("# How\n- right", True, WIDTH)) == "How\n• right"
 
 

@@ -21,7 +21,7 @@ def test_a_broken_save_stands_until_it_is_mended() -> None:
     state = state_of(STARTED, loaded("v1", NOW - 100), broken(NOW - 50))
     fault = last_fault(state)
     assert fault is not None
-    assert (fault.file, fault.line, fault.mended) == ("/h/hook.py", 12, "")
+    assert (fault.file, fault.line, fault.resolution) == ("/h/hook.py", 12, "")
     assert place_to_open(state) == ("/h/hook.py", 12)
     text = text_of(fault_lines(fault, NOW, 78, False))
     assert "did not load" in text
@@ -33,7 +33,7 @@ def test_a_broken_save_stands_until_it_is_mended() -> None:
     state = state_of(STARTED, loaded("v1", NOW - 100), broken(NOW - 50), loaded("v2", NOW - 9))
     fault = last_fault(state)
     assert fault is not None
-    assert fault.mended.startswith("fixed at")
+    assert fault.resolution.startswith("fixed at")
     again = state_of(STARTED, broken(NOW - 50), broken(NOW - 5))
     assert again.rewards.fault is not None
     assert again.rewards.fault.at == NOW - 50
@@ -59,16 +59,16 @@ def test_a_group_it_failed_on_is_a_fault_too() -> None:
     fault = last_fault(state)
     assert fault is not None
     assert (fault.group_id, fault.file, fault.line) == ("g0001", "/h/hook.py", 12)
-    assert not fault.mended
+    assert not fault.resolution
     assert "waits for you" in fault.what
     state = state_with(failing, scored(2, [two(0.9, 0.1), two(0.2, 0.3)]))
     later = last_fault(state)
     assert later is not None
-    assert not later.mended
+    assert not later.resolution
     state.groups["g0001"].phase = "ABORTED"
     later = last_fault(state)
     assert later is not None
-    assert later.mended == "1 group scored since"
+    assert later.resolution == "1 group scored since"
     assert "waits" not in later.what
 
 
