@@ -1,4 +1,4 @@
-"""Answers of the control API that are computed when requested and never kept in the journal."""
+"""Answers of the control API that are computed on request and never stored in the journal."""
 
 import msgspec
 
@@ -49,9 +49,9 @@ class ServerDetails(msgspec.Struct, frozen=True, kw_only=True):
     claimed: int | None = None
     clients: tuple[ClientSeen, ...] = ()
     episodes: tuple[EpisodeDetails, ...] = ()
-    """Longest idle first."""
+    """In descending order of idle time."""
     tasks: tuple[TaskDetails, ...] = ()
-    """Tasks with the most episodes first."""
+    """In descending order of the number of episodes."""
     folder: str = ""
     """Folder in which the server writes its run."""
     booting_since: float | None = None
@@ -60,7 +60,7 @@ class ServerDetails(msgspec.Struct, frozen=True, kw_only=True):
     """Last user message of the newest call in the server's memory."""
     answered: str = ""
     missing: tuple[str, ...] = ()
-    """What the server did not report, and why."""
+    """Information that the server did not report, each with the reason."""
 
 
 class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,16 +77,17 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
     told: tuple[str, ...] = ()
     """Keys of `running` that the server reported itself."""
     differs: tuple[str, ...] = ()
-    """Keys of these that differ from the job last sent by this proxy."""
+    """Keys of `told` that differ from the job last sent by this proxy."""
     whole: bool = False
-    """`running` is a whole job, as sent; else only what the server reported."""
+    """Whether `running` is a whole job, as sent; if not, only what the server reported."""
     default: str = ""
+    """The preset `default`."""
     hand: str = ""
-    """The presets."""
+    """The preset `hand`."""
     embedded: bool = True
-    """The server is the embedded engine: it starts with any job, without confirmation."""
+    """Whether the server is the embedded engine, which starts with any job without confirmation."""
     last: bool = False
-    """The next start runs the server's present job, since another client started it last."""
+    """Whether the next start runs the server's present job, since another client started it."""
     model: str = ""
     """Model for a job without one, on an AgentJet server; empty if unknown."""
     path: str = ""
@@ -112,7 +113,7 @@ class TokenCall(msgspec.Struct, frozen=True, kw_only=True):
 
     prompt_tokens: int
     tokens: tuple[Token, ...]
-    """The prompt first."""
+    """Tokens of the prompt, then of the answer."""
     step: int | None = None
     """Number of updates of the policy that sampled it; None for several policies."""
 

@@ -1,4 +1,4 @@
-"""One attempt to claim what a group needs: one claim as a probe, all at once, or one by one."""
+"""One attempt to claim a group's episodes: a probe first, all at once, or one by one."""
 
 import asyncio
 import logging
@@ -29,9 +29,9 @@ class ClaimAttempts:
     Args:
         client: The server.
         watcher: Its watcher.
-        releaser: Gives back what an attempt that fails holds.
-        queue: Its next requests share the turn of one that has it, while all is granted.
-        end_turn: Ends the turn of a request, if it has it.
+        releaser: Gives back the episodes of a failed attempt.
+        queue: Queue whose next requests share a turn while all claims are granted.
+        end_turn: Ends the turn of a request, if it has the turn.
         rng: Source of the pauses.
     """
 
@@ -52,27 +52,29 @@ class ClaimAttempts:
         self._end_turn = end_turn
         self._rng = rng
         self.most_together = 1
-        """Groups that one turn may claim for: more while all are granted, one after a refusal."""
+        """Number of groups for which one turn may claim; it grows while all claims are granted and
+        is 1 after a refusal."""
 
     @cached_property
     def loop(self) -> asyncio.AbstractEventLoop:
-        """The event loop; each look-up of asyncio's own costs a system call."""
+        """The event loop; cached, since `asyncio.get_running_loop` costs a system call."""
         return asyncio.get_running_loop()
 
     async def run(
         self, request: ClaimRequest, *, probe: bool = False, window: float = 0.0
     ) -> ClaimRefused | None:
-        """Try once to complete a request; cancelled, it leaves nothing held.
+        """Try once to complete a request; when cancelled, give back everything.
 
-        It ends when nothing is on its way back: the next attempt may get the same uuids.
+        Returns only after all returned episodes are confirmed: the next attempt may get the same
+        uuids.
 
         Args:
-            request: Has the turn, or is a refill.
-            probe: Send one claim ahead, and the others when it is granted.
+            request: The request that has the turn, or a refill.
+            probe: Send one claim first, and the others after it is granted.
             window: Seconds in which the request gathers; 0 for all claims at once.
 
         Returns:
-            Why it failed; None when the request is complete.
+            The reason of the failure; None when the request is complete.
         """
         flight: BatchInFlight | None = None
         try:
@@ -98,7 +100,7 @@ class ClaimAttempts:
         return request.stop
 
     async def _probe(self, request: ClaimRequest) -> None:
-        """Send one claim after a refusal; the others follow when an episode is free."""
+        """Send one claim, and the others after it is granted."""
         await self._releaser.lock.acquire()
         unwatch = self._when_not_rolling(partial(self._stop_incomplete, request))
         try:
@@ -111,13 +113,13 @@ class ClaimAttempts:
         await self._send_all(request).wait_end()
 
     def _send_all(self, request: ClaimRequest) -> BatchInFlight:
-        """Send all missing claims together, with the lock held, which the end releases.
+        """Send all missing claims together; the lock must be held, and the end releases it.
 
-        While all are granted, it also claims for the next groups in the queue. A group goes on
-        with the last episode of its own, and its turn is then over.
+        While all claims are granted, it also claims for the next groups in the queue. The turn of a
+        group ends with the last of its own episodes.
 
         Returns:
-            What goes on in the background, also when its caller leaves.
+            The batch, which continues in the background even when its caller leaves.
         """
         sharing: list[ClaimRequest] = []
         if request.in_turn and not request.refused_before:
@@ -153,35 +155,39 @@ class ClaimAttempts:
         return flight
 
     def _end_batch(self, batch: SharedBatch) -> None:
-        """Put the requests that are not complete back into the queue, before all others."""
+        """Put incomplete requests back at the front of the queue."""
         if batch.stop is not None:
             self.most_together = 1
         elif batch.claims:
             self.most_together = min(2 * self.most_together, MOST)
-        again: list[ClaimRequest] = []
-        for request in [one for one in batch.requests[1:] if self._queue.waits(one)]:
+        incomplete: list[ClaimRequest] = []
+        for request in filter(self._queue.waits, batch.requests[1:]):
             if request.error is not None:
                 self._queue.serve(request)
             else:
                 request.end_attempt()
                 request.begin_attempt()
-                again.append(request)
-        self._queue.put_back(again)
+                incomplete.append(request)
+        self._queue.put_back(incomplete)
 
     async def _claim_for(self, flight: BatchInFlight) -> None:
         """Send one claim of a batch over a new connection."""
-        if not flight.batch.wanted:
+        if not flight.batch.is_incomplete:
             flight.batch.left -= 1
             return
         flight.answered(await self._claim(flight.batch.requests[0]))
 
     async def _gather(self, request: ClaimRequest, seconds: float) -> None:
-        """Keep each episode that comes free for some seconds; an incomplete group gives all back.
+        """Collect episodes as they become free; give all back if the group stays incomplete.
 
-        Else the steady workers of another client, who take each episode the moment it is free,
-        would never leave enough of them at once.
+        Without it, another client whose workers take each free episode at once would never leave
+        enough of them at the same time.
+
+        Args:
+            request: The request.
+            seconds: Length of the window.
         """
-        end = ClaimRefused(RefusedKind.NONE_AVAILABLE, "not enough came free")
+        end = ClaimRefused(RefusedKind.NONE_AVAILABLE, "not enough became free")
         alarm = self.loop.call_later(seconds, self._releaser.stop_request, request, end)
         unwatch = self._when_not_rolling(partial(self._stop_incomplete, request))
         request.gathers, self._releaser.gathering = True, request
@@ -226,10 +232,10 @@ class ClaimAttempts:
             return
         try:
             request.on_claimed(claimed.episode_uuid)
-        except Exception as error:  # whatever the caller's fault, no claim may be left behind
-            log.exception("a claim could not be noted")
+        except Exception as error:  # even after an error of the caller, no claim may be leaked
+            log.exception("a claim could not be recorded")
             request.error = error
-            request.stop = ClaimRefused(RefusedKind.OTHER, "the claim could not be noted")
+            request.stop = ClaimRefused(RefusedKind.OTHER, "the claim could not be recorded")
 
     def _refused(self, refused: ClaimRefused) -> None:
         if refused.kind is RefusedKind.UNKNOWN:
@@ -239,7 +245,7 @@ class ClaimAttempts:
         """Call `stop` when the engine leaves ROLLING: the other claims would be refused.
 
         Returns:
-            A function that ends this.
+            A function that removes the listener.
         """
 
         def on_change(seen: ServerStatus) -> None:

@@ -20,10 +20,10 @@ from ajet_swarm.api.outcomes import Claimed, ClaimRefused, RefusedKind
 from ajet_swarm.api.watcher import Watcher
 from ajet_swarm.api.wire import GENERAL
 from ajet_swarm.claims.attempts import ClaimAttempts
+from ajet_swarm.claims.lane_queue import Lane
 from ajet_swarm.claims.queue import TurnQueue
 from ajet_swarm.claims.releases import SECOND_LOOK, EpisodeReleaser
 from ajet_swarm.claims.request import ClaimRequest, GatherBackoff, OnClaimed, OnReturned
-from ajet_swarm.claims.shares import Lane
 from ajet_swarm.common.renamed import renamed
 from ajet_swarm.common.tasks import Deadline, DeadlineTimeout
 from ajet_swarm.protocol.errors import ClaimTimedOut
@@ -32,7 +32,7 @@ from ajet_swarm.protocol.schemas import EngineState
 BACK_OFF, OTHER_BACK_OFF = (0.05, 0.25), (0.25, 1.0)
 """Seconds between attempts, drawn at random: no episode is free; a refusal of an unknown kind."""
 NO_ANSWER = "no answer to the claim"
-"""Why a deadline came first, when nothing else is known."""
+"""Reason of a timeout when no other is known."""
 
 _ROLLING = frozenset({EngineState.ROLLING})
 
@@ -43,19 +43,20 @@ class GroupClaimer:
     Args:
         client: The server.
         watcher: Its watcher; `run` must be running.
-        known: The uuids the caller answers for: from `on_claimed` on, until ended or returned.
-            What the server holds in our name beyond them is given back by `reconcile`.
-        on_stray: Called with uuids that `reconcile` gave back.
-        timeout: Seconds a claim or an abort may take before its outcome counts as unknown; more
-            than the 19 s a server is frozen while it stops an engine.
-        second_look: Seconds after which lost claims are looked for again: a frozen server may run
-            one late.
-        rng: For the back-off.
+        known: Returns the uuids for which the caller is responsible: from `on_claimed` until they
+            are ended or returned. `reconcile` gives back all others that the server holds in our
+            name.
+        on_stray: Called with the uuids that `reconcile` gave back.
+        timeout: Seconds after which the outcome of a claim or an abort counts as unknown; more than
+            the 19 s for which a server is frozen while it stops an engine.
+        second_look: Seconds until lost claims are searched for a second time: a frozen server may
+            execute one late.
+        rng: Source of the back-off.
 
     Attributes:
         releaser: Gives episodes back.
-        starved: A group waits because no episode is free.
-        on_starved: Called when a group begins to wait for an episode because none is free.
+        starved: Whether a group waits because no episode is free.
+        on_starved: Called when a group begins to wait because no episode is free.
     """
 
     def __init__(
@@ -107,30 +108,30 @@ class GroupClaimer:
     ) -> list[Claimed]:
         """Claim `n` episodes together, waiting for the engine and for free episodes.
 
-        When cancelled, everything claimed so far and every claim still on its way is given back
-        in the background (see `close`), with `on_returned`.
+        When cancelled, everything claimed so far, and every claim in flight, is given back in the
+        background (see `close`), with `on_returned`.
 
         Args:
-            n: Episodes of the group.
+            n: Number of episodes of the group.
             episode_type: `train` or `eval`.
             discard_timeout: Idle seconds after which the server takes an episode back.
-            deadline: On the event loop's clock (`loop.time()`); None waits without end. A function
-                is asked again at the time it named.
-            lane: The queue takes turns between lanes: key, address and session, or fewer names;
-                all lanes of one claimer have as many.
-            newcomer: The newest newcomer of a lane without its last name has every second turn of
-                it: a single request then does not wait for a burst that came before.
-            on_intent: Awaited once, before the first claim: time to make the intent durable.
-            on_claimed: Called for each episode at the moment it is ours, also when it is given
-                back right after.
-            on_returned: Called for those given back.
+            deadline: Time on the event loop's clock (`loop.time()`); None waits without end. A
+                function is called again at the time it returned, and may postpone it.
+            lane: Sender of the request: key, address and session, or fewer names. All lanes of a
+                claimer have the same number of names; the queue takes turns between lanes.
+            newcomer: Whether the request may overtake others of its key and address in every second
+                turn, so that a single request does not wait for an earlier burst.
+            on_intent: Awaited once, before the first claim, for example to make the intent durable.
+            on_claimed: Called for each episode as soon as it is granted, even when it is given back
+                directly afterwards.
+            on_returned: Called with the episodes given back.
 
         Returns:
-            All `n`; never fewer.
+            Exactly `n` episodes.
 
         Raises:
-            ClaimTimedOut: the deadline came first; everything goes back as when cancelled.
-            Exception: what `on_intent` or `on_claimed` raised; nothing is held.
+            ClaimTimedOut: the deadline passed; everything is given back as on cancellation.
+            Exception: the error of `on_intent` or `on_claimed`; nothing is held.
         """
         request = ClaimRequest(
             n, episode_type, discard_timeout, on_claimed, on_returned, lane, newcomer
@@ -155,15 +156,20 @@ class GroupClaimer:
         on_claimed: OnClaimed | None = None,
         on_returned: OnReturned | None = None,
     ) -> Claimed | None:
-        """Claim one episode more for a group that already holds some; goes before waiting groups.
+        """Claim one more episode for a group that already holds some, ahead of waiting groups.
 
-        Gives up as soon as the engine does not roll: a group that holds episodes must not wait for
-        a boundary that waits for them.
+        Give up as soon as the engine does not roll: a group that holds episodes must not wait for a
+        batch boundary that waits for those episodes.
 
-        Args: as of `claim_group`.
+        Args:
+            episode_type: See `claim_group`.
+            discard_timeout: Idle seconds after which the server takes the episode back.
+            deadline: Time on the event loop's clock; None for no deadline.
+            on_claimed: See `claim_group`.
+            on_returned: See `claim_group`.
 
         Returns:
-            The episode, or None: not rolling, or none free before the deadline.
+            The episode; None when the engine does not roll or none was free before the deadline.
         """
         request = ClaimRequest(1, episode_type, discard_timeout, on_claimed, on_returned)
         try:
@@ -198,8 +204,8 @@ class GroupClaimer:
         await self.releaser.close(seconds)
 
     async def _claim_in_turn(self, request: ClaimRequest) -> bool:
-        """Try until all are held; False when the request has to queue again, as when a smaller
-        group goes first."""
+        """Try until all episodes are held; return False when the request must queue again, for
+        example because a smaller group goes first."""
         if not await self._wait_for_turn(request):
             if request.error is not None:
                 raise request.error
@@ -208,7 +214,7 @@ class GroupClaimer:
         clock = self._attempts.loop.time
         began = clock()
         backoff: GatherBackoff | None = None
-        """None until an attempt failed: a group does not gather in its first moment."""
+        """None until an attempt failed, since a group does not gather at first."""
         try:
             while True:
                 await self.watcher.wait_for(_ROLLING)
@@ -232,7 +238,7 @@ class GroupClaimer:
             self._end_turn(request)
 
     async def _wait_for_turn(self, request: ClaimRequest) -> bool:
-        """Wait for the turn; without it, the request was served or has to queue again."""
+        """Wait for the turn; return False when the request was served or must queue again."""
         try:
             return await self._queue.take(request)
         except asyncio.CancelledError:
@@ -260,7 +266,7 @@ class GroupClaimer:
                 await asyncio.sleep(self._rng.uniform(*BACK_OFF))
             elif refused.kind is RefusedKind.OTHER:
                 await asyncio.sleep(self._rng.uniform(*OTHER_BACK_OFF))
-            else:  # what the watcher last saw is older than this answer
+            else:  # the watcher's status is older than this answer
                 await self.watcher.refresh()
 
     def _why_late(self, request: ClaimRequest) -> str:

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 import msgspec
 
+from ajet_swarm.claims.lane_queue import LaneQueue
 from ajet_swarm.claims.request import PATIENCE, ClaimRequest
-from ajet_swarm.claims.shares import FairQueue
 
 
 class QueuedRequest(msgspec.Struct, eq=False):
@@ -20,22 +20,23 @@ class QueuedRequest(msgspec.Struct, eq=False):
 class TurnQueue:
     """Queue of the groups that wait for their turn to claim.
 
-    It is a `FairQueue`: lanes take turns, the groups of one lane go in order, newcomers pass. A
-    session with one request does not wait for all requests of another session.
+    The order is that of a `LaneQueue`: lanes take turns, and newcomers overtake. A session with one
+    request does not wait for all requests of another session.
     """
 
     def __init__(self) -> None:
         self.taken = False
-        """A request has the turn."""
-        self._waiting: FairQueue[QueuedRequest] = FairQueue()
+        """Whether a request has the turn."""
+        self._waiting: LaneQueue[QueuedRequest] = LaneQueue()
         self._yielded = 0
-        """Episodes of a request that let smaller ones go first, until the next turn is taken."""
+        """Number of episodes of the request that let smaller ones go first; 0 after the next turn
+        is taken."""
         self._sharing: dict[ClaimRequest, QueuedRequest] = {}
         """Requests that share a turn, until they are served or put back."""
 
     @property
     def busy(self) -> bool:
-        """A request has the turn, or waits in the turn of another one."""
+        """Whether a request has the turn or shares that of another one."""
         return self.taken or bool(self._sharing)
 
     async def take(self, request: ClaimRequest) -> bool:
@@ -48,7 +49,7 @@ class TurnQueue:
         """
         if not self.taken:
             self.taken, self._yielded = True, 0
-            self._waiting.served(request.lane)
+            self._waiting.end_turn(request.lane)
             return True
         turn: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         if not await self._wait(QueuedRequest(request, turn)):
@@ -68,12 +69,12 @@ class TurnQueue:
             queued.turn.set_result(True)
 
     def share(self, request: ClaimRequest, most: int) -> list[ClaimRequest]:
-        """Take the next requests of the same kind out of the queue; each is to be served or put
-        back.
+        """Take the next requests of the same kind out of the queue; the caller must serve or put
+        back each of them.
 
         Args:
-            request: Has the turn.
-            most: How many at most.
+            request: The request that has the turn.
+            most: Maximum number of requests.
         """
         sharing: list[ClaimRequest] = []
         while len(sharing) < most and (queued := self._next(request)) is not None:
@@ -89,7 +90,7 @@ class TurnQueue:
             queued.turn.set_result(False)
 
     def waits(self, request: ClaimRequest) -> bool:
-        """Return whether a request that shares a turn is still to be served or put back."""
+        """Return whether a request shares a turn and was neither served nor put back."""
         queued = self._sharing.get(request)
         if queued is None:
             return False
@@ -100,12 +101,12 @@ class TurnQueue:
 
     def put_back(self, requests: Sequence[ClaimRequest]) -> None:
         """Return requests that were not served to their places in the queue."""
-        again = [request for request in reversed(requests) if self.waits(request)]
-        for request in again:
+        unserved = [request for request in reversed(requests) if self.waits(request)]
+        for request in unserved:
             queued = self._sharing.pop(request)
             request.shared = False
             self._waiting.put_back(request.lane, queued)
-        if again and not self.taken:
+        if unserved and not self.taken:
             self.taken = True
             self.release()
 
@@ -127,7 +128,7 @@ class TurnQueue:
             request, waits = queued.request, not queued.turn.done()
             if waits and sharing is not None and not sharing.may_share(request):
                 return None
-            self._waiting.served(request.lane, queued)
+            self._waiting.end_turn(request.lane, queued)
             self._waiting.remove(request.lane, queued)
             if waits:
                 return queued
@@ -146,5 +147,5 @@ class TurnQueue:
             raise
 
     def _sizes(self) -> list[int]:
-        """Return the episodes of each request in the queue."""
+        """Return the number of episodes of each request in the queue."""
         return [queued.request.n for _, queued in self._waiting]

@@ -1,4 +1,7 @@
-"""Gives episodes back to one server, also those that this process does not know that it holds."""
+"""Return of episodes to one server, including those that were claimed without this process knowing.
+
+A claim whose answer was lost may have succeeded; `reconcile` finds it in the server's records.
+"""
 
 import asyncio
 import contextlib
@@ -18,15 +21,15 @@ from ajet_swarm.protocol.errors import SwarmError
 log = logging.getLogger(__name__)
 
 RECORDS_TIMEOUT = 3.0
-"""Seconds for which a request for the server's records may hold up claims."""
+"""Time limit in seconds of a request for the server's records, which delays claims."""
 SECOND_LOOK = 5.0
-"""Seconds after which lost claims are looked for again: a frozen server may run one late."""
+"""Seconds until lost claims are searched for again: a frozen server may execute one late."""
 STEP = 0.25
-"""Seconds between two checks, at the end, whether the server is still reachable."""
+"""Seconds between two checks in `close` that the server is still reachable."""
 
 
 class ReadWriteLock:
-    """A lock that many share or one holds alone; that one goes before those that come later."""
+    """A lock with shared and exclusive holders; an exclusive one goes before later shared ones."""
 
     def __init__(self) -> None:
         self._alone = asyncio.Lock()
@@ -36,7 +39,7 @@ class ReadWriteLock:
 
     @asynccontextmanager
     async def shared(self) -> AsyncIterator[None]:
-        """Hold it together with others that share it."""
+        """Hold the lock together with other shared holders."""
         async with self._alone:
             self._sharing += 1
             self._free.clear()
@@ -48,7 +51,7 @@ class ReadWriteLock:
                 self._free.set()
 
     async def acquire(self) -> None:
-        """Hold it alone."""
+        """Acquire the lock exclusively."""
         await self._alone.acquire()
         try:
             await self._free.wait()
@@ -57,7 +60,7 @@ class ReadWriteLock:
             raise
 
     def release(self) -> None:
-        """Release it; another task may do that than the one that acquired it."""
+        """Release the exclusive lock; a task other than the acquiring one may do so."""
         self._alone.release()
 
     async def __aenter__(self) -> None:
@@ -73,21 +76,21 @@ class ReadWriteLock:
 
 
 class EpisodeReleaser:
-    """Gives episodes back to one server and finds those that were claimed unknowingly.
+    """Gives episodes back to one server and finds those whose claims were lost.
 
     Args:
         client: The server.
         watcher: Its watcher; `run` must be running.
-        known: Returns the uuids the caller answers for.
-        on_stray: Called with uuids that `reconcile` gave back.
-        timeout: Seconds a claim or an abort may take before its outcome counts as unknown.
+        known: Returns the uuids for which the caller is responsible.
+        on_stray: Called with the uuids that `reconcile` gave back.
+        timeout: Seconds after which the outcome of a claim or an abort counts as unknown.
         second_look: See `SECOND_LOOK`.
 
     Attributes:
-        lock: Held while claims are on their way, never between two attempts: by a group alone,
+        lock: Held while claims are in flight, never between two attempts: exclusively by a group,
             shared by claims of single episodes.
-        tasks: Work that goes on when its caller is cancelled; ends with `close`.
-        gathering: The request that holds a part of its group; `reconcile` leaves it alone.
+        tasks: Work that continues when its caller is cancelled; `close` ends it.
+        gathering: The request that holds a part of its group; `reconcile` spares its episodes.
     """
 
     def __init__(
@@ -112,20 +115,25 @@ class EpisodeReleaser:
         self._reconciling = asyncio.Lock()
         """Held by `reconcile`: an abort sent twice may hit the client that claimed it since."""
         self._returning: set[str] = set()
-        """On their way back; a uuid that is claimed again meanwhile leaves the set."""
+        """Uuids being given back; one that is claimed again meanwhile leaves the set."""
         self._unconfirmed: set[str] = set()
-        """Given back, but the server did not confirm."""
+        """Uuids given back without confirmation by the server."""
         self._sweeping = False
         self._sweep_again = False
         self._closing = asyncio.Event()
 
     def claimed(self, uuid: str) -> None:
-        """Note that the server granted a uuid, maybe one that was given back before."""
+        """Record that the server granted a uuid, perhaps one that was given back before."""
         self._unconfirmed.discard(uuid)
         self._returning.discard(uuid)
 
     async def give_back(self, uuids: Sequence[str], cause: str = "") -> None:
-        """Abort episodes of ours, together; what the server does not confirm is swept later."""
+        """Abort episodes of ours concurrently; unconfirmed ones are swept later.
+
+        Args:
+            uuids: The episodes.
+            cause: Reason for the log.
+        """
         if not uuids:
             return
         self._returning.update(uuids)
@@ -139,7 +147,7 @@ class EpisodeReleaser:
             self.sweep_soon()
 
     async def give_back_rest(self, uuids: Collection[str], cause: str) -> None:
-        """Give back those that are not on their way back already."""
+        """Give back those episodes that are not being given back already."""
         await self.give_back(sorted(set(uuids) - self._returning), cause)
 
     async def return_held(self, request: ClaimRequest) -> None:
@@ -151,13 +159,13 @@ class EpisodeReleaser:
             request.on_returned(uuids, cause)
 
     def stop_request(self, request: ClaimRequest, why: ClaimRefused) -> None:
-        """Stop the attempt of a request; a task of its own gives back what the request holds."""
+        """Stop the attempt of a request; a background task gives back what the request holds."""
         request.stop = request.stop or why
         if request.held:
             request.releases.append(self.tasks.spawn(self.return_held(request), "give back"))
 
     async def reconcile(self) -> list[str]:
-        """Give back what the server holds in our name and the caller does not know of.
+        """Give back the episodes that the server holds in our name and the caller does not know.
 
         Returns:
             The uuids given back.
@@ -166,7 +174,7 @@ class EpisodeReleaser:
             SwarmError: the server did not send its records, or did not confirm an abort.
         """
         async with self._reconciling:
-            async with self.lock:  # no claim of ours is on its way meanwhile
+            async with self.lock:  # no claim of ours is in flight
                 before = set(self._known())
                 records = await self._client.buffer(timeout=RECORDS_TIMEOUT)
                 known = before.union(self._known(), self._gathered()) - self._unconfirmed
@@ -191,14 +199,14 @@ class EpisodeReleaser:
             self.tasks.spawn(self._sweep(), "sweep")
 
     async def settle(self, seconds: float) -> bool:
-        """Wait until all background work has ended; False when some still runs."""
+        """Wait for the background work; return False when some still runs after `seconds`."""
         return await self.tasks.drain(seconds)
 
     async def close(self, seconds: float = 5.0) -> None:
-        """Wait up to `seconds` for episodes on their way back, then stop.
+        """Wait up to `seconds` for episodes being given back, then stop.
 
-        It does not wait for a server that is unreachable, nor for the time of a second look: that
-        comes at once.
+        It does not wait for an unreachable server. A second search for lost claims that is due
+        later is done at once.
         """
         self._closing.set()
         until = asyncio.get_running_loop().time() + seconds

@@ -1,4 +1,4 @@
-"""One request for the episodes of a group, and when it may gather them one by one."""
+"""A request for the episodes of a group, and the times at which it may gather them one by one."""
 
 import asyncio
 import random
@@ -7,30 +7,31 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from ajet_swarm.api.outcomes import Claimed, ClaimRefused
-from ajet_swarm.claims.shares import Lane
+from ajet_swarm.claims.lane_queue import Lane
 
 PATIENCE = (1.0, 8.0)
-"""Seconds of a turn without success before smaller groups in the queue go first: at first, and at
-most. They double each time, so that many small groups do not starve a large one."""
+"""Seconds of an unsuccessful turn after which smaller groups in the queue go first: initial value
+and maximum. The value doubles each time, so that many small groups do not starve a large one."""
 
 GATHER_AFTER = 1.0
-"""Seconds, about, without a free episode before a group may gather."""
+"""Approximate seconds without a free episode before a group may gather."""
 GATHER = (1.0, 3.0)
-"""Seconds of a window in which a group gathers: it keeps what it gets. Drawn at random each time:
-of two clients that hold parts of what both need, one gives up first and the other gets all."""
+"""Range of the seconds of a window in which a group keeps each episode that it gets. The length is
+random: of two clients that each hold a part, one gives up first and the other gets all."""
 GATHER_MORE = 4.0
-"""Largest factor of the windows, which grow while episodes come free too seldom."""
+"""Maximum factor of the windows, which grow while episodes become free too seldom."""
 EMPTY = (0.5, 1.5)
-"""Seconds between two windows, in which the group holds nothing; they grow as the windows do."""
+"""Range of the seconds between two windows, in which the group holds nothing; they grow by the same
+factor."""
 
 OnClaimed = Callable[[str], None]
-"""Called with each uuid at the moment its claim is answered."""
+"""Called with each uuid as soon as its claim is granted."""
 OnReturned = Callable[[Sequence[str], str], None]
 """Called with the uuids that were given back, and the reason."""
 
 
 class ClaimRequest(msgspec.Struct, eq=False):
-    """A request for `n` episodes, and how far it is."""
+    """A request for `n` episodes, and its progress."""
 
     n: int
     episode_type: str
@@ -40,30 +41,30 @@ class ClaimRequest(msgspec.Struct, eq=False):
     lane: Lane = ()
     """Key, address and session: the queue takes turns between them."""
     newcomer: bool = False
-    """It passes others of its key and address in every second turn; see `FairQueue`."""
+    """Whether it may overtake others of its key and address; see `LaneQueue`."""
     held: list[Claimed] = []
     granted: int = 0
     """Claims of this attempt that were answered with an episode."""
     refused_before: bool = False
-    """An earlier attempt failed."""
+    """Whether an earlier attempt failed."""
     best: int = 0
-    """Most episodes that an attempt got."""
+    """Largest number of episodes that an attempt got."""
     gathers: bool = False
-    """It keeps what it holds while no other episode is free."""
+    """Whether it keeps what it holds while no other episode is free."""
     patience: float = PATIENCE[0]
     """Seconds of its next turn before smaller groups go first."""
     stop: ClaimRefused | None = None
-    """Why this attempt does not complete."""
+    """Why this attempt was stopped; None while it was not."""
     cut: bool = False
-    """The caller left while claims were without an answer."""
+    """Whether the caller left while claims were unanswered."""
     last: ClaimRefused | None = None
-    """Why the attempt before failed."""
+    """Why the previous attempt failed."""
     error: Exception | None = None
     """Error that `on_claimed` raised."""
     in_turn: bool = False
-    """It has the turn."""
+    """Whether it has the turn."""
     shared: bool = False
-    """Its episodes are claimed, or were, in the turn of another request."""
+    """Whether its episodes are claimed in the turn of another request."""
     releases: "list[asyncio.Task[None]]" = []
     """Tasks that give back what a stopped attempt held."""
 
@@ -73,7 +74,7 @@ class ClaimRequest(msgspec.Struct, eq=False):
 
     @property
     def complete(self) -> bool:
-        """It holds all its episodes, or passed them to the caller."""
+        """Whether it got all its episodes."""
         return self.granted >= self.n and self.stop is None
 
     def may_share(self, other: "ClaimRequest") -> bool:
@@ -86,7 +87,7 @@ class ClaimRequest(msgspec.Struct, eq=False):
         self.stop, self.granted = None, 0
 
     def end_attempt(self) -> None:
-        """Record an attempt that failed."""
+        """Record a failed attempt."""
         self.refused_before = True
         self.best = max(self.best, self.granted)
         self.last = self.stop
@@ -104,7 +105,7 @@ class ClaimRequest(msgspec.Struct, eq=False):
         return True
 
     def take_held(self) -> list[Claimed]:
-        """Return the episodes held, which the caller owns from now on."""
+        """Return the held episodes, whose owner is now the caller."""
         held, self.held = self.held, []
         return held
 
@@ -131,8 +132,8 @@ class GatherBackoff:
 
         Args:
             now: As of `window`.
-            in_vain: Too few episodes came free; else the engine stopped rolling, and the wait
-                starts again.
+            in_vain: True when too few episodes became free; False when the engine stopped rolling,
+                and the wait starts again.
         """
         if not in_vain:
             self._next = now + self._first()

@@ -1,4 +1,4 @@
-"""Claims that are sent together in one turn: for the group that has it, and for the next ones."""
+"""Claims that are sent together in one turn, for several groups of the queue."""
 
 import asyncio
 import logging
@@ -16,21 +16,21 @@ from ajet_swarm.protocol.errors import SwarmError
 log = logging.getLogger(__name__)
 
 MOST = 8
-"""Groups whose episodes are claimed in one turn. With a distant server, 64 groups that arrive at
-once then have theirs after a dozen round trips and not after 64."""
+"""Maximum number of groups whose episodes are claimed in one turn. With a distant server, 64
+simultaneous groups are then served after a dozen round trips instead of 64."""
 
 FAILED = ClaimRefused(RefusedKind.OTHER, "it failed")
 
 
 class SharedBatch:
-    """Assigns the answers of claims that are sent together to the requests they are for.
+    """Assigns the answers of claims that are sent together to requests.
 
-    A granted episode goes to the first request that is not complete, whichever it was claimed for:
-    two requests never hold parts at the same time.
+    A granted episode goes to the first incomplete request, so that two requests never hold parts at
+    the same time.
 
     Args:
-        requests: In the order of the queue; the first one has the turn.
-        took: Called with each episode and the request it is for.
+        requests: Requests in the order of the queue; the first one has the turn.
+        took: Called with each episode and its request.
         refused: Called with each refusal.
     """
 
@@ -46,18 +46,19 @@ class SharedBatch:
         self.requests = requests
         self._took = took
         self._refused = refused
-        self.claims = sum([one.n - one.granted for one in requests if not one.stopped()])
+        active = [request for request in requests if not request.stopped()]
+        self.claims = sum(request.n - request.granted for request in active)
         """Number of claims."""
         self.left = self.claims
-        """Claims without an answer."""
+        """Number of unanswered claims."""
         self.stop: ClaimRefused | None = None
-        """Why some requests do not complete."""
+        """Why some requests stay incomplete; None while no claim was refused."""
 
     def answered(self, answer: Claimed | ClaimRefused) -> ClaimRequest | None:
         """Assign the answer of one claim.
 
         Returns:
-            The request that is complete by it.
+            The request that this answer completed, or None.
         """
         self.left -= 1
         completed: ClaimRequest | None = None
@@ -76,7 +77,7 @@ class SharedBatch:
         return completed
 
     def broken(self, error: Exception | None) -> None:
-        """Record a claim that failed unexpectedly: the request it would have served fails."""
+        """Record a claim that failed unexpectedly: the first incomplete request fails."""
         self.left -= 1
         self.stop = self.stop or FAILED
         if (request := self._first_incomplete()) is not None:
@@ -84,31 +85,27 @@ class SharedBatch:
         self._stop_when_too_few()
 
     def stop_all(self, why: ClaimRefused) -> None:
-        """Stop all requests that are not complete."""
+        """Stop all incomplete requests."""
         self.stop = self.stop or why
         for request in self.requests:
             if not (request.complete or request.stopped()):
                 request.stop = why
 
     def fail_others(self, error: Exception) -> None:
-        """Stop all requests, and fail all but the first, since no answer is read any more."""
+        """Stop all requests and fail all but the first; no further answer is read."""
         self.stop_all(FAILED)
         for request in self.requests[1:]:
             if not request.complete:
                 request.error = request.error or error
 
     @property
-    def wanted(self) -> bool:
-        """A request still waits for an episode."""
+    def is_incomplete(self) -> bool:
+        """Whether a request still needs an episode."""
         return self._first_incomplete() is not None
 
     def to_return(self) -> list[ClaimRequest]:
         """Return the stopped requests that hold episodes."""
-        held: list[ClaimRequest] = []
-        for one in self.requests:
-            if one.stop is not None and one.held:
-                held.append(one)
-        return held
+        return [request for request in self.requests if request.stop is not None and request.held]
 
     def _first_incomplete(self) -> ClaimRequest | None:
         for request in self.requests:
@@ -117,11 +114,11 @@ class SharedBatch:
         return None
 
     def _stopped_receiver(self) -> ClaimRequest:
-        """Return a stopped request, which gives back an episode that none waits for."""
-        return next(one for one in self.requests if one.granted < one.n)
+        """Return a stopped request, which gives back an episode that no request needs."""
+        return next(request for request in self.requests if request.granted < request.n)
 
     def _stop_when_too_few(self) -> None:
-        """Stop all when the claims left are too few for the first incomplete request."""
+        """Stop all if the unanswered claims are too few for the first incomplete request."""
         if self.stop is None or (request := self._first_incomplete()) is None:
             return
         if request.n - request.granted > self.left:
@@ -129,14 +126,14 @@ class SharedBatch:
 
 
 class BatchInFlight:
-    """Reads the answers of a batch without a task of its own; it goes on when a caller leaves.
+    """Reader of the answers of a batch, without a task; it continues when a caller leaves.
 
     Args:
-        batch: Assigns the answers.
-        queue: Where the requests that share the turn wait.
-        releaser: Gives back what stopped requests hold.
-        finished: Called once all claims are answered and nothing is on its way back.
-        served: Set done once the first request is complete, else after `finished`.
+        batch: The batch, which assigns the answers.
+        queue: Queue of the requests that share the turn.
+        releaser: Gives back the episodes of stopped requests.
+        finished: Called when all claims are answered and all returned episodes are confirmed.
+        served: Done when the first request is complete, otherwise after `finished`.
     """
 
     def __init__(
@@ -159,7 +156,7 @@ class BatchInFlight:
         self._abandoned = False
         self._end: asyncio.Future[None] | None = None
         self._claims: list[asyncio.Task[None]] = []
-        """Claims that open a new connection."""
+        """Claims over new connections."""
         self._releases: list[asyncio.Task[None]] = []
 
     def begin(
@@ -167,7 +164,7 @@ class BatchInFlight:
         calls: Sequence[PendingCall[Claimed | ClaimRefused]],
         others: Sequence[Coroutine[Any, Any, None]] = (),
     ) -> None:
-        """Read the answers of these calls, and run the claims that could not begin as a call."""
+        """Read the answers of calls, and run the claims that need a new connection."""
         self._calls, self._left = calls, len(calls)
         self._claims.extend([self._releaser.tasks.spawn(work, "claim") for work in others])
         if calls:
@@ -177,13 +174,13 @@ class BatchInFlight:
 
     @property
     def running(self) -> bool:
-        """A claim has no answer, or an episode is on its way back."""
+        """Whether a claim is unanswered or a returned episode unconfirmed."""
         return not self._ended
 
     async def wait_end(self) -> None:
-        """Wait until it has ended, which may be later than `served`.
+        """Wait for the end, which may be later than `served`.
 
-        Cancelled, it closes the connections of the claims: no answer is read any more.
+        When cancelled, close the connections of the claims, so that no answer is read any more.
         """
         if self._ended:
             return
@@ -201,7 +198,7 @@ class BatchInFlight:
             raise
 
     def answered(self, answer: Claimed | ClaimRefused) -> None:
-        """Assign an answer: a complete request goes on, a stopped one gives back."""
+        """Assign an answer; wake the request it completes, give back what stopped ones hold."""
         completed = self.batch.answered(answer)
         if completed is self.batch.requests[0]:
             if self.batch.left and not self.served.done():
@@ -212,7 +209,7 @@ class BatchInFlight:
         self._return_held()
 
     def stop(self, why: ClaimRefused) -> None:
-        """Stop all requests that are not complete, and give back what they hold."""
+        """Stop all incomplete requests and give back what they hold."""
         self.batch.stop_all(why)
         self._return_held()
 
@@ -254,7 +251,7 @@ class BatchInFlight:
 
     def _done(self) -> None:
         self._ended = True
-        finished, self._finished = self._finished, _nothing  # else both would be a cycle
+        finished, self._finished = self._finished, _nothing  # break the reference cycle
         try:
             finished()
         finally:
@@ -263,10 +260,10 @@ class BatchInFlight:
                     future.set_result(None)
 
     def _broken(self, error: BaseException) -> None:
-        log.error("a claim failed in a way nobody foresaw", exc_info=error)
+        log.error("a claim failed unexpectedly", exc_info=error)
         self.batch.broken(error if isinstance(error, Exception) else None)
         self._return_held()
 
 
 def _nothing() -> None:
-    """Stands for a callback that was called."""
+    """Replacement of a callback that was called."""

@@ -1,7 +1,7 @@
 """Claiming episodes one by one, from many threads at once.
 
-Claims are sent side by side. While no episode is free one caller asks for all, and the others
-queue: a full server is asked a few times a second, however many wait.
+Claims are sent concurrently. While no episode is free, only one caller sends claims and the others
+queue, so that a full server gets a few requests per second from any number of callers.
 """
 
 import asyncio
@@ -17,13 +17,13 @@ from ajet_swarm.claims.releases import EpisodeReleaser
 from ajet_swarm.protocol.errors import SwarmError
 
 WIDEST = 64
-"""Most claims on their way at once."""
+"""Maximum number of concurrent claims."""
 START = 8
-"""Claims on their way at once at first, and when the engine begins to roll."""
+"""Number of concurrent claims at first, and when the engine begins to roll."""
 
 
 class AdaptiveConcurrency:
-    """Limit of the claims on their way at once: it grows by one with each episode granted."""
+    """Limit of the number of concurrent claims; it grows by one with each granted episode."""
 
     def __init__(self) -> None:
         self._limit = START
@@ -39,9 +39,9 @@ class AdaptiveConcurrency:
         try:
             await place
         except asyncio.CancelledError:
-            if place.done() and not place.cancelled():  # it was let in at the same moment
+            if place.done() and not place.cancelled():  # admitted at the same moment
                 self._running -= 1
-                self._let_in()
+                self._admit()
             else:
                 self._waiting.remove(place)
             raise
@@ -53,22 +53,22 @@ class AdaptiveConcurrency:
         trace: TracebackType | None,
     ) -> None:
         self._running -= 1
-        self._let_in()
+        self._admit()
 
     def widen(self) -> None:
         """Raise the limit: an episode was free."""
         self._limit = min(self._limit + 1, WIDEST)
 
     def narrow(self) -> None:
-        """Set the limit to one, since no episode was free: one caller asks for all."""
+        """Set the limit to one, since no episode was free."""
         self._limit = 1
 
     def reopen(self) -> None:
-        """Set the limit to `START` at least: the engine begins to roll, and many are free."""
+        """Raise the limit to at least `START`: the engine begins to roll, and many are free."""
         self._limit = max(self._limit, START)
-        self._let_in()
+        self._admit()
 
-    def _let_in(self) -> None:
+    def _admit(self) -> None:
         while self._waiting and self._running < self._limit:
             place = self._waiting.popleft()
             if not place.done():
@@ -77,17 +77,17 @@ class AdaptiveConcurrency:
 
 
 class EpisodeClaimer:
-    """Claims episodes of one server one by one, side by side.
+    """Claims single episodes of one server, concurrently.
 
     Args:
         client: The server.
         watcher: Its watcher; `run` must be running.
-        known: The uuids the caller answers for.
+        known: Returns the uuids for which the caller is responsible.
         on_dropped: Called with the uuid of a claim that was given back because its caller left.
 
     Attributes:
         releaser: Gives episodes back.
-        concurrency: How many claims are on their way at once; the caller enters it for each.
+        concurrency: Limit of the concurrent claims; the caller enters it for each claim.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class EpisodeClaimer:
         self._closed = False
 
     async def close(self) -> None:
-        """Refuse further claims, and wait for those on their way."""
+        """Refuse further claims, and wait for the claims in flight."""
         self._closed = True
         async with self.releaser.lock:
             pass
@@ -117,13 +117,13 @@ class EpisodeClaimer:
         policy: Mapping[str, Any] | None,
         on_claimed: Callable[[Claimed], None],
     ) -> Claimed | ClaimRefused:
-        """Claim one episode, once; cancelled, it gives back what was on its way.
+        """Send one claim; when cancelled, give back the episode that it may get.
 
         Args:
             episode_type: `train` or `eval`.
-            discard_timeout: Idle seconds after which the server takes it back.
-            policy: What the claim says of its task.
-            on_claimed: Called at the moment it is ours.
+            discard_timeout: Idle seconds after which the server takes the episode back.
+            policy: Throttle policy of the episode's task, or None.
+            on_claimed: Called as soon as the claim is granted.
 
         Raises:
             SwarmError: `close` was called.
@@ -164,5 +164,5 @@ class EpisodeClaimer:
     async def _return_unwanted(self, work: Awaitable[Claimed | ClaimRefused]) -> None:
         answer = await work
         if isinstance(answer, Claimed):
-            await self.releaser.give_back([answer.episode_uuid], "nobody waits for it any more")
+            await self.releaser.give_back([answer.episode_uuid], "its caller left")
             self._on_dropped(answer.episode_uuid)

@@ -1,4 +1,5 @@
-"""AgentJet's job object: named arguments over a base YAML, checked, dumped as YAML (section 10)."""
+"""AgentJet's job object: named arguments over a base YAML, validated, dumped as YAML (section 10
+of the protocol)."""
 
 import copy
 import logging as logs
@@ -59,7 +60,7 @@ PATHS: Final = {
     "ulysses_sequence_parallel_size": "ajet.trainer_common.ulysses_sequence_parallel_size",
     "ppo_max_token_len_per_gpu": "ajet.trainer_common.ppo_max_token_len_per_gpu",
 }
-"""Argument -> where it stands in the job."""
+"""Argument -> dotted path in the job."""
 
 DEFAULTS: Final = """
 ajet:
@@ -106,7 +107,7 @@ ajet:
     timeline_merging_policy: {timeline_compare_level: text}
     fix_retokenization_drift: true
 """
-"""What AgentJet's swarm jobs begin with, beside `REQUIRED`."""
+"""Defaults of AgentJet's swarm jobs, in addition to `REQUIRED`."""
 
 _SENT: Final = frozenset(
     {
@@ -123,15 +124,15 @@ _SENT: Final = frozenset(
         "ajet.trainer_common.algorithm.adv_estimator",
     }
 )
-"""Defaults that are sent: those in which a swarm job differs from a server's own defaults, and the
-size of a batch. Of the others the server takes its own, as its version has them."""
+"""Paths whose defaults are sent: those in which a swarm job differs from a server's own defaults,
+and the batch size. For all others the server uses the defaults of its version."""
 
 _METHOD: Final = "ajet.interchange_server.interchange_method"
-_LORA_LEAST: Final = 1e-5
+_LORA_MIN_LR: Final = 1e-5
 
 
 class Config:
-    """A job's tree, by attribute: `config.ajet.rollout.temperature = 0.7`."""
+    """Access to a job's tree by attribute: `config.ajet.rollout.temperature = 0.7`."""
 
     def __init__(self, tree: Job) -> None:
         object.__setattr__(self, "_tree", tree)
@@ -139,7 +140,7 @@ class Config:
     def __getattr__(self, name: str) -> Any:
         tree: Job = object.__getattribute__(self, "_tree")
         if name not in tree:
-            raise AttributeError(f"there is no `{name}` here; there is {', '.join(tree)}")
+            raise AttributeError(f"there is no `{name}` here; available: {', '.join(tree)}")
         value = tree[name]
         return Config(value) if isinstance(value, dict) else value
 
@@ -153,23 +154,24 @@ class Config:
         return f"Config({self._tree!r})"
 
     def to_dict(self) -> Job:
-        """The tree as plain values; a copy."""
+        """Return a copy of the tree as plain values."""
         return copy.deepcopy(object.__getattribute__(self, "_tree"))
 
 
 class AgentJetJob:
-    """What a training run is started with.
+    """Configuration of a training run, with the named arguments of AgentJet's job.
 
-    The named arguments of AgentJet's job, each of them also an attribute that can be set. What is
-    left out keeps the value of the base YAML.
+    Each argument is also an attribute that can be set. An argument that is None keeps the value of
+    the base YAML.
 
     Args:
         ensure_new_experiment: Append a time stamp to the experiment's name.
-        base_yaml_config: YAML file to begin with, merged over AgentJet's swarm defaults.
-        overrides: Dotted path -> value, for what has no argument: `{"ajet.rollout.top_p": 0.9}`.
+        base_yaml_config: YAML file, merged over AgentJet's swarm defaults.
+        overrides: Dotted path -> value, for settings without an argument:
+            `{"ajet.rollout.top_p": 0.9}`.
 
     Raises:
-        JobError: there is no such argument, or a file or a value cannot be used.
+        JobError: there is no such argument, the file cannot be read, or a value is invalid.
     """
 
     config: Config
@@ -248,66 +250,72 @@ class AgentJetJob:
 
     @property
     def config_as_dict(self) -> Job:
-        """The job's tree; a copy."""
+        """A copy of the job's tree."""
         return self.config.to_dict()
 
     @classmethod
     def from_yaml(cls, path: str | Path, **args: Any) -> Self:
-        """A job from a file, with arguments over it.
+        """Create a job from a YAML file; `args` take precedence over the file.
 
         Raises:
-            JobError: the file or a value cannot be used.
+            JobError: the file cannot be read, or a value is invalid.
         """
         return cls(base_yaml_config=str(path), **args)
 
     def build_job_from_yaml(self, yaml_path: str | None) -> Job:
-        """Load a file into this job: the defaults, the file over them, the arguments over both.
+        """Rebuild this job: arguments take precedence over the file, the file over the defaults.
 
         Args:
             yaml_path: The file; None for the defaults alone.
 
         Returns:
-            The job's tree; a copy.
+            A copy of the job's tree.
 
         Raises:
             JobError: the file cannot be read or is not a job; this job is unchanged.
         """
         tree = _default_tree()
-        read = self._read(yaml_path) if yaml_path is not None else {}
-        _merged(tree, read)
+        from_file = self._read(yaml_path) if yaml_path is not None else {}
+        _merge(tree, from_file)
         for path, value in self._explicit.items():
             put(tree, path, value)
         if self._stamp:
             name = PATHS["experiment_name"]
             put(tree, name, f"{get(tree, name)}_{self._stamp}")
-        self.config = Config(self._checked(tree, yaml_path or "job", self._explicit))
+        self.config = Config(self._validated(tree, yaml_path or "job", self._explicit))
         self.base_yaml_config = yaml_path
-        self._from_file = frozenset(path for path, _ in flat(read))
+        self._from_file = frozenset(path for path, _ in flat(from_file))
         return self.config.to_dict()
 
     def override(self, path: str, value: Any) -> Self:
-        """Set the value at a dotted path under `ajet`; the job itself, to go on.
+        """Set the value at a dotted path, with or without the leading `ajet.`; return the job.
 
         Raises:
             JobError: the value is invalid; the job is unchanged.
         """
         tree = self.config.to_dict()
         put(tree, _full(path), value)
-        self.config = Config(self._checked(tree, path, {*self._explicit, _full(path)}))
+        self.config = Config(self._validated(tree, path, {*self._explicit, _full(path)}))
         self._explicit[_full(path)] = value
         return self
 
     def check(self) -> Self:
-        """Check it again, after attributes were set.
+        """Validate the job after attributes were set; return the job.
 
         Raises:
-            JobError: what is wrong.
+            JobError: a value is invalid.
         """
-        self.config = Config(self._checked(self.config.to_dict(), "job", self._explicit))
+        self.config = Config(self._validated(self.config.to_dict(), "job", self._explicit))
         return self
 
     def log_notices(self, notices: Iterable[Notice], where: str, *, lines: bool = False) -> None:
-        """Log what is odd in this job, each notice once; none about GPUs, see `Notice`."""
+        """Log notices about this job, each once; those about GPUs are left out, see `Notice`.
+
+        Args:
+            notices: Result of `check_job`.
+            where: Name of the job in the log: a path.
+            lines: Log the line of each notice, too.
+        """
         for notice in notices:
             subject = notice.text.partition(": is ")[0]  # the suggestion depends on the other keys
             if not notice.of_gpus and subject not in self._logged:
@@ -316,10 +324,10 @@ class AgentJetJob:
                 log.warning("%s: %s", place, notice.text)
 
     def _read(self, yaml_path: str) -> Job:
-        """The job in a file.
+        """Return the job in a file.
 
         Raises:
-            JobError: the file cannot be read, or is no job.
+            JobError: the file cannot be read, or is not a job.
         """
         try:
             text = Path(yaml_path).read_text(encoding="utf-8")
@@ -329,11 +337,11 @@ class AgentJetJob:
         self.log_notices(checked.notices, yaml_path, lines=True)
         return checked.job
 
-    def _checked(self, tree: Job, where: str, explicit: Collection[str]) -> Job:
-        """The tree with its numbers read; `explicit` are the paths whose values the caller set.
+    def _validated(self, tree: Job, where: str, explicit: Collection[str]) -> Job:
+        """Return the tree with numbers converted; `explicit` are the paths that the caller set.
 
         Raises:
-            JobError: a value cannot be used.
+            JobError: a value is invalid.
         """
         checked = check_job(dump_job(tree), where)
         self.log_notices(checked.notices, where)
@@ -341,19 +349,19 @@ class AgentJetJob:
         return checked.job
 
     def to_yaml(self) -> str:
-        """The job as it is sent: without the defaults that every server has itself."""
+        """Return the job as it is sent: without defaults that every server has itself."""
         tree = self.config.to_dict()
-        named = {*_SENT, *self._explicit, *self._from_file}
+        sent = {*_SENT, *self._explicit, *self._from_file}
         for path, default in flat(_default_tree()):
-            if path not in named and get(tree, path) == default:
-                _drop(tree, path)
+            if path not in sent and get(tree, path) == default:
+                _remove(tree, path)
         return dump_job(tree)
 
     def dump_job_as_yaml(self, yaml_path: str) -> str:
-        """Write it to a file, with the folders on the way; the path.
+        """Write the job to a file, creating missing folders; return the path.
 
         Raises:
-            JobError: it cannot be written.
+            JobError: the file cannot be written.
         """
         try:
             Path(yaml_path).parent.mkdir(parents=True, exist_ok=True)
@@ -374,21 +382,21 @@ def _full(path: str) -> str:
     return path if path.startswith("ajet.") else f"ajet.{path}"
 
 
-def _drop(tree: Job, path: str) -> None:
-    """Remove a leaf, and the sections that it leaves empty."""
+def _remove(tree: Job, path: str) -> None:
+    """Remove a leaf and the sections that become empty."""
     section, _, last = path.rpartition(".")
     node = get(tree, section) if section else tree
     if isinstance(node, dict):
         node.pop(last, None)
         if section and not node:
-            _drop(tree, section)
+            _remove(tree, section)
 
 
 def _no_argument(name: str) -> JobError:
     similar = closest(name, PATHS)
-    meant = f": is `{similar[0]}` meant?" if similar else ""
+    suggestion = f": is `{similar[0]}` meant?" if similar else ""
     return JobError(
-        f"there is no argument `{name:.80}`{meant}",
+        f"there is no argument `{name:.80}`{suggestion}",
         "AgentJetJob",
         "Set other keys in a YAML file and name it with base_yaml_config=, or use overrides=",
     )
@@ -406,40 +414,40 @@ def _check_lengths_together(args: Mapping[str, Any]) -> None:
 
 
 def _check(job: Job, where: str, explicit: Collection[str]) -> None:
-    """Check the arguments; several nodes take TCP.
+    """Check the arguments; set the interchange method to TCP for several nodes.
 
     Args:
         explicit: Paths whose values the caller set.
 
     Raises:
-        JobError: one of them cannot be used.
+        JobError: an argument is invalid.
     """
     if get(job, PATHS["backbone"]) == "trinity":
-        raise JobError("the backbone `trinity` knows no swarm", where, "Use `verl`")
-    for name, among in (
+        raise JobError("the backbone `trinity` does not support swarms", where, "Use `verl`")
+    for name, allowed in (
         ("swarm_mode_sample_collection_method", STOP_RULES),
         ("timeline_compare_level", ("text", "token")),
     ):
-        if (value := get(job, PATHS[name])) not in among:
-            raise JobError(f"{name} is {value!r:.80}", where, f"One of: {', '.join(among)}")
-    for name, least in _LEAST.items():
+        if (value := get(job, PATHS[name])) not in allowed:
+            raise JobError(f"{name} is {value!r:.80}", where, f"One of: {', '.join(allowed)}")
+    for name, minimum in _MINIMUM.items():
         value = get(job, PATHS[name])
-        if value is not None and not (_whole(value) and value >= least):
+        if value is not None and not (_is_integer(value) and value >= minimum):
             raise JobError(
-                f"{name} is {value!r:.80}", where, f"Give a whole number of at least {least}"
+                f"{name} is {value!r:.80}", where, f"Give a whole number of at least {minimum}"
             )
     share = get(job, PATHS["gpu_memory_utilization"])
     if not isinstance(share, int | float) or not 0 < share <= 1:
         raise JobError(
-            f"gpu_memory_utilization is {share!r:.80}", where, "A share above 0, at most 1"
+            f"gpu_memory_utilization is {share!r:.80}", where, "Give a share above 0, at most 1"
         )
     if get(job, PATHS["lora_rank"]):
         _check_lora(job, where)
     if (get(job, PATHS["nnodes"]) or 1) > 1:
-        _talk_over_tcp(job, where, explicit)
+        _use_tcp(job, where, explicit)
 
 
-_LEAST: Final = {
+_MINIMUM: Final = {
     "n_gpu": 1,
     "nnodes": 1,
     "tensor_model_parallel_size": 1,
@@ -451,22 +459,28 @@ _LEAST: Final = {
 }
 
 
-def _whole(value: Any) -> bool:
+def _is_integer(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _check_lora(job: Job, where: str) -> None:
-    todo = "LoRA wants lora_load_format='safetensors', layered_summon=True and lr above 1e-5"
+    todo = "LoRA requires lora_load_format='safetensors', layered_summon=True and lr above 1e-5"
     if (format_ := get(job, PATHS["lora_load_format"])) != "safetensors":
         raise JobError(f"lora_rank is set and lora_load_format is {format_!r}", where, todo)
     if not get(job, PATHS["layered_summon"]):
         raise JobError("lora_rank is set and layered_summon is not", where, todo)
-    if (lr := get(job, PATHS["lr"])) <= _LORA_LEAST:
+    if (lr := get(job, PATHS["lr"])) <= _LORA_MIN_LR:
         raise JobError(f"lora_rank is set and lr is {lr:g}", where, todo)
 
 
-def _talk_over_tcp(job: Job, where: str, explicit: Collection[str]) -> None:
-    """Episodes on other nodes cannot reach a socket of the file system; a server refuses that."""
+def _use_tcp(job: Job, where: str, explicit: Collection[str]) -> None:
+    """Set the interchange method of a job with several nodes.
+
+    Episodes on other nodes cannot reach a Unix socket; a server refuses such a job.
+
+    Raises:
+        JobError: the caller set another method.
+    """
     if (method := get(job, _METHOD)) == "tcp":
         return
     if _METHOD in explicit:
@@ -474,11 +488,11 @@ def _talk_over_tcp(job: Job, where: str, explicit: Collection[str]) -> None:
     put(job, _METHOD, "tcp")
 
 
-def _merged(under: Job, over: Mapping[str, Any]) -> Job:
-    for key, value in over.items():
-        inner = under.get(key)
+def _merge(tree: Job, overlay: Mapping[str, Any]) -> None:
+    """Merge `overlay` into `tree`, whose values it replaces."""
+    for key, value in overlay.items():
+        inner = tree.get(key)
         if isinstance(inner, dict) and isinstance(value, Mapping):
-            _merged(inner, value)
+            _merge(inner, value)
         else:
-            under[key] = copy.deepcopy(value)
-    return under
+            tree[key] = copy.deepcopy(value)

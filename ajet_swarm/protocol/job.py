@@ -1,6 +1,7 @@
-"""The job a training run is started with: a small tree of AgentJet's own keys, as YAML.
+"""The job: configuration of a training run, a small tree of AgentJet's own keys, as YAML.
 
-Real servers merge it over their defaults; the embedded one reads the same paths (section 10).
+AgentJet servers merge it over their defaults; the embedded engine reads the same paths (section 10
+of the protocol).
 """
 
 import copy
@@ -9,7 +10,7 @@ from typing import Any, Final
 
 from ajet_swarm.common.errors import UsageError
 from ajet_swarm.common.lazy_yaml import yaml
-from ajet_swarm.protocol.job_secrets import quoted, why_no_yaml
+from ajet_swarm.protocol.job_secrets import quoted, yaml_problem
 
 Job = dict[str, Any]
 """A tree of plain values with one root, `ajet`."""
@@ -21,7 +22,7 @@ STOP_RULES: Final = (
     "rollout_until_any_client_agree_sync_weight",
     "rollout_until_all_clients_agree_sync_weight",
 )
-"""When a batch is over; a server takes an unknown name for the second."""
+"""Rules for the end of a batch; a server treats an unknown name as the second one."""
 
 MODEL = "ajet.model.path"
 BATCH = "ajet.data.train_batch_size"
@@ -34,7 +35,7 @@ STOP_RULE = "ajet.swarm_mode_sample_collection_method"
 EXPERIMENT = "ajet.experiment_name"
 PROJECT = "ajet.project_name"
 
-_WHOLE: Final = {
+_INTEGERS: Final = {
     BATCH: 1,
     REPEAT: 1,
     EPOCHS: 1,
@@ -49,9 +50,9 @@ _WHOLE: Final = {
     "ajet.trainer_common.nnodes": 1,
     "ajet.trainer_common.n_gpus_per_node": 1,
 }
-"""Paths of whole numbers and their least values."""
+"""Path of each whole number -> its minimum."""
 
-_REAL: Final = {
+_REALS: Final = {
     LEARNING_RATE: 0.0,
     TEMPERATURE: 0.0,
     KL: 0.0,
@@ -59,27 +60,26 @@ _REAL: Final = {
     "ajet.trainer_common.optim.weight_decay": 0.0,
     "ajet.trainer_common.optim.grad_clip": 0.0,
 }
-"""Paths of numbers and their least values."""
+"""Path of each other number -> its minimum."""
 
-
-_MOST: Final = {LEARNING_RATE: 1.0, TEMPERATURE: 5.0, KL: 100.0, "ajet.rollout.top_p": 1.0}
-"""The most that can be meant."""
+_MAXIMUM: Final = {LEARNING_RATE: 1.0, TEMPERATURE: 5.0, KL: 100.0, "ajet.rollout.top_p": 1.0}
+"""Path -> largest plausible value; a larger one is a mistake."""
 
 
 class JobError(UsageError):
-    """A job file is not one."""
+    """A job is invalid, or its file cannot be used."""
 
 
 TEMPERATURES: Final = {"smollm2": 0.7}
-"""Of the models that ramble at 1."""
+"""Model -> sampling temperature, for models that are incoherent at 1."""
 
 
 def default_job(model: str = "tiny", experiment: str = "ajet-console") -> Job:
-    """4 tasks x 4 repeats a step, gentle and stable: what an embedded engine is started with.
+    """Return the default job of the embedded engine: 4 tasks x 4 repeats per step.
 
     Args:
-        model: `ajet.model.path`; a folder or hub name on real servers.
-        experiment: Names the run's folder on the server.
+        model: `ajet.model.path`; a folder or hub name on AgentJet servers.
+        experiment: Experiment name; also the run's folder on the server.
     """
     return {
         "ajet": {
@@ -114,7 +114,8 @@ def default_job(model: str = "tiny", experiment: str = "ajet-console") -> Job:
 
 
 def hand_job(model: str = "tiny", experiment: str = "ajet-console") -> Job:
-    """One task a step and a higher rate: each group a person rates is one update."""
+    """Return the job for rating by hand: one task per step, so that each rated group is one update,
+    and a higher learning rate."""
     job = default_job(model, experiment)
     put(job, BATCH, 1)
     put(job, LEARNING_RATE, 8e-4)
@@ -122,43 +123,44 @@ def hand_job(model: str = "tiny", experiment: str = "ajet-console") -> Job:
 
 
 def dump_job(job: Mapping[str, Any]) -> str:
-    """The job as YAML, keys in their order."""
+    """Return the job as YAML, with the keys in their order."""
     return str(yaml.safe_dump(copy.deepcopy(dict(job)), sort_keys=False, allow_unicode=True))
 
 
 def load_job(text: str, where: str = "job", lines: Mapping[str, int] | None = None) -> Job:
-    """Read a job from YAML. Keys not known here are kept; known numbers are checked.
+    """Parse a job and check the values of known keys; unknown keys are retained.
 
     Args:
         text: The YAML.
-        where: What to call it in errors: a path.
-        lines: Dotted path -> the line it stands on, to name it in errors.
+        where: Name of the text in errors, as a path.
+        lines: Dotted path -> line, for errors; from 1.
 
     Raises:
-        JobError: not YAML, not a tree under `ajet`, or a value that cannot be meant; says where.
+        JobError: it is not YAML, not a mapping with `ajet`, or has an invalid value; gives the
+            place.
     """
     try:
         job = yaml.safe_load(text)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         place = f"{where}:{mark.line + 1}" if mark else where
-        raise JobError(f"not YAML: {why_no_yaml(error)}", place, "Correct the file") from None
-    except (ValueError, OverflowError):  # a date that is none, say
+        raise JobError(f"not YAML: {yaml_problem(error)}", place, "Correct the file") from None
+    except (ValueError, OverflowError):  # for example, an impossible date
         raise JobError("a date or a number cannot be read", where, "Put it in quotes") from None
     if not isinstance(job, dict) or not isinstance(job.get("ajet"), dict):
         raise JobError(
             "there is no mapping `ajet` at the top",
             where,
-            "A job holds everything under `ajet:`, as `ajet: {model: {path: ...}}`",
+            "Put everything under `ajet:`, as in `ajet: {model: {path: ...}}`",
         )
     at = {path: f"{where}:{line}" for path, line in (lines or {}).items()}
-    for path, least in _WHOLE.items():
-        _check(job, path, least, at.get(path, where), whole=True)
-    for path, smallest in _REAL.items():
-        _check(job, path, smallest, at.get(path, where), whole=False)
-    for path, most in _MOST.items():
-        if (value := get(job, path)) is not None and value > most:
-            raise JobError(f"`{path}` is {value:g}", at.get(path, where), f"At most {most:g}")
+    for path, lowest in _INTEGERS.items():
+        _check(job, path, lowest, at.get(path, where), whole=True)
+    for path, minimum in _REALS.items():
+        _check(job, path, minimum, at.get(path, where), whole=False)
+    for path, maximum in _MAXIMUM.items():
+        if (value := get(job, path)) is not None and value > maximum:
+            raise JobError(f"`{path}` is {value:g}", at.get(path, where), f"At most {maximum:g}")
     for path in (LEARNING_RATE, TEMPERATURE):
         if get(job, path) == 0:
             raise JobError(f"`{path}` is 0: nothing would be learned", at.get(path, where))
@@ -167,7 +169,7 @@ def load_job(text: str, where: str = "job", lines: Mapping[str, int] | None = No
         raise JobError(
             f"`{STOP_RULE}` is {quoted(rule)}",
             at.get(STOP_RULE, where),
-            f"It is one of: {', '.join(STOP_RULES)}",
+            f"Give one of: {', '.join(STOP_RULES)}",
         )
     model = get(job, MODEL)
     if model is not None and not (isinstance(model, str) and model.strip()):
@@ -177,7 +179,7 @@ def load_job(text: str, where: str = "job", lines: Mapping[str, int] | None = No
 
 
 def get(job: Mapping[str, Any], path: str, default: Any = None) -> Any:
-    """The value at a dotted path; `default` where there is none (or a null)."""
+    """Return the value at a dotted path; `default` when it is missing or null."""
     value: Any = job
     for key in path.split("."):
         value = value.get(key) if isinstance(value, Mapping) else None
@@ -185,9 +187,9 @@ def get(job: Mapping[str, Any], path: str, default: Any = None) -> Any:
 
 
 def put(job: Job, path: str, value: Any) -> None:
-    """Set the value at a dotted path, making what is missing on the way."""
-    *way, last = path.split(".")
-    for key in way:
+    """Set the value at a dotted path; missing sections are created."""
+    *sections, last = path.split(".")
+    for key in sections:
         inner = job.get(key)
         if not isinstance(inner, dict):
             inner = job[key] = {}
@@ -195,19 +197,21 @@ def put(job: Job, path: str, value: Any) -> None:
     job[last] = value
 
 
-def _check(job: Job, path: str, least: float, where: str, *, whole: bool) -> None:
+def _check(job: Job, path: str, minimum: float, where: str, *, whole: bool) -> None:
+    """Check a number and store it converted."""
     value = get(job, path)
     if value is None:
         return
     number = _number(value, whole)
-    if number is None or not least <= number < float("inf"):
+    if number is None or not minimum <= number < float("inf"):
         kind = "a whole number" if whole else "a number"
-        raise JobError(f"`{path}` is {quoted(value)}", where, f"Give {kind} of at least {least:g}")
+        todo = f"Give {kind} of at least {minimum:g}"
+        raise JobError(f"`{path}` is {quoted(value)}", where, todo)
     put(job, path, number)
 
 
 def _number(value: Any, whole: bool) -> float | None:
-    """The number meant; YAML takes `5e-4` (no dot) for text, so text is read too."""
+    """Return a value as a number, None if it is not one; YAML reads `5e-4` as text."""
     if isinstance(value, bool):
         return None
     try:

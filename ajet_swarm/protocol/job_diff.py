@@ -1,23 +1,23 @@
-"""What two jobs differ in, key by key."""
+"""Comparison of two jobs, key by key."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 
-class _Nothing:
-    """Stands for a key that is not there; null is a value."""
+class _Missing:
+    """Marker of a missing key; null is a value."""
 
     def __repr__(self) -> str:
         return "not there"
 
 
-NOTHING: Final = _Nothing()
+MISSING: Final = _Missing()
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One key that differs; `NOTHING` on the side that does not have it."""
+    """One key that differs; `MISSING` on the side without it."""
 
     path: str
     before: Any
@@ -25,7 +25,12 @@ class Change:
 
 
 def flat(job: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
-    """Dotted path and value of every leaf; lists and empty mappings are leaves."""
+    """Yield dotted path and value of every leaf; lists and empty mappings are leaves.
+
+    Args:
+        job: A tree.
+        above: Prefix of all paths, ending with a dot.
+    """
     for key, value in job.items():
         path = f"{above}{key}"
         if isinstance(value, Mapping) and value:
@@ -35,18 +40,18 @@ def flat(job: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Change]:
-    """What differs between two trees, in the order of the second, then what it lacks."""
+    """Return the differences of two trees: in the order of `after`, then its missing keys."""
     old, new = dict(flat(before)), dict(flat(after))
     changed = [
-        Change(path, old.get(path, NOTHING), value)
+        Change(path, old.get(path, MISSING), value)
         for path, value in new.items()
         if path not in old or not same(old[path], value)
     ]
-    return [*changed, *(Change(path, old[path], NOTHING) for path in old if path not in new)]
+    return [*changed, *(Change(path, old[path], MISSING) for path in old if path not in new)]
 
 
-def same(one: Any, other: Any) -> bool:
-    """Whether two values mean the same: 1 and 1.0 do, 1 and true do not."""
-    if isinstance(one, bool) != isinstance(other, bool):
+def same(left: Any, right: Any) -> bool:
+    """Return whether two values are equal; 1 equals 1.0 but not true."""
+    if isinstance(left, bool) != isinstance(right, bool):
         return False
-    return bool(one == other)
+    return bool(left == right)

@@ -8,10 +8,10 @@ from ajet_swarm.common.lazy_yaml import yaml
 from ajet_swarm.common.text import closest
 from ajet_swarm.common.yaml_positions import YamlError, compose, positions, syntax_error
 from ajet_swarm.protocol.job import BATCH, REPEAT, Job, JobError, get, load_job
-from ajet_swarm.protocol.job_secrets import names_secret, why_no_yaml
+from ajet_swarm.protocol.job_secrets import names_secret, yaml_problem
 
 MAX_CHARS: Final = 1_000_000
-"""Of a job; a whole expanded tree of AgentJet has about 29,000."""
+"""Maximum length of a job in characters; AgentJet's fully expanded tree has about 29,000."""
 MAX_DEPTH: Final = 50
 
 PROMPT: Final = "ajet.data.max_prompt_length"
@@ -58,7 +58,7 @@ context_tracker.alien_llm_response_length
 embedded.advantage embedded.damping
 """
 KNOWN: Final = frozenset(f"ajet.{path}" for path in _TREE.split())
-"""Paths whose meaning this program knows."""
+"""Paths that this program understands."""
 _OPEN: Final = (
     "ajet.task_reader",
     "ajet.interchange_server",
@@ -79,7 +79,7 @@ algorithm trainer global_profiler transfer_queue ray_kwargs defaults hydra
 SECTIONS: Final = frozenset(_TOP.split())
 """Top-level keys of a whole tree."""
 _WHOLE: Final = frozenset({"ajet", "actor_rollout_ref", "trainer", "data"})
-"""Sections that a whole tree has and a job that a person wrote has not."""
+"""Sections that a whole tree has, and a job written by hand lacks."""
 _COMPOSE: Final = ("ajet", "defaults", "hydra")
 """Sections without values of the trainer."""
 _GPUS: Final = "ajet.trainer_common.n_gpus_per_node"
@@ -108,7 +108,7 @@ class CheckedJob:
 
 
 def check_job(text: str, where: str = "job") -> CheckedJob:
-    """Return a job with notices about what is odd in it.
+    """Parse and check a job; return it with notices about questionable values.
 
     Args:
         text: The YAML.
@@ -120,7 +120,7 @@ def check_job(text: str, where: str = "job") -> CheckedJob:
     lines = _lines(text, where)
     job = load_job(text, where, lines)
     _check_lengths(job, where, lines)
-    return CheckedJob(job, (*_unknown(lines), *_odd(job, lines)), lines)
+    return CheckedJob(job, (*_unknown(lines), *_questionable(job, lines)), lines)
 
 
 def _lines(text: str, where: str) -> dict[str, int]:
@@ -133,19 +133,21 @@ def _lines(text: str, where: str) -> dict[str, int]:
     except (YamlError, yaml.YAMLError) as error:
         fault = error if isinstance(error, YamlError) else syntax_error(error)
         place = f"{where}:{fault.line}" if fault.line else where
-        problem = f"not YAML: {why_no_yaml(fault)}" if fault.is_syntax else fault.problem
+        problem = f"not YAML: {yaml_problem(fault)}" if fault.is_syntax else fault.problem
         todo = "Correct the line" if fault.is_syntax else "Rename it, or take it out"
         raise JobError(problem, place, todo) from None
 
 
 def _check_events(text: str, where: str) -> None:
+    """Refuse aliases and deep nesting before the document is composed."""
     depth = 0
     anchors: set[str | None] = set()
     for event in yaml.parse(text, Loader=yaml.SafeLoader):
         mark = event.start_mark
         place = f"{where}:{mark.line + 1}" if mark is not None else where
         if isinstance(event, yaml.AliasEvent):
-            name = event.anchor if event.anchor in anchors else "..."  # else it may be a password
+            # without an anchor of this name it may be an unquoted password
+            name = event.anchor if event.anchor in anchors else "..."
             todo = "Write the part out; put a value that begins with `*` in quotes"
             raise JobError(f"`*{name}` repeats a part", place, todo)
         anchors.add(getattr(event, "anchor", None))
@@ -180,44 +182,46 @@ def _place(where: str, lines: Mapping[str, int], path: str) -> str:
 def _unknown(lines: Mapping[str, int]) -> Iterator[Notice]:
     """Yield a notice for each unknown key; keys below an unknown one are skipped.
 
-    A whole tree was written by AgentJet, which has keys that this program does not know. There an
-    unknown key is named only when a known one is similar.
+    A whole tree was written by AgentJet and has keys that this program does not know. There an
+    unknown key gets a notice only when a known one is similar.
     """
     whole = lines.keys() >= _WHOLE
-    named: list[str] = []
+    reported: list[str] = []
     for path, line in lines.items():
-        if any(path == one or path.startswith(f"{one}.") for one in (*named, *_OPEN)):
+        skipped = (*reported, *_OPEN)
+        if any(path == above or path.startswith(f"{above}.") for above in skipped):
             continue
         top, _, rest = path.partition(".")
         if top != "ajet":
             known = rest or top in SECTIONS
         else:
-            known = not rest or any(one == path or one.startswith(f"{path}.") for one in KNOWN)
+            known = not rest or any(key == path or key.startswith(f"{path}.") for key in KNOWN)
         if known:
             continue
-        named.append(path)
-        meant = _meant(path, SECTIONS if top != "ajet" else KNOWN, lines)
-        if meant or not whole:
-            yield Notice(f"unknown key `{path}`{meant}", line)
+        reported.append(path)
+        suggestion = _suggestion(path, SECTIONS if top != "ajet" else KNOWN, lines)
+        if suggestion or not whole:
+            yield Notice(f"unknown key `{path}`{suggestion}", line)
 
 
-def _meant(name: str, among: frozenset[str], present: Container[str]) -> str:
+def _suggestion(name: str, known: frozenset[str], present: Container[str]) -> str:
     """Return a suggestion: the known key of this name elsewhere, else the most similar sibling.
 
     Keys that the job contains are never suggested: the unknown key means something else.
     """
     section, _, last = name.rpartition(".")
-    same = [one for one in among if one.rpartition(".")[2] == last and one not in present]
-    if len(same) == 1:
-        return f": is `{same[0]}` meant?"
-    above = f"{section}." if section else ""
-    beside = {one[len(above) :].partition(".")[0] for one in among if one.startswith(above)}
-    absent = [one for one in beside if above + one not in present]
+    elsewhere = [key for key in known if key.rpartition(".")[2] == last and key not in present]
+    if len(elsewhere) == 1:
+        return f": is `{elsewhere[0]}` meant?"
+    prefix = f"{section}." if section else ""
+    siblings = {key[len(prefix) :].partition(".")[0] for key in known if key.startswith(prefix)}
+    absent = [sibling for sibling in siblings if prefix + sibling not in present]
     similar = closest(last, absent, cutoff=0.75)
-    return f": is `{above}{similar[0]}` meant?" if similar else ""
+    return f": is `{prefix}{similar[0]}` meant?" if similar else ""
 
 
-def _odd(job: Job, lines: Mapping[str, int]) -> Iterator[Notice]:
+def _questionable(job: Job, lines: Mapping[str, int]) -> Iterator[Notice]:
+    """Yield a notice for each value that a server may ignore or refuse."""
     present = [path for path in LENGTHS if get(job, path) is not None]
     if present and len(present) < len(LENGTHS):
         missing = ", ".join(path.rpartition(".")[2] for path in LENGTHS if path not in present)

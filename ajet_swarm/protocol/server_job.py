@@ -1,8 +1,8 @@
-"""Completes a job for an AgentJet server: without certain keys such a server never starts.
+"""Completion of a job with the keys without which an AgentJet server never starts.
 
-A server writes the job to a file and lets hydra compose it over its own default files, as the keys
-`defaults` and `hydra` of the job ask for. A job that lacks one of `REQUIRED` leaves the engine in
-BOOTING. The embedded engine needs none of them. Source: protocol section 10.
+A server writes the job to a file, and hydra composes it over the server's default files, as the
+job's keys `defaults` and `hydra` specify. If a key of `REQUIRED` is missing, the engine stays in
+BOOTING. The embedded engine needs none of these keys. Source: protocol section 10.
 """
 
 import copy
@@ -41,7 +41,7 @@ _EMBEDDED_RECIPE: Final[Mapping[str, Any]] = {
     "ajet.trainer_common.kl_loss_type": "low_var_kl",
     "ajet.trainer_common.mini_batch_num": 1,
 }
-"""Values of `default_job` by which a job made for the embedded engine is known."""
+"""Values of `default_job` that identify a job of the embedded engine."""
 
 REQUIRED: Final[Mapping[str, Any]] = {
     "ajet.experiment_dir": "auto",
@@ -66,7 +66,7 @@ REQUIRED: Final[Mapping[str, Any]] = {
     ],
     "defaults": ["verl_default", "ajet_default", "_self_"],
 }
-"""Dotted path -> value that is added where a job has none."""
+"""Dotted path -> value that is added when a job lacks it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,18 +76,18 @@ class ServerJob:
     text: str
     """YAML."""
     added: tuple[str, ...] = ()
-    """Dotted paths that were added; empty when the text is the caller's own, unchanged."""
+    """Dotted paths that were added; empty when the caller's text is unchanged."""
 
 
 def server_job(model: str = "", experiment: str = "ajet-console") -> Job:
-    """The default job for an AgentJet server: every value of the training is the server's own.
+    """Return the default job of an AgentJet server; it leaves all training values to the server.
 
-    Workers and logger are those of AgentJet's own swarm file: a server's defaults are made for
-    training without clients.
+    Number of workers and logger are those of AgentJet's own swarm file, since a server's defaults
+    are meant for training without clients.
 
     Args:
         model: `ajet.model.path`, a folder or hub name on the server; empty when not known yet.
-        experiment: Names the run's folder on the server.
+        experiment: Experiment name; also the run's folder on the server.
     """
     job: Job = {}
     put(job, PROJECT, "ajet-console")
@@ -100,7 +100,7 @@ def server_job(model: str = "", experiment: str = "ajet-console") -> Job:
 
 
 def server_hand_job(model: str = "", experiment: str = "ajet-console") -> Job:
-    """The same with one task a step: each group that a person rates is one update."""
+    """Return `server_job` with one task per step, so that each rated group is one update."""
     job = server_job(model, experiment)
     put(job, BATCH, 1)
     return job
@@ -109,21 +109,21 @@ def server_hand_job(model: str = "", experiment: str = "ajet-console") -> Job:
 def for_server(text: str, model: str = "", where: str = "job") -> ServerJob:
     """Complete a job for an AgentJet server.
 
-    Values of the job are never changed. A job that lacks nothing is returned as it is.
+    Existing values are never changed. A complete job is returned unchanged.
 
     Args:
         text: The job as YAML.
-        model: The model of a job that names none.
-        where: What to call the job in errors.
+        model: The model for a job without one.
+        where: Name of the job in errors.
 
     Raises:
-        JobError: not a job, no model is named, or it names a model of the embedded engine.
+        JobError: it is not a job, has no model, or was made for the embedded engine.
     """
     job = check_job(text, where).job
     _check_sections(job, where)
     added = [path for path, value in REQUIRED.items() if _lacks(job, path, value)]
     for path in added:
-        put(job, path, _value(job, path))
+        put(job, path, _required_value(job, path))
     if not get(job, MODEL) and model:
         put(job, MODEL, model)
         added.append(MODEL)
@@ -133,7 +133,7 @@ def for_server(text: str, model: str = "", where: str = "job") -> ServerJob:
 
 
 def with_model(text: str, model: str) -> str:
-    """The job with `model` where it names none."""
+    """Return a job, with `model` added when it has no model."""
     job = check_job(text).job
     if get(job, MODEL):
         return text
@@ -142,33 +142,33 @@ def with_model(text: str, model: str) -> str:
 
 
 class ModelError(JobError):
-    """A job names no model that an AgentJet server can have."""
+    """The job has no model, or one that an AgentJet server cannot have."""
 
 
 def check_recipe(job: Mapping[str, Any], where: str = "job") -> None:
-    """See that a job is none that was made for the embedded engine.
+    """Refuse a job that was made for the embedded engine.
 
-    The preset of that engine is known by values that no form changes; the learning rate and KL
-    beside them would ruin a real model.
+    It is identified by values that no form of the console changes; its learning rate and KL
+    coefficient would ruin a real model.
 
     Raises:
-        JobError: it is one.
+        JobError: the job was made for the embedded engine.
     """
     if all(get(job, path) == value for path, value in _EMBEDDED_RECIPE.items()):
         rate, kl = get(job, LEARNING_RATE), get(job, KL)
         raise JobError(
             f"this job was made for the embedded engine (learning rate {rate}, KL {kl})",
             where,
-            "Take this server's default job instead: `--preset default --set model=PATH`, or "
+            "Use this server's default job instead: `--preset default --set model=PATH`, or "
             "Default on the job's screen",
         )
 
 
 def _check_sections(job: Job, where: str) -> None:
-    """Refuse values that no server starts with.
+    """Refuse values with which no server starts.
 
     Raises:
-        JobError: a section is no mapping, or the port is no number.
+        JobError: a section is not a mapping, or the port is not a number.
     """
     for path in REQUIRED:
         *sections, _ = path.split(".")
@@ -181,10 +181,10 @@ def _check_sections(job: Job, where: str) -> None:
 
 
 def check_model(job: Mapping[str, Any], where: str = "job") -> None:
-    """See that a job names a model that an AgentJet server can have.
+    """Check that a job has a model that an AgentJet server can have.
 
     Raises:
-        ModelError: it names none, or one of the embedded engine.
+        ModelError: it has none, or one of the embedded engine.
     """
     name = get(job, MODEL)
     todo = (
@@ -199,14 +199,15 @@ def check_model(job: Mapping[str, Any], where: str = "job") -> None:
         )
 
 
-def _value(job: Mapping[str, Any], path: str) -> Any:
+def _required_value(job: Mapping[str, Any], path: str) -> Any:
     if path == _METHOD and (get(job, _NODES) or 1) > 1:
-        return "tcp"  # episodes on other nodes cannot reach a socket of the file system
+        return "tcp"  # episodes on other nodes cannot reach a Unix socket
     return copy.deepcopy(REQUIRED[path])
 
 
 def _lacks(job: Mapping[str, Any], path: str, value: Any) -> bool:
-    """Whether the key is absent; null and an empty list are absent where a value is required."""
+    """Return whether a key is missing; null and an empty list count as missing if `value` is
+    required."""
     *sections, last = path.split(".")
     node: Any = job
     for key in sections:

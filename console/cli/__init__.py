@@ -1,6 +1,6 @@
-"""The command line: one parser, and the imports of the chosen command alone.
+"""The command line: one parser; only the modules of the chosen command are imported.
 
-Exit codes: 0 done, 1 failed, 2 wrong use, 130 interrupted.
+Exit codes: 0 success, 1 failure, 2 wrong use, 130 interrupted.
 """
 
 import argparse
@@ -15,10 +15,10 @@ from console.cli.parser import build_parser, top_name
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; errors become one message on standard error.
+    """Run one command; an error becomes one message on standard error.
 
     Args:
-        argv: Arguments without the program's name; those of the process when left out.
+        argv: Arguments without the program's name; the process's own when left out.
 
     Returns:
         The exit code.
@@ -38,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     except SystemExit as leaving:  # argparse: help, version, wrong use
         return leaving.code if isinstance(leaving.code, int) else 0
-    except Exception as error:  # noqa: BLE001 - the last boundary: a sentence for the operator
+    except Exception as error:  # noqa: BLE001 - the outermost boundary: one line, no traceback
         return _failed(error)
     return code
 
@@ -73,10 +73,13 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     if args.command is not None:
         for flag in (one for one in TOP_FLAGS if one != "--read-only"):
             value = getattr(args, top_name(flag))
-            if flag == "--theme" and args.command == "replay":  # it has screens, too
+            if flag == "--theme" and args.command == "replay":  # replay shows the screens as well
                 args.theme = args.theme or value
                 continue
             if value is not None and value is not False:
-                parser.error(f"give {flag} after `{args.command}`: before it, it is the console's")
+                parser.error(
+                    f"give {flag} after `{args.command}`: before the command it is an option of "
+                    "the console itself"
+                )
     refuse_writing(args)
     return args

@@ -1,4 +1,4 @@
-"""`alert-dismiss`: list the alerts, or remove some."""
+"""`alert-dismiss`: list the alerts, or dismiss some of them."""
 
 import argparse
 import asyncio
@@ -10,7 +10,7 @@ from ajet_swarm.common.text import known_names, one_line
 from console.cli.commands import add_common
 from console.cli.common import (
     cert_of,
-    look_home,
+    existing_home,
     need_proxy,
     say,
     say_json,
@@ -23,26 +23,26 @@ from core.runtime.home import Home
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
     add_common(parser, dismiss)
-    parser.description = f"{COMMANDS['alert.dismiss'].help}.\n\nWithout a key: lists them."
+    parser.description = f"{COMMANDS['alert.dismiss'].help}.\n\nWithout a key: list the alerts."
     parser.add_argument("keys", nargs="*", metavar="KEY", help="key of the alert")
-    parser.add_argument("--all", action="store_true", help="all of them")
+    parser.add_argument("--all", action="store_true", help="dismiss all alerts")
 
 
-def dismiss(given: argparse.Namespace) -> int:
-    """Take alerts off the screen; without a key list them."""
-    if given.keys and given.all:
-        raise UsageError("not both: keys, or --all", "alert-dismiss")
-    home = look_home(given)
-    return asyncio.run(_dismiss(given, home))
+def dismiss(args: argparse.Namespace) -> int:
+    """Dismiss alerts; without a key, list them."""
+    if args.keys and args.all:
+        raise UsageError("give keys or --all, not both", "alert-dismiss")
+    home = existing_home(args)
+    return asyncio.run(_dismiss(args, home))
 
 
-async def _dismiss(given: argparse.Namespace, home: Home) -> int:
+async def _dismiss(args: argparse.Namespace, home: Home) -> int:
     from proxy.control.client import ControlClient
 
-    url = need_proxy(given, home)
-    async with ControlClient(url, token_of(given, home), cert=cert_of(home)) as client:
+    url = need_proxy(args, home)
+    async with ControlClient(url, token_of(args, home), cert=cert_of(home)) as client:
         alerts = (await client.snapshot()).alerts
-        if not (given.keys or given.all):
+        if not (args.keys or args.all):
             listed = [
                 {
                     "key": one.key,
@@ -53,16 +53,18 @@ async def _dismiss(given: argparse.Namespace, home: Home) -> int:
                 }
                 for one in alerts.values()
             ]
-            _list(given, listed)
+            _list(args, listed)
             return 0
         done: list[dict[str, Any]] = []
-        for key in list(alerts) if given.all else given.keys:
+        for key in list(alerts) if args.all else args.keys:
             if known := key in alerts:
                 await client.command("alert.dismiss", {"key": key})
-            told = "dismissed" if known else f"there is no such alert. {known_names(key, alerts)}"
-            done.append({"key": key, "ok": known, "message": told})
+            message = (
+                "dismissed" if known else f"there is no such alert. {known_names(key, alerts)}"
+            )
+            done.append({"key": key, "ok": known, "message": message})
     ok = all(one["ok"] for one in done)
-    if given.json:
+    if args.json:
         say_json({"command": "alert.dismiss", "ok": ok, "alerts": done})
     else:
         for one in done:
@@ -74,8 +76,8 @@ async def _dismiss(given: argparse.Namespace, home: Home) -> int:
     return 0 if ok else 1
 
 
-def _list(given: argparse.Namespace, alerts: list[dict[str, Any]]) -> None:
-    if given.json:
+def _list(args: argparse.Namespace, alerts: list[dict[str, Any]]) -> None:
+    if args.json:
         say_json({"alerts": alerts})
         return
     if not alerts:

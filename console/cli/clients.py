@@ -1,4 +1,4 @@
-"""`clients`: what to set so that a client asks the fake vLLM, ready to paste."""
+"""`clients`: the settings with which a client uses the fake vLLM, ready to paste."""
 
 import argparse
 import contextlib
@@ -8,12 +8,12 @@ from console.clients.catalog import CLIENTS, find
 from console.clients.snippets import ANY_KEY, DEFAULT_CONTEXT, DEFAULT_MODEL, OWN_KEY, Client, fill
 
 KEYS = (
-    "With a key set, `%KEY%` stands for it: `--show-key` prints it. Any model name is accepted "
+    "`%KEY%` stands for the proxy's key: `--show-key` prints it. Any model name is accepted "
     "unless `proxy.served_model_name` is set."
 )
 SESSIONS = (
-    "A client that does not say which conversation a request belongs to can be given an address "
-    "of its own for each: %BASE%/sessions/NAME/v1"
+    "For a client that does not send a conversation id, use a separate address for each "
+    "conversation: %BASE%/sessions/NAME/v1"
 )
 
 
@@ -21,67 +21,67 @@ def add(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
     parser.set_defaults(handler=clients)
     parser.add_argument(
-        "name", nargs="?", default="", metavar="NAME", help="which client; all when left out"
+        "name", nargs="?", default="", metavar="NAME", help="the client; all when left out"
     )
     parser.add_argument(
-        "--list", dest="names", action="store_true", help="only the names of the clients"
+        "--list", dest="names", action="store_true", help="print only the names of the clients"
     )
-    parser.add_argument("--show-key", action="store_true", help="print the proxy's key too")
+    parser.add_argument("--show-key", action="store_true", help="print the proxy's key as well")
     add_proxy_access(parser)
 
 
-def clients(given: argparse.Namespace) -> int:
-    """Print the settings.
+def clients(args: argparse.Namespace) -> int:
+    """Print the settings of one client, or of all.
 
     Raises:
-        UsageError: there is no client of that name.
+        UsageError: there is no client with that name.
     """
     from ajet_swarm.common.errors import UsageError
-    from console.cli.common import cert_of, look_home, proxy_url, say
+    from console.cli.common import cert_of, existing_home, proxy_url, say
     from console.cli.effective import client_key, effective
     from console.clients.window import AGENT_PROMPT, SMALL, window_of
     from core.runtime.sockets import public_url
 
-    if given.names:
+    if args.names:
         for one in CLIENTS:
             say(f"{one.name:14} {one.title}")
         return 0
-    found = find(given.name)
-    if not found:
+    matches = find(args.name)
+    if not matches:
         names = ", ".join(one.name for one in CLIENTS)
-        raise UsageError(f"no client is called {given.name}", todo=f"One of: {names}")
-    home = look_home(given)
-    settings = effective(given, home)
+        raise UsageError(f"no client is called {args.name}", todo=f"One of: {names}")
+    home = existing_home(args)
+    settings = effective(args, home)
     proxy = settings.proxy
-    asked = bool(proxy.api_key or proxy.api_key_file)
+    requires_key = bool(proxy.api_key or proxy.api_key_file)
     scheme = "https" if proxy.tls_cert else "http"
-    base = proxy_url(given, home) or public_url(proxy.host, proxy.port, scheme)
-    key = OWN_KEY if asked else ANY_KEY
-    if asked and given.show_key:
+    base = proxy_url(args, home) or public_url(proxy.host, proxy.port, scheme)
+    key = OWN_KEY if requires_key else ANY_KEY
+    if requires_key and args.show_key:
         key = client_key(settings, home)
     model = proxy.served_model_name or DEFAULT_MODEL
     context = None
-    if proxy_url(given, home):  # the home's key is for the home's proxy alone
+    if proxy_url(args, home):  # the home's key is only for the home's own proxy
         own = ""
-        with contextlib.suppress(UsageError):  # without the key the window is not known
-            own = client_key(settings, home) if asked and not given.url else ""
+        with contextlib.suppress(UsageError):  # without the key, the context window is unknown
+            own = client_key(settings, home) if requires_key and not args.url else ""
         context = window_of(base, own, cert_of(home))
-    for one in found:
+    for one in matches:
         for line in lines(one):
             say(fill(line, base, key, model, context or DEFAULT_CONTEXT))
     if context is not None and context < AGENT_PROMPT:
         say(f"# {SMALL.format(context=context)}")
     say(f"# {fill(SESSIONS, base)}")
-    if asked and not given.show_key:
+    if requires_key and not args.show_key:
         say(f"# {fill(KEYS, key=OWN_KEY)}")
     return 0
 
 
 def lines(client: Client) -> list[str]:
-    """A client's part of the output, with the marks left in."""
-    told = [f"# {client.title} ({client.api})"]
+    """Return a client's part of the output, before its placeholders are filled in."""
+    output = [f"# {client.title} ({client.api})"]
     if client.note:
-        told.append(f"# {client.note}")
+        output.append(f"# {client.note}")
     for one in client.snippets:
-        told += [*([f"# in {one.file}:"] if one.file else []), one.text, ""]
-    return told
+        output += [*([f"# in {one.file}:"] if one.file else []), one.text, ""]
+    return output

@@ -1,4 +1,4 @@
-"""Commands of the registry that go to the proxy as they are, and what all of them share."""
+"""Registry commands that are sent to the proxy unchanged, and what all such commands share."""
 
 import argparse
 import asyncio
@@ -6,18 +6,26 @@ from collections.abc import Callable
 from typing import Any
 
 from ajet_swarm.common.errors import AjetError
-from console.cli.common import cert_of, look_home, need_proxy, order, say, say_json, token_of
+from console.cli.common import (
+    cert_of,
+    existing_home,
+    need_proxy,
+    say,
+    say_json,
+    send_command,
+    token_of,
+)
 from console.cli.options import add_json, add_note, add_proxy_access
 from core.commands import COMMANDS, validate
 from core.commands.spec import Arg
 from core.runtime.home import Home
 from core.state import Group, State
 
-EXIT = "Exit code: 0 all done, 1 something was refused, 2 wrong use."
+EXIT = "Exit code: 0 everything was done, 1 something was refused, 2 wrong use."
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of a command of the registry as the registry describes them."""
+    """Add the arguments that the registry defines for a command."""
     add_common(parser, send_plain)
     for arg in COMMANDS[parser.get_default("order_name")].args:
         _add_argument(parser, arg)
@@ -29,22 +37,22 @@ def add_common(
     *,
     proxy: bool = True,
 ) -> None:
-    """Add what all commands of the registry have: `--json` and, unless told otherwise, the proxy.
+    """Add the options of all registry commands: `--json` and, unless disabled, the proxy.
 
     Args:
-        parser: Of the command.
-        run: Carries the command out and returns the exit code.
-        proxy: The command goes to a proxy that can be named.
+        parser: The command's parser.
+        run: Carries out the command and returns the exit code.
+        proxy: Whether to add the options that choose the proxy.
     """
     parser.set_defaults(handler=run)
     add_note(parser, EXIT)
-    add_json(parser, "what was done, as JSON")
+    add_json(parser, "print the result as JSON")
     if proxy:
         add_proxy_access(parser)
 
 
 def _add_argument(parser: argparse.ArgumentParser, arg: Arg) -> None:
-    """Add one argument: by its place when it is required, else as an option."""
+    """Add one argument: positional when it is required, else an option."""
     if arg.kind == "texts":
         parser.add_argument(arg.name, nargs="*", metavar="PART=W", help=arg.help)
     elif not arg.required:
@@ -59,45 +67,47 @@ def _add_argument(parser: argparse.ArgumentParser, arg: Arg) -> None:
 
 
 def send_plain(args: argparse.Namespace) -> int:
-    """Send a command whose arguments are those of the registry."""
+    """Send a command with the arguments that the registry defines."""
     names = [arg.name for arg in COMMANDS[args.order_name].args]
     values = {name: getattr(args, name, None) for name in names}
-    return send(args, look_home(args), args.order_name, values)
+    return send(args, existing_home(args), args.order_name, values)
 
 
 def find_group(state: State, group_id: str) -> Group | None:
-    """The one group whose id begins so.
+    """Return the group whose id begins with `group_id`; None when there is none.
 
     Raises:
-        AjetError: there are several.
+        AjetError: several groups match.
     """
     if group_id in state.groups:
         return state.groups[group_id]
-    found = [group for known, group in state.groups.items() if known.startswith(group_id)]
-    if len(found) > 1:
+    matches = [group for known, group in state.groups.items() if known.startswith(group_id)]
+    if len(matches) > 1:
         raise AjetError(
-            f"{len(found)} groups begin with `{group_id}`", todo="Give more of the group's id"
+            f"the ids of {len(matches)} groups begin with `{group_id}`",
+            todo="Give more of the group's id",
         )
-    return found[0] if found else None
+    return matches[0] if matches else None
 
 
-async def snapshot(given: argparse.Namespace, home: Home) -> State:
+async def snapshot(args: argparse.Namespace, home: Home) -> State:
+    """Return the state of the proxy that the flags name."""
     from proxy.control.client import ControlClient
 
     async with ControlClient(
-        need_proxy(given, home), token_of(given, home), cert=cert_of(home)
+        need_proxy(args, home), token_of(args, home), cert=cert_of(home)
     ) as client:
         return await client.snapshot()
 
 
-def send(given: argparse.Namespace, home: Home, name: str, args: dict[str, Any]) -> int:
+def send(args: argparse.Namespace, home: Home, name: str, values: dict[str, Any]) -> int:
     """Send one command and print its result."""
-    validate(name, args)
-    told = asyncio.run(
-        order(need_proxy(given, home), token_of(given, home), name, args, cert_of(home))
+    validate(name, values)
+    message = asyncio.run(
+        send_command(need_proxy(args, home), token_of(args, home), name, values, cert_of(home))
     )
-    if getattr(given, "json", False):
-        say_json({"command": name, "ok": True, "message": told})
+    if getattr(args, "json", False):
+        say_json({"command": name, "ok": True, "message": message})
     else:
-        say(told)
+        say(message)
     return 0

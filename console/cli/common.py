@@ -1,4 +1,4 @@
-"""What the commands share: home, settings, the proxy they talk to, questions to the operator."""
+"""Helpers of the commands: home, settings, the proxy to talk to, questions to the operator."""
 
 import argparse
 import sys
@@ -18,33 +18,33 @@ from core.settings import Settings, load, parse_servers
 
 
 class NotRunning(AjetError):
-    """There is nothing to talk to."""
+    """The process that the command needs does not run."""
 
 
 def say(text: str) -> None:
-    """One line for the operator, on standard output."""
+    """Write one line to standard output."""
     sys.stdout.write(text + "\n")
 
 
-def open_home(given: argparse.Namespace) -> Home:
-    """The home that was named, or the usual one; made where there is none."""
-    root: Path | None = given.home
+def open_home(args: argparse.Namespace) -> Home:
+    """Open the home that `--home` names, or the default one; create it when it is missing."""
+    root: Path | None = args.home
     return Home.open(root.expanduser() if root is not None else None)
 
 
-def look_home(given: argparse.Namespace) -> Home:
-    """The same for those who ask or order: nothing is made or changed in it."""
-    root: Path | None = given.home
+def existing_home(args: argparse.Namespace) -> Home:
+    """Return the home that `--home` names, or the default one, without creating or changing it."""
+    root: Path | None = args.home
     return Home.at(root.expanduser() if root is not None else None)
 
 
 def settings_of(home: Home, urls: Sequence[str] | None = None, **flags: Any) -> Settings:
-    """File, environment and flags.
+    """Load the settings from file, environment and flags.
 
     Args:
-        home: Holds the file.
+        home: Contains the settings file.
         urls: Swarm servers as `[name=]URL`.
-        flags: Further settings, `proxy__port` for `proxy.port`; None is left out.
+        flags: Further settings, `proxy__port` for `proxy.port`; None is ignored.
     """
     dotted: dict[str, Any] = {name.replace("__", "."): value for name, value in flags.items()}
     if urls:
@@ -56,9 +56,9 @@ def settings_of(home: Home, urls: Sequence[str] | None = None, **flags: Any) -> 
     return load(home.config, flags=dotted)
 
 
-def token_of(given: argparse.Namespace, home: Home) -> str:
-    """The control token: from the file that was named, else the home's own."""
-    file: Path | None = getattr(given, "token_file", None)
+def token_of(args: argparse.Namespace, home: Home) -> str:
+    """Return the control token: from `--token-file`, else the home's own."""
+    file: Path | None = getattr(args, "token_file", None)
     if file is None:
         return home.token()
     try:
@@ -70,9 +70,9 @@ def token_of(given: argparse.Namespace, home: Home) -> str:
     return token
 
 
-def proxy_url(given: argparse.Namespace, home: Home) -> str:
-    """Where the proxy's control API is, without a slash at the end; empty when none is known."""
-    if url := getattr(given, "url", None):
+def proxy_url(args: argparse.Namespace, home: Home) -> str:
+    """Return the URL of the proxy's control API without a final slash; empty when unknown."""
+    if url := getattr(args, "url", None):
         if web_address(url) is None:
             raise UsageError("not an address", f"--url {url}", "Give http://HOST:PORT")
         return str(url).rstrip("/").removesuffix("/v1")
@@ -80,13 +80,13 @@ def proxy_url(given: argparse.Namespace, home: Home) -> str:
     return info.url if info is not None else ""
 
 
-def need_proxy(given: argparse.Namespace, home: Home) -> str:
-    """As `proxy_url`.
+def need_proxy(args: argparse.Namespace, home: Home) -> str:
+    """Return `proxy_url`.
 
     Raises:
-        NotRunning: none is known.
+        NotRunning: no proxy runs in the home and none is named.
     """
-    url = proxy_url(given, home)
+    url = proxy_url(args, home)
     if not url:
         raise NotRunning(
             "no proxy runs in this home",
@@ -97,18 +97,20 @@ def need_proxy(given: argparse.Namespace, home: Home) -> str:
 
 
 def cert_of(home: Home) -> str:
-    """File with the certificate that the home's proxy shows; empty when it has none."""
+    """Return the certificate file of the home's proxy; empty when it has none."""
     info = running(home, "proxy")
-    told = info.extra.get("cert", "") if info is not None else ""
-    return told or absolute_path(settings_of(home).proxy.tls_cert)
+    published = info.extra.get("cert", "") if info is not None else ""
+    return published or absolute_path(settings_of(home).proxy.tls_cert)
 
 
-async def order(url: str, token: str, name: str, args: Mapping[str, Any], cert: str = "") -> str:
-    """Check a command, send it to the proxy and return what it says.
+async def send_command(
+    url: str, token: str, name: str, args: Mapping[str, Any], cert: str = ""
+) -> str:
+    """Validate a command, send it to the proxy and return the proxy's message.
 
     Raises:
-        CommandError: the arguments are wrong.
-        AjetError: the proxy refuses or does not answer.
+        CommandError: the arguments are invalid.
+        AjetError: the proxy refuses the command or does not answer.
     """
     checked = validate(name, args)
     from proxy.control.client import ControlClient
@@ -129,12 +131,12 @@ def confirm(act: str, loss: str, yes: bool) -> bool:
     """Ask before something is destroyed.
 
     Args:
-        act: What is about to be done, "Stop the engine of gpu" say.
-        loss: What is lost by it, a few words; may be empty.
-        yes: It was said already, with `--yes`.
+        act: The action, such as "Stop the engine of gpu".
+        loss: What the action loses, in a few words; may be empty.
+        yes: The operator already agreed with `--yes`.
 
     Raises:
-        UsageError: nobody is there to ask.
+        UsageError: standard input is not a terminal.
     """
     if yes:
         return True
@@ -148,10 +150,10 @@ def confirm(act: str, loss: str, yes: bool) -> bool:
 
 
 def count(number: int, noun: str) -> str:
-    """`1 episode`, `2 episodes`."""
+    """Return the number with its noun: `1 episode`, `2 episodes`."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def say_json(data: Any) -> None:
-    """Data for a script, on standard output."""
+    """Write data as indented JSON to standard output."""
     say(msgspec.json.format(encode_full(data), indent=2).decode())

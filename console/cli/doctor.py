@@ -1,4 +1,4 @@
-"""`doctor`: what is right, what is not, and what to do about it."""
+"""`doctor`: check the installation, and print what is wrong and how to fix it."""
 
 import argparse
 import asyncio
@@ -25,82 +25,82 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(handler=doctor)
     add_note(
         parser,
-        "Exit code: 0 nothing fails (warnings are none), 1 something fails, 2 wrong use. "
+        "Exit code: 0 no check fails (warnings do not count), 1 a check fails, 2 wrong use. "
         "Nothing is changed.",
     )
-    parser.add_argument("--json", action="store_true", help="the same as JSON")
+    parser.add_argument("--json", action="store_true", help="print the findings as JSON")
     parser.add_argument(
         "--swarm-url",
         action="append",
         metavar="[NAME=]URL",
-        help="check this swarm server; else those of the settings",
+        help="check this swarm server instead of those in the settings",
     )
     parser.add_argument("--hooks", type=Path, metavar="DIR", help="check this reward function")
-    parser.add_argument("--host", metavar="ADDRESS", help="where the fake vLLM would listen")
-    parser.add_argument("--port", type=int, metavar="N", help="on which port")
+    parser.add_argument("--host", metavar="ADDRESS", help="address for the fake vLLM to listen on")
+    parser.add_argument("--port", type=int, metavar="N", help="port for the fake vLLM")
     add_proxy_access(parser)
 
 
-def doctor(given: argparse.Namespace) -> int:
-    """Look at everything.
+def doctor(args: argparse.Namespace) -> int:
+    """Run all checks and print the findings.
 
     Returns:
-        0 when nothing fails, 1 when something does.
+        0 when no check fails, else 1.
 
     Raises:
-        UsageError: an address is none.
+        UsageError: `--url` is not a URL.
     """
-    if given.url and not given.url.startswith(("http://", "https://")):
-        raise UsageError("not an address", f"--url {given.url}", "Give http://HOST:PORT")
-    root = given.home.expanduser() if given.home else default_root()
-    home = Home(root.absolute())  # not opened: that would make it
-    settings, trouble = _settings(given, home)
-    started = _started(given, home) if settings is not None else None
+    if args.url and not args.url.startswith(("http://", "https://")):
+        raise UsageError("not an address", f"--url {args.url}", "Give http://HOST:PORT")
+    root = args.home.expanduser() if args.home else default_root()
+    home = Home(root.absolute())  # not opened, because opening creates it
+    settings, trouble = _settings(args, home)
+    started = _started(args, home) if settings is not None else None
     settings = started or settings
     context = CheckContext(
         home=home,
         settings=settings,
         trouble=trouble,
-        hooks=given.hooks,
-        url=(given.url or "").rstrip("/").removesuffix("/v1"),
-        token_file=given.token_file.expanduser() if given.token_file else None,
+        hooks=args.hooks,
+        url=(args.url or "").rstrip("/").removesuffix("/v1"),
+        token_file=args.token_file.expanduser() if args.token_file else None,
         servers={} if settings is None or settings.upstream.url else settings.servers(),
     )
-    found = asyncio.run(examine(context))
-    _tell(given, home, found)
-    return 1 if any(one.level == "fail" for one in found) else 0
+    findings = asyncio.run(examine(context))
+    _print(args, home, findings)
+    return 1 if any(one.level == "fail" for one in findings) else 0
 
 
-def _settings(given: argparse.Namespace, home: Home) -> tuple[Settings | None, str]:
-    flags = {"proxy__host": given.host, "proxy__port": given.port}
+def _settings(args: argparse.Namespace, home: Home) -> tuple[Settings | None, str]:
+    flags = {"proxy__host": args.host, "proxy__port": args.port}
     try:
-        return settings_of(home, given.swarm_url, **flags), ""
+        return settings_of(home, args.swarm_url, **flags), ""
     except AjetError as error:
-        settings_of(Home(home.root / "none"), given.swarm_url, **flags)  # a flag is wrong use
+        settings_of(Home(home.root / "none"), args.swarm_url, **flags)  # raises for a wrong flag
         return None, str(error)
 
 
-def _started(given: argparse.Namespace, home: Home) -> Settings | None:
-    """What the running proxy was started with; None when flags name other settings or none runs.
+def _started(args: argparse.Namespace, home: Home) -> Settings | None:
+    """Return the settings of the running proxy; None when flags override them or none runs.
 
-    A proxy that does not answer is a finding of its own.
+    None also when the proxy does not answer: another check reports that.
     """
-    if given.host or given.port is not None or given.swarm_url:
+    if args.host or args.port is not None or args.swarm_url:
         return None
     try:
-        found = of_proxy(given, home)
+        running = of_proxy(args, home)
     except AjetError:
         return None
-    return found.settings if found is not None else None
+    return running.settings if running is not None else None
 
 
-def _tell(given: argparse.Namespace, home: Home, found: Sequence[Finding]) -> None:
-    counts = {level: sum(one.level == level for one in found) for level in _COLOURS}
-    if given.json:
-        checks = [asdict(one) for one in found]
+def _print(args: argparse.Namespace, home: Home, findings: Sequence[Finding]) -> None:
+    counts = {level: sum(one.level == level for one in findings) for level in _COLOURS}
+    if args.json:
+        checks = [asdict(one) for one in findings]
         say_json({"ok": not counts["fail"], "home": str(home.root), **counts, "checks": checks})
         return
-    for one in found:
+    for one in findings:
         say(f"{_level(one.level)}  {one.area:<9} {one.name:<16} {plain(one.text)}")
         if one.todo:
             say(f"{'':<6}{'':<9} {'':<16} → {plain(one.todo)}")

@@ -1,4 +1,4 @@
-"""The effective settings of the proxy that a command talks to, or of its home without one."""
+"""The effective settings: those of the running proxy, else those of the home."""
 
 import argparse
 import asyncio
@@ -16,26 +16,26 @@ LIMIT = 5.0
 """Seconds a proxy gets to answer."""
 
 
-def of_proxy(given: argparse.Namespace, home: Home) -> EffectiveSettings | None:
-    """What the named proxy, or the one that runs in the home, was started with.
+def of_proxy(args: argparse.Namespace, home: Home) -> EffectiveSettings | None:
+    """Return the settings of the named proxy, or of the one that runs in the home.
 
     Returns:
-        None when no proxy runs, or it is of a version that does not report its settings.
+        None when no proxy runs, or when its version does not report its settings.
 
     Raises:
-        AjetError: it does not answer, or refuses the token.
+        AjetError: the proxy does not answer, or refuses the token.
     """
-    url = proxy_url(given, home)
-    return asyncio.run(_ask(given, home, url)) if url else None
+    url = proxy_url(args, home)
+    return asyncio.run(_ask(args, home, url)) if url else None
 
 
-async def _ask(given: argparse.Namespace, home: Home, url: str) -> EffectiveSettings | None:
+async def _ask(args: argparse.Namespace, home: Home, url: str) -> EffectiveSettings | None:
     from proxy.control.client import ControlClient, ControlError, ControlLost
 
     try:
         async with (
             asyncio.timeout(LIMIT),
-            ControlClient(url, token_of(given, home), cert=cert_of(home)) as client,
+            ControlClient(url, token_of(args, home), cert=cert_of(home)) as client,
         ):
             return await client.settings()
     except ControlError as error:
@@ -47,28 +47,29 @@ async def _ask(given: argparse.Namespace, home: Home, url: str) -> EffectiveSett
         raise ControlLost(f"the proxy does not answer within {LIMIT:g} s", url, todo) from error
 
 
-def effective(given: argparse.Namespace, home: Home) -> Settings:
-    """The settings of the running proxy; those of the home when there is none to ask.
+def effective(args: argparse.Namespace, home: Home) -> Settings:
+    """Return the settings of the running proxy; without one, those of the home.
 
-    A proxy that does not answer is named on standard error.
+    When the proxy does not answer, a note on standard error names it.
     """
     try:
-        found = of_proxy(given, home)
+        running = of_proxy(args, home)
     except AjetError as error:
-        found = None
-        note = f"settings of this home are used, those of the proxy are not known: {error}"
+        running = None
+        note = f"using the settings of this home, because the proxy's are unknown: {error}"
         sys.stderr.write(f"ajet-console: {one_line(note, 300)}\n")
-    return settings_of(home) if found is None else found.settings
+    return settings_of(home) if running is None else running.settings
 
 
 def client_key(settings: Settings, home: Home) -> str:
-    """The key that `/v1` of the proxy requires; empty for none.
+    """Return the key that `/v1` of the proxy requires; empty when it requires none.
 
     Args:
-        settings: As of `effective`.
+        settings: The effective settings.
+        home: Its settings contain the key when the proxy does not report it.
 
     Raises:
-        UsageError: its file cannot be read here, or it was given to the proxy alone.
+        UsageError: the key file cannot be read, or only the proxy has the key.
     """
     key = proxy_key(settings.proxy)
     if key != HIDDEN:
@@ -76,7 +77,7 @@ def client_key(settings: Settings, home: Home) -> str:
     own = proxy_key(settings_of(home).proxy)
     if not own:
         raise UsageError(
-            "the proxy requires a key, which is in no file and not in the settings of this home",
+            "the proxy requires a key that is neither in a file nor in the settings of this home",
             todo="Start the proxy with --api-key-file FILE instead of --api-key",
         )
     return own

@@ -1,4 +1,4 @@
-"""One order for one group or for several: by their ids, or all that a filter fits."""
+"""Commands for one or several groups: given by id, or all that match a filter."""
 
 import argparse
 import asyncio
@@ -15,7 +15,7 @@ from console.cli.common import (
     cert_of,
     confirm,
     count,
-    look_home,
+    existing_home,
     need_proxy,
     say,
     say_json,
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
     from proxy.control.client import ControlClient
 
 _SHOWN = 5
-"""Errors told one by one; the rest is counted."""
+"""Errors printed one by one; the others are counted."""
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
-    """How the order ended for one group."""
+class GroupResult:
+    """The result of the command for one group."""
 
     group_id: str
     ok: bool
@@ -45,103 +45,111 @@ class Done:
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of a command that is sent for several groups."""
+    """Add the arguments of a command that takes several groups."""
     command = parser.get_default("order_name")
     add_common(parser, each)
     parser.add_argument("groups", nargs="*", metavar="GROUP", help=group_help(command))
     parser.add_argument(
         "--where",
         metavar="FILTER",
-        help="all groups on screen that it fits and the order makes sense for, in the words "
-        "of the console's filter line",
+        help="all groups in memory that match this filter and that the command applies to; the "
+        "syntax is that of the console's filter line",
     )
     if command == "group.unrate":
-        parser.add_argument("--rater", metavar="NAME", help="who rates")
+        parser.add_argument("--rater", metavar="NAME", help="name of the rater")
     elif command == "group.abort":
         parser.add_argument("--reason", metavar="TEXT", help=f"such as: {', '.join(ABORT_REASONS)}")
         add_yes(parser)
     elif command == "group.mark":
         how = parser.add_mutually_exclusive_group()
-        how.add_argument("--clear", action="store_true", help="clear it; set when left out")
-        how.add_argument("--toggle", action="store_true", help="set it where it is not, and back")
+        how.add_argument(
+            "--clear", action="store_true", help="remove the mark instead of setting it"
+        )
+        how.add_argument(
+            "--toggle", action="store_true", help="set the mark, or remove it where set"
+        )
     elif command == "group.note":
         text = parser.add_mutually_exclusive_group(required=True)
         text.add_argument("--text", metavar="TEXT", help="the note")
         text.add_argument("--clear", action="store_true", help="remove the note")
 
 
-def each(given: argparse.Namespace) -> int:
-    """Give one order to each group that is named or fits.
+def each(args: argparse.Namespace) -> int:
+    """Send the command for each group that is named or matches.
 
     Raises:
-        UsageError: no group is named, or the filter cannot be read.
+        UsageError: no group is named, or the filter cannot be parsed.
     """
-    if bool(given.groups) == (given.where is not None):
+    if bool(args.groups) == (args.where is not None):
         raise UsageError(
-            "name groups, or say which with --where"
-            if not given.groups
-            else "not both: groups by their ids, or those of --where",
-            given.command,
+            "name groups, or choose them with --where"
+            if not args.groups
+            else "give group ids or --where, not both",
+            args.command,
         )
-    home = look_home(given)
-    args = _arguments(given)
-    for group_id in given.groups or ["g"]:
-        validate(given.order_name, {**args, "group_id": group_id})
-    wanted = _filter(given)
-    return asyncio.run(_give(given, home, args, wanted))
+    home = existing_home(args)
+    values = _arguments(args)
+    for group_id in args.groups or ["g"]:
+        validate(args.order_name, {**values, "group_id": group_id})
+    group_filter = _filter(args)
+    return asyncio.run(_send(args, home, values, group_filter))
 
 
-def _arguments(given: argparse.Namespace) -> dict[str, Any]:
-    """What the order takes besides the group."""
-    name = given.order_name
+def _arguments(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the arguments of the command besides the group."""
+    name = args.order_name
     if name == "group.note":
-        return {"note": "" if given.clear else given.text}
+        return {"note": "" if args.clear else args.text}
     if name == "group.mark":
-        return {} if given.toggle else {"marked": not given.clear}
+        return {} if args.toggle else {"marked": not args.clear}
     if name == "group.abort":
-        return {"reason": given.reason}
+        return {"reason": args.reason}
     if name == "group.unrate":
-        return {"rater": given.rater}
+        return {"rater": args.rater}
     return {}
 
 
-def _filter(given: argparse.Namespace) -> Any:
-    if given.where is None:
+def _filter(args: argparse.Namespace) -> Any:
+    if args.where is None:
         return None
     from console.session.filters import parse
 
-    found = parse(given.where)
-    if not found:
-        raise UsageError("the filter is empty: it would be all groups", "--where", "Say which")
-    return found
+    parsed = parse(args.where)
+    if not parsed:
+        raise UsageError(
+            "the filter is empty and would match all groups", "--where", "Give a filter"
+        )
+    return parsed
 
 
-async def _give(given: argparse.Namespace, home: Home, args: dict[str, Any], wanted: Any) -> int:
+async def _send(
+    args: argparse.Namespace, home: Home, values: dict[str, Any], group_filter: Any
+) -> int:
     from proxy.control.client import ControlClient
 
-    url = need_proxy(given, home)
-    async with ControlClient(url, token_of(given, home), cert=cert_of(home)) as client:
-        asks = given.order_name == "group.abort" and not given.yes
-        ids: Sequence[str] = given.groups
-        if wanted is not None or asks:
+    url = need_proxy(args, home)
+    async with ControlClient(url, token_of(args, home), cert=cert_of(home)) as client:
+        confirms = args.order_name == "group.abort" and not args.yes
+        ids: Sequence[str] = args.groups
+        if group_filter is not None or confirms:
             state = await client.snapshot()
-            if wanted is not None:
-                ids = _fitting(state, given.command, wanted)
-            elif asks:
+            if group_filter is not None:
+                ids = _matching(state, args.command, group_filter)
+            elif confirms:
                 _check_exist(state, ids)
-            if asks and ids and not confirm(*loss(state, ids), False):
-                say("left as it is")
+            if confirms and ids and not confirm(*loss(state, ids), False):
+                say("nothing was changed")
                 return 1
-        done = await _each(client, given.order_name, ids, args)
-    _tell(given, done)
-    return 0 if all(one.ok for one in done) else 1
+        results = await _send_each(client, args.order_name, ids, values)
+    _print(args, results)
+    return 0 if all(one.ok for one in results) else 1
 
 
 def _check_exist(state: State, ids: Sequence[str]) -> None:
-    """See that there is something to ask about.
+    """Check that all groups exist, before asking the operator.
 
     Raises:
-        AjetError: one of the groups is not there.
+        AjetError: one of the groups does not exist.
     """
     for one in ids:
         if find_group(state, one) is None:
@@ -149,81 +157,82 @@ def _check_exist(state: State, ids: Sequence[str]) -> None:
             raise AjetError(f"there is no group `{one_line(one, 60)}`", todo=todo)
 
 
-def _fitting(state: State, verb: str, wanted: Any) -> list[str]:
-    """Ids of the groups that a filter fits and the verb makes sense for, oldest first."""
+def _matching(state: State, verb: str, group_filter: Any) -> list[str]:
+    """Return the ids of the groups that match a filter and that the verb applies to."""
     from console.models.group_obstacles import obstacle
 
     now = time.time()
     return [
         group.group_id
         for group in state.groups.values()
-        if wanted.matches(group) and obstacle(verb, group, now) is None
+        if group_filter.matches(group) and obstacle(verb, group, now) is None
     ]
 
 
-async def _each(
+async def _send_each(
     client: "ControlClient", name: str, ids: Sequence[str], args: Mapping[str, Any]
-) -> list[Done]:
+) -> list[GroupResult]:
     from proxy.control.client import ControlLost
 
-    done: list[Done] = []
+    results: list[GroupResult] = []
     for group_id in dict.fromkeys(ids):
         checked = validate(name, {**args, "group_id": group_id})
         try:
             reply = await client.command(name, checked)
-        except ControlLost as error:  # the others would wait for it in vain
-            done.append(Done(group_id, False, str(error)))
+        except ControlLost as error:  # the proxy is gone for the other groups, too
+            results.append(GroupResult(group_id, False, str(error)))
             break
         except AjetError as error:
-            done.append(Done(group_id, False, str(error)))
+            results.append(GroupResult(group_id, False, str(error)))
         else:
-            done.append(Done(group_id, reply.ok, reply.message))
-    left = list(dict.fromkeys(ids))[len(done) :]
-    return [*done, *(Done(one, False, "not tried: the proxy is gone") for one in left)]
+            results.append(GroupResult(group_id, reply.ok, reply.message))
+    rest = list(dict.fromkeys(ids))[len(results) :]
+    return [*results, *(GroupResult(one, False, "not tried: the proxy is gone") for one in rest)]
 
 
-def _tell(given: argparse.Namespace, done: Sequence[Done]) -> None:
-    if given.json:
+def _print(args: argparse.Namespace, results: Sequence[GroupResult]) -> None:
+    if args.json:
         say_json(
             {
-                "command": given.order_name,
-                "ok": all(one.ok for one in done),
-                "groups": [asdict(one) for one in done],
+                "command": args.order_name,
+                "ok": all(one.ok for one in results),
+                "groups": [asdict(one) for one in results],
             }
         )
         return
-    if not done:
-        say("no group fits: nothing is done")
-    for one in done:
+    if not results:
+        say("no group matches: nothing was changed")
+    for one in results:
         if one.ok:
             say(one.message)
-    refused = [one for one in done if not one.ok]
+    refused = [one for one in results if not one.ok]
     for one in refused[:_SHOWN]:
         sys.stderr.write(f"ajet-console: {one.message}\n")
     if len(refused) > _SHOWN:
         more = count(len(refused) - _SHOWN, "group")
-        sys.stderr.write(f"ajet-console: {more} more refused\n")
+        sys.stderr.write(f"ajet-console: refused for {more} more\n")
 
 
 def loss(state: State, ids: Sequence[str]) -> tuple[str, str]:
-    """What an abort does and what it loses."""
-    found = [group for one in ids if (group := find_group(state, one)) is not None]
-    named = f"group {found[0].group_id}" if len(found) == 1 else count(len(ids), "group")
-    if not found:
+    """Return the action of an abort and what it loses, for the confirmation."""
+    groups = [group for one in ids if (group := find_group(state, one)) is not None]
+    named = f"group {groups[0].group_id}" if len(groups) == 1 else count(len(ids), "group")
+    if not groups:
         return f"Abort {named if len(ids) > 1 else f'group {ids[0]}'}", ""
-    held = sum(one.phase in ("claimed", "answered") for group in found for one in group.candidates)
-    rated = sum(group.rating is not None for group in found)
-    ratings = ("its rating and " if len(found) == 1 else f"{count(rated, 'rating')} and ") * (
+    candidates = [one for group in groups for one in group.candidates]
+    episodes = sum(one.phase in ("claimed", "answered") for one in candidates)
+    rated = sum(group.rating is not None for group in groups)
+    ratings = ("its rating and " if len(groups) == 1 else f"{count(rated, 'rating')} and ") * (
         rated > 0
     )
-    return f"Abort {named}", f"{ratings}{count(held, 'episode')} ({_fate(state, found)})"
+    return f"Abort {named}", f"{ratings}{count(episodes, 'episode')} ({_fate(state, groups)})"
 
 
 def _fate(state: State, groups: Sequence[Group]) -> str:
-    """What becomes of the episodes."""
+    """Return what happens to the episodes of aborted groups."""
     where = {state.servers[one.server].state for one in groups if one.server in state.servers}
     if where == {"ROLLING"}:
         return "they go back to the pool"
     if where == {"ROLLING_POST"}:
         return "they are deleted: the update continues without them"
-    return "what becomes of them depends on the engine"
+    return "the engine decides what happens to them"

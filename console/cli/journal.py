@@ -1,4 +1,4 @@
-"""`journal`: how large it is, prune it, check it; beside a running proxy and without one."""
+"""`journal`: show its size, prune it or check it, with or without a running proxy."""
 
 import argparse
 import asyncio
@@ -13,10 +13,10 @@ from ajet_swarm.common.errors import AjetError, UsageError
 from console.cli.common import (
     cert_of,
     confirm,
-    look_home,
-    order,
+    existing_home,
     say,
     say_json,
+    send_command,
     settings_of,
     token_of,
 )
@@ -41,12 +41,13 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(handler=journal, verb="stats", json=False)
     verbs = parser.add_subparsers(metavar="VERB", parser_class=type(parser))
     for verb, about in (
-        ("stats", "events, groups and bytes, and where the history starts; the same as no verb"),
+        ("stats", "show events, groups, bytes and where the history starts; the default verb"),
         (
             "prune",
-            "delete the oldest groups, after saying what goes; open ones stay, rated ones go last",
+            "show which of the oldest groups would be deleted, ask, and delete them; open groups "
+            "stay, rated ones are deleted last",
         ),
-        ("check", "read every page, event and text; exit code 1 when one is damaged"),
+        ("check", "read every page, event and text; exit code 1 when something is damaged"),
     ):
         one = verbs.add_parser(verb, help=about, description=about[0].upper() + about[1:])
         one.set_defaults(verb=verb)
@@ -64,34 +65,37 @@ def _add_prune(parser: argparse.ArgumentParser) -> None:
         "--days",
         type=float,
         metavar="N",
-        help="delete groups that are older; else journal.keep_days",
+        help="delete groups older than N days; else journal.keep_days",
     )
     parser.add_argument(
         "--bytes",
         type=int,
         metavar="N",
-        help="delete the oldest until so many are in use; else journal.keep_bytes",
+        help="delete the oldest groups until N bytes are in use; else journal.keep_bytes",
     )
-    parser.add_argument("--rated", action="store_true", help="rated groups that are older, too")
+    parser.add_argument(
+        "--rated", action="store_true", help="delete rated groups older than --days as well"
+    )
     parser.add_argument(
         "--rewrite",
         action="store_true",
-        help="then rewrite the file without free pages; needs room for a copy and no proxy",
+        help="then rewrite the file without free pages; needs space for a copy, and no running "
+        "proxy",
     )
     add_yes(parser)
 
 
-def journal(given: argparse.Namespace) -> int:
-    """Show its size, prune or check it; `given.verb` names which.
+def journal(args: argparse.Namespace) -> int:
+    """Run the verb of `args.verb`: stats, prune or check.
 
     Raises:
         AjetError: there is no journal, or the proxy refuses.
     """
-    home = look_home(given)
+    home = existing_home(args)
     if not home.journal.exists():
         raise UsageError("there is no journal in this home yet", str(home.journal))
     verbs = {"stats": _stats, "prune": _prune, "check": _check}
-    return verbs[given.verb](given, home)
+    return verbs[args.verb](args, home)
 
 
 def _read(path: Path) -> JournalStats:
@@ -102,44 +106,47 @@ def _read(path: Path) -> JournalStats:
 # --- stats --------------------------------------------------------------------------------------
 
 
-def _stats(given: argparse.Namespace, home: Home) -> int:
-    found, limits = _read(home.journal), settings_of(home).journal
+def _stats(args: argparse.Namespace, home: Home) -> int:
+    stats, limits = _read(home.journal), settings_of(home).journal
     sizes = {
         end: path.stat().st_size
         for end in ("", *SIBLINGS)
         if (path := Path(f"{home.journal}{end}")).exists()
     }
     on_disk, wal = sum(sizes.values()), sizes.get("-wal", 0)
-    if given.json:
-        row = msgspec.to_builtins(found)
+    if args.json:
+        row = msgspec.to_builtins(stats)
         say_json(
             {**row, "file": str(home.journal), "on_disk": on_disk, "wal": wal, **_limits(limits)}
         )
         return 0
-    say(f"{home.journal}: {_size(on_disk)} on disk, {_size(found.used)} in use")
-    say(f"  {_size(wal)} of it is the write-ahead log (-wal): SQLite removes it as the proxy ends")
-    say(f"  schema {found.schema}, {found.events} events, {found.texts} texts")
-    say(f"  {found.groups} groups: {found.rated} rated, {found.open} open{_each(found)}")
-    if found.groups:
-        say(f"  from {_day(found.oldest)} to {_day(found.newest)}")
-    if found.pruned_until:
+    say(f"{home.journal}: {_size(on_disk)} on disk, {_size(stats.used)} in use")
+    say(
+        f"  including {_size(wal)} of write-ahead log (-wal), which SQLite removes when the proxy "
+        "ends"
+    )
+    say(f"  schema {stats.schema}, {stats.events} events, {stats.texts} texts")
+    say(f"  {stats.groups} groups: {stats.rated} rated, {stats.open} open{_group_size(stats)}")
+    if stats.groups:
+        say(f"  from {_day(stats.oldest)} to {_day(stats.newest)}")
+    if stats.pruned_until:
         say(
-            f"  the history starts at {_day(found.pruned_until)}: "
-            f"{found.pruned_groups} older groups were deleted"
+            f"  the history starts at {_day(stats.pruned_until)}: "
+            f"{stats.pruned_groups} older groups were deleted"
         )
     days = f"{limits.keep_days:g} days" if limits.keep_days else "no limit"
     size = _size(limits.keep_bytes) if limits.keep_bytes else "no limit"
     say(f"  journal.keep_days: {days}, journal.keep_bytes: {size}")
-    if not found.shrinks:
+    if not stats.shrinks:
         say(
-            "  an older version made the file: free pages are used again, but not given back. "
-            "`ajet-console journal prune --rewrite` changes that; end the proxy first"
+            "  an older version created this file: it reuses free pages but never shrinks. "
+            "`ajet-console journal prune --rewrite` changes that; stop the proxy first"
         )
     return 0
 
 
-def _each(found: JournalStats) -> str:
-    return f", {_size(found.used // found.groups)} a group" if found.groups else ""
+def _group_size(stats: JournalStats) -> str:
+    return f", {_size(stats.used // stats.groups)} per group" if stats.groups else ""
 
 
 def _limits(limits: msgspec.Struct) -> dict[str, object]:
@@ -149,74 +156,74 @@ def _limits(limits: msgspec.Struct) -> dict[str, object]:
 # --- prune --------------------------------------------------------------------------------------
 
 
-def _prune(given: argparse.Namespace, home: Home) -> int:
+def _prune(args: argparse.Namespace, home: Home) -> int:
     limits = settings_of(home).journal
-    days = limits.keep_days if given.days is None else given.days
-    size = limits.keep_bytes if given.bytes is None else given.bytes
+    days = limits.keep_days if args.days is None else args.days
+    size = limits.keep_bytes if args.bytes is None else args.bytes
     if days < 0 or size < 0:
-        raise UsageError("a limit is below 0", "journal prune", "0 sets none")
-    keep = Retention(days, size, given.rated)
+        raise UsageError("a limit is below 0", "journal prune", "0 means no limit")
+    keep = Retention(days, size, args.rated)
     with JournalFile(home.journal) as file, file.reading() as db:
         plan = plan_pruning(db, keep)
-    if plan.nothing and not given.rewrite:
-        say("the journal is within its limits: nothing is to be deleted")
+    if plan.nothing and not args.rewrite:
+        say("the journal is within its limits: there is nothing to delete")
         return 0
-    for line in _words(plan, keep):
+    for line in _plan_lines(plan, keep):
         say(line)
-    if not confirm("Prune the journal", "history that cannot be brought back", given.yes):
-        say("left as it is")
+    if not confirm("Prune the journal", "history that cannot be restored", args.yes):
+        say("nothing was changed")
         return 1
     proxy = running(home, "proxy")
     if proxy is not None:
-        if given.rewrite:
+        if args.rewrite:
             raise UsageError(
                 "a proxy runs in this home: the file cannot be rewritten",
                 "journal prune --rewrite",
-                "End it first, or prune without --rewrite",
+                "Stop it first, or prune without --rewrite",
             )
-        args = {"days": days, "bytes": size, "rated": given.rated}
-        token = token_of(given, home)
-        say(asyncio.run(order(proxy.url, token, "journal.prune", args, cert_of(home))))
+        values = {"days": days, "bytes": size, "rated": args.rated}
+        token = token_of(args, home)
+        say(asyncio.run(send_command(proxy.url, token, "journal.prune", values, cert_of(home))))
         return 0
-    say(_prune_here(home, keep, given.rewrite))
+    say(_prune_here(home, keep, args.rewrite))
     return 0
 
 
-def _words(plan: PrunePlan, keep: Retention) -> list[str]:
-    """What would be deleted."""
-    found = []
+def _plan_lines(plan: PrunePlan, keep: Retention) -> list[str]:
+    """Describe what would be deleted."""
+    lines = []
     if plan.by_age:
         rated = f", {plan.rated} of them rated" if plan.rated else ""
-        found.append(f"{plan.by_age} groups are older than {keep.days:g} days{rated}")
+        lines.append(f"{plan.by_age} groups are older than {keep.days:g} days{rated}")
     if plan.excess:
-        found.append(
+        lines.append(
             f"{_size(plan.excess)} more than {_size(keep.bytes)} are in use: about "
-            f"{plan.share:.0%} of the groups would go, the oldest first, rated ones last; open "
-            f"ones and the newest {KEEP_GROUPS} stay"
+            f"{plan.share:.0%} of the groups would be deleted, the oldest first, rated ones last; "
+            f"open ones and the newest {KEEP_GROUPS} stay"
         )
-    return found
+    return lines
 
 
 def _prune_here(home: Home, keep: Retention, rewrite: bool) -> str:
-    """Prune without a proxy, which cannot start meanwhile."""
+    """Prune without a proxy; the proxy's role is held so that none starts meanwhile."""
     with Role(Home.open(home.root), "proxy"):
         journal = Journal(home.journal)
         try:
             if journal.error:
                 raise journal.failure()
-            done = Pruner(journal, keep, rest=0.0).prune(keep)
+            result = Pruner(journal, keep, rest=0.0).prune(keep)
         finally:
             journal.close()
         if rewrite:
             _rewrite(home.journal)
-    return done.summary
+    return result.summary
 
 
 def _rewrite(path: Path) -> None:
-    """Rewrite the whole file, so that free pages are given back from now on.
+    """Rewrite the whole file, so that it can shrink from now on.
 
     Raises:
-        AjetError: there is no room for a copy, or another program reads it.
+        AjetError: there is no space for a copy, or another program reads the file.
     """
     try:
         with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as db:
@@ -226,36 +233,36 @@ def _rewrite(path: Path) -> None:
         raise AjetError(
             f"the journal cannot be rewritten: {error}",
             str(path),
-            "Make room for a copy of it, and end what reads it",
+            "Free space for a copy of it, and stop the programs that read it",
         ) from error
 
 
 # --- check --------------------------------------------------------------------------------------
 
 
-def _check(given: argparse.Namespace, home: Home) -> int:
+def _check(args: argparse.Namespace, home: Home) -> int:
     try:
         damage = find_damage(home.journal)
     except sqlite3.Error as error:
         raise AjetError(f"the journal cannot be read: {error}", str(home.journal)) from error
     if damage:
         say(f"{home.journal}: damaged pages: {damage}")
-        say("Restart the proxy: the start sets the file aside and keeps what can be read")
+        say("Restart the proxy: it sets the damaged file aside and keeps what can be read")
         return 1
     with JournalFile(home.journal) as file, file.reading() as db:
-        found = check_rows(db)
-    if found.ok:
-        say(f"{home.journal}: ok, {found.events} events")
+        result = check_rows(db)
+    if result.ok:
+        say(f"{home.journal}: ok, {result.events} events")
         return 0
     say(
-        f"{home.journal}: {found.events} events read, {found.unreadable} rows or events do not, "
-        f"{found.lost_texts} texts are missing"
+        f"{home.journal}: {result.events} events are readable, {result.unreadable} rows or events "
+        f"are not, {result.lost_texts} texts are missing"
     )
     return 1
 
 
 def _size(count: float) -> str:
-    """Bytes as people read them."""
+    """Return a number of bytes with its unit."""
     for unit in ("B", "kB", "MB"):
         if count < 1_000:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"

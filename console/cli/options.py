@@ -1,4 +1,4 @@
-"""Options that several commands share, each added to a parser by a function of its own."""
+"""Options that several commands share; each has a function that adds it to a parser."""
 
 import argparse
 from collections.abc import Mapping
@@ -11,14 +11,17 @@ PROXY_FLAGS: Mapping[str, Mapping[str, Any]] = {
     "--swarm-url": {
         "action": "append",
         "metavar": "[NAME=]URL",
-        "help": "swarm server, or `embedded`; repeat it for several (else AJET_SWARM_URL)",
+        "help": "swarm server, or `embedded`; repeatable (else AJET_SWARM_URL)",
     },
     "--upstream": {
         "metavar": "URL",
-        "help": "observe mode: fan out to this OpenAI-compatible server instead, train nothing",
+        "help": "observe mode: send requests to this OpenAI-compatible server, train nothing",
     },
-    "--upstream-model": {"metavar": "NAME", "help": "model to ask for; else the first it lists"},
-    "--upstream-key-file": {"metavar": "FILE", "help": "file with the key it requires"},
+    "--upstream-model": {
+        "metavar": "NAME",
+        "help": "the upstream's model; else the first it lists",
+    },
+    "--upstream-key-file": {"metavar": "FILE", "help": "file with the upstream's API key"},
     "--host": {"metavar": "ADDRESS", "help": "address the fake vLLM listens on"},
     "--port": {
         "type": int,
@@ -27,7 +30,10 @@ PROXY_FLAGS: Mapping[str, Mapping[str, Any]] = {
     },
     "--api-key-file": {"metavar": "FILE", "help": "file with the key that /v1 requires"},
     "--hooks": {"metavar": "DIR", "help": "folder with your reward function"},
-    "--rewards": {"metavar": "FILE", "help": "gates and weighted parts; else rewards.yaml"},
+    "--rewards": {
+        "metavar": "FILE",
+        "help": "rewards file with gates and weighted parts; else rewards.yaml",
+    },
     "--watch-only": {
         "action": "store_true",
         "help": "view only: claim nothing, start nothing, serve no /v1",
@@ -35,7 +41,7 @@ PROXY_FLAGS: Mapping[str, Mapping[str, Any]] = {
     "--tls-cert": {"metavar": "FILE", "help": "serve over TLS with this certificate (PEM)"},
     "--tls-key": {"metavar": "FILE", "help": "the certificate's private key (PEM)"},
 }
-"""Option of the fake vLLM -> keyword arguments of `add_argument`; of the console and of `proxy`."""
+"""Option of the fake vLLM -> keyword arguments of `add_argument`; for the console and `proxy`."""
 
 THEMES = ("dark", "light", "ansi")
 """Values of `--theme`."""
@@ -49,19 +55,19 @@ TOP_FLAGS = (
     "--read-only",
     "--keys",
 )
-"""The console's own options: before a command they are a mistake."""
+"""The console's own options: they are refused in front of a command."""
 
 READING = frozenset({"status", "watch", "replay", "doctor", "clients", "tokens"})
 """Commands that change nothing; all others are refused with --read-only."""
 READING_VERBS = frozenset({"list", "export"})
-"""The same among those of `checkpoints`."""
+"""The verbs of `checkpoints` that change nothing."""
 
 
 def refuse_writing(args: argparse.Namespace) -> None:
-    """Refuse a command that could change something, when `--read-only` is given.
+    """Refuse a command that could change something when `--read-only` is given.
 
     Raises:
-        UsageError: it could.
+        UsageError: the command could change something.
     """
     if not (args.console_read_only or getattr(args, "read_only", False)):
         return
@@ -71,7 +77,7 @@ def refuse_writing(args: argparse.Namespace) -> None:
     if args.command is not None and not reads:
         raise UsageError(
             f"`{args.command}` is refused with --read-only: it could change something",
-            todo=f"With it: {', '.join(sorted(READING))}, checkpoints list",
+            todo=f"Allowed with it: {', '.join(sorted(READING))}, checkpoints list",
         )
 
 
@@ -81,7 +87,7 @@ def add_note(parser: argparse.ArgumentParser, *lines: str) -> None:
 
 
 def add_home(parser: argparse.ArgumentParser, default: object = argparse.SUPPRESS) -> None:
-    """Add `--home`; of a command it overrides the one before it."""
+    """Add `--home`; after a command it overrides the one in front of the command."""
     parser.add_argument(
         "--home",
         type=Path,
@@ -92,7 +98,7 @@ def add_home(parser: argparse.ArgumentParser, default: object = argparse.SUPPRES
 
 
 def add_proxy_access(parser: argparse.ArgumentParser) -> None:
-    """Add `--url` and `--token-file`: which proxy is asked."""
+    """Add `--url` and `--token-file`, which choose the proxy."""
     parser.add_argument("--url", metavar="URL", help="proxy to talk to; else the home's own")
     parser.add_argument(
         "--token-file", type=Path, metavar="FILE", help="its control token; else the home's own"
@@ -100,30 +106,28 @@ def add_proxy_access(parser: argparse.ArgumentParser) -> None:
 
 
 def add_swarm_url(parser: argparse.ArgumentParser, **default: Any) -> None:
-    """Add `--swarm-url`: a swarm server that is asked without a proxy."""
+    """Add `--swarm-url`: a swarm server to talk to directly, without a proxy."""
     parser.add_argument(
         "--swarm-url",
         action="append",
         metavar="[NAME=]URL",
-        help="ask this swarm server itself, without a proxy",
+        help="talk to this swarm server directly, without a proxy",
         **default,
     )
 
 
 def add_server(parser: argparse._ActionsContainer, **default: Any) -> None:
-    """Add `--server`: one of several swarm servers."""
-    parser.add_argument(
-        "--server", metavar="NAME", help="which swarm server; else the first", **default
-    )
+    """Add `--server`, which chooses one of several swarm servers."""
+    parser.add_argument("--server", metavar="NAME", help="swarm server; else the first", **default)
 
 
 def add_yes(parser: argparse.ArgumentParser, **default: Any) -> None:
-    """Add `--yes`, the answer to the question before something is lost."""
+    """Add `--yes`, which skips the confirmation."""
     parser.add_argument(
-        "--yes", action="store_true", help="do not ask; needed without a terminal", **default
+        "--yes", action="store_true", help="do not ask; required without a terminal", **default
     )
 
 
-def add_json(parser: argparse.ArgumentParser, about: str = "the same as JSON") -> None:
+def add_json(parser: argparse.ArgumentParser, about: str = "print JSON") -> None:
     """Add `--json`."""
     parser.add_argument("--json", action="store_true", help=about)

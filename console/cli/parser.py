@@ -1,6 +1,6 @@
 """The parser of the command line: the console's own options, and a parser for each command.
 
-The module of a command is imported when that command is parsed, so a start loads no other one.
+A command's module is imported when that command is parsed, so that no other one is loaded.
 """
 
 import argparse
@@ -20,7 +20,7 @@ def build_parser(*, lazy: bool = False) -> argparse.ArgumentParser:
     """Build the parser of the whole command line.
 
     Args:
-        lazy: Leave each command without its arguments until it is parsed, or its help is asked for.
+        lazy: Add the arguments of a command only when it is parsed or its help is printed.
     """
     parser = Parser(
         prog="ajet-console",
@@ -36,7 +36,7 @@ def build_parser(*, lazy: bool = False) -> argparse.ArgumentParser:
         metavar="COMMAND",
         title="commands",
         parser_class=VerbParser,
-        help="one of these:",
+        help="one of the following:",
     )
     for title, verbs in GROUPS.items():
         listing = parser.add_argument_group(title)
@@ -49,14 +49,14 @@ def build_parser(*, lazy: bool = False) -> argparse.ArgumentParser:
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that reports what is wrong on one line, and where help is."""
+    """An argument parser that reports an error on one line, with a pointer to the help."""
 
     def __init__(self, **options: Any) -> None:
         options.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
         super().__init__(allow_abbrev=False, **options)
 
     def error(self, message: str) -> NoReturn:
-        """End with exit code 2; a list of all valid words is left out where one is close."""
+        """Exit with code 2; suggest a similar word instead of listing all valid ones."""
         suggestion = _suggestion(message)
         what = message.partition(" (choose from ")[0] if suggestion else message
         self.exit(2, f"{self.prog}: {what}. {suggestion}See `{self.prog} --help`\n")
@@ -64,7 +64,7 @@ class Parser(argparse.ArgumentParser):
     def parse_args(  # type: ignore[override]  # argparse has overloads for other namespaces
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> argparse.Namespace:
-        """Parse a command line; an unknown option is compared with those of its command."""
+        """Parse a command line; for an unknown option, suggest a similar one of the command."""
         parsed, unknown = self.parse_known_args(args, namespace)
         if unknown:
             verb = _verb_of(self, parsed)
@@ -79,10 +79,10 @@ class Parser(argparse.ArgumentParser):
 
 
 class VerbParser(Parser):
-    """The parser of a command, which gets its arguments from the command's module.
+    """The parser of a command; the command's module adds the arguments.
 
     Args:
-        verb: The command; None for a verb below a command, which has its arguments at once.
+        verb: The command; None for a verb of a command, which gets its arguments immediately.
     """
 
     def __init__(self, verb: Verb | None = None, **options: Any) -> None:
@@ -93,7 +93,7 @@ class VerbParser(Parser):
         self._pending = verb
 
     def load(self) -> None:
-        """Import the command's module and let it add its arguments, once."""
+        """Import the command's module and let it add its arguments; do nothing the second time."""
         verb, self._pending = self._pending, None
         if verb is None:
             return
@@ -117,14 +117,14 @@ class VerbParser(Parser):
 
 
 class _Listed(argparse.Action):
-    """A command in the list of its group, in the help of the program."""
+    """A command's entry in the program's help."""
 
     def __init__(self, verb: Verb) -> None:
         about = verb.about[0].lower() + verb.about[1:]
         super().__init__([], verb.name, help=about.replace("%", "%%"), metavar=verb.name)
 
     def __call__(self, *_: object) -> None:
-        """Never parsed: it is only listed."""
+        """Do nothing: the entry is only listed, never parsed."""
 
 
 def _verb_of(parser: argparse.ArgumentParser, args: argparse.Namespace) -> argparse.ArgumentParser:
@@ -145,14 +145,14 @@ _CHOICE = re.compile(r"invalid choice: '([^']*)' \(choose from (.*)\)")
 
 
 def _suggestion(message: str) -> str:
-    """`Did you mean X? ` where argparse refuses a value that is close to a valid one."""
+    """Return `Did you mean X? ` when argparse refused a value similar to a valid one."""
     match = _CHOICE.search(message)
     close = did_you_mean(match[1], re.split(r"'?, '?", match[2].strip("'"))) if match else ""
     return f"{close} " if close else ""
 
 
 class _Version(argparse.Action):
-    """Prints the version, which is looked up only then."""
+    """Action that prints the version; it is determined only then."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         from core.version import version
@@ -166,7 +166,7 @@ def _add_console(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(handler=run_console)
     for flag, options in PROXY_FLAGS.items():
         _add_top(parser, flag, **options)
-    _add_top(parser, "--attach", metavar="URL", help="attach to a proxy that already runs")
+    _add_top(parser, "--attach", metavar="URL", help="attach to a running proxy")
     _add_top(
         parser,
         "--token-file",
@@ -182,18 +182,18 @@ def _add_console(parser: argparse.ArgumentParser) -> None:
         help="do not start the embedded engine or its job",
     )
     _add_top(parser, "--read-only", action="store_true", help="view only")
-    _add_top(parser, "--keys", action="store_true", help="list every key and what clashes")
+    _add_top(parser, "--keys", action="store_true", help="list all keys and their conflicts")
 
 
 def run_console(args: argparse.Namespace) -> int:
-    """Run the console, whose module is imported only then."""
+    """Import the console's module and run it."""
     from console.cli.processes import console
 
     return console(args)
 
 
 def top_name(flag: str) -> str:
-    """Return the attribute of an option of the console itself; commands have their own."""
+    """Return the attribute name of a console option; it differs from those of the commands."""
     return "console_" + flag.lstrip("-").replace("-", "_")
 
 

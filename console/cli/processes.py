@@ -1,4 +1,4 @@
-"""Commands that are processes of their own: console, engine, proxy."""
+"""Commands that run as processes: the console, `engine` and `proxy`."""
 
 import argparse
 import sys
@@ -7,7 +7,7 @@ from typing import Any
 
 from ajet_swarm.common.errors import UsageError
 from ajet_swarm.common.urls import web_address
-from console.cli.common import look_home, open_home, settings_of
+from console.cli.common import existing_home, open_home, settings_of
 from console.cli.model import have_model
 from console.cli.options import PROXY_FLAGS
 from core.runtime.home import Home, missing_home
@@ -23,15 +23,15 @@ def add_engine(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--model",
         choices=("tiny", "smollm2"),
-        help="what is trained: the shipped policy, or SmolLM2-135M, which is fetched first "
-        "(93 MB, after a yes)",
+        help="policy to train: the shipped one, or SmolLM2-135M, which is downloaded first "
+        "(93 MB, after a confirmation)",
     )
     parser.add_argument(
         "--yes",
         action="store_true",
-        help="fetch the model without asking; needed without a terminal",
+        help="download the model without asking; required without a terminal",
     )
-    parser.add_argument("--reset", action="store_true", help="go back to the base weights")
+    parser.add_argument("--reset", action="store_true", help="start from the base weights")
     parser.add_argument(
         "--from",
         dest="start_from",
@@ -41,17 +41,17 @@ def add_engine(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--faithful",
         action="store_true",
-        help="behave as the real AgentJet server, its faults included: for testing clients",
+        help="behave like the real AgentJet server, including its faults; for testing clients",
     )
     parser.add_argument(
         "--strict-context",
         action="store_true",
-        help="refuse a prompt over the window instead of dropping its middle",
+        help="refuse a prompt longer than the context window instead of dropping its middle",
     )
     parser.add_argument(
         "--allow-unauthenticated",
         action="store_true",
-        help="listen where others can reach it, although the swarm protocol has no key",
+        help="listen on an address other machines can reach, although the protocol has no key",
     )
 
 
@@ -63,69 +63,73 @@ def add_proxy(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--api-key",
         metavar="KEY",
-        help="the key itself; others on this machine can read it here, prefer --api-key-file",
+        help="the key itself; other users of this machine can read it, prefer --api-key-file",
     )
     parser.add_argument(
         "--cors-origin",
         action="append",
         metavar="URL",
-        help="web page that may use /v1 from a browser; repeat it for several, `*` for any",
+        help="web page that may use /v1 from a browser; repeatable, `*` for any",
     )
     parser.add_argument(
-        "--next-port", action="store_true", help="take the next free port when it is taken"
+        "--next-port", action="store_true", help="take the next free port when the port is taken"
     )
 
 
-def console(given: argparse.Namespace) -> int:
-    """The console.
+def console(args: argparse.Namespace) -> int:
+    """Run the console.
 
     Raises:
-        HomeError: `--read-only`, and there is no home: it makes none.
+        HomeError: with `--read-only` the home must exist, because it is not created.
     """
-    home = look_home(given)
-    if not given.console_read_only or given.console_attach:
-        home = open_home(given)
+    home = existing_home(args)
+    if not args.console_read_only or args.console_attach:
+        home = open_home(args)
     elif not home.exists:
         raise missing_home(home)
     settings = _proxy_settings(
         home,
-        given.console_swarm_url,
-        given.console_hooks,
-        proxy__host=given.console_host,
-        proxy__port=given.console_port,
-        upstream__url=_url(given.console_upstream),
-        upstream__model=given.console_upstream_model,
-        upstream__key_file=_file(given.console_upstream_key_file),
-        proxy__api_key_file=_file(given.console_api_key_file),
-        proxy__tls_cert=_file(given.console_tls_cert),
-        proxy__tls_key=_file(given.console_tls_key),
-        proxy__watch_only=given.console_watch_only or None,
-        console__theme=given.console_theme,
+        args.console_swarm_url,
+        args.console_hooks,
+        proxy__host=args.console_host,
+        proxy__port=args.console_port,
+        upstream__url=_url(args.console_upstream),
+        upstream__model=args.console_upstream_model,
+        upstream__key_file=_file(args.console_upstream_key_file),
+        proxy__api_key_file=_file(args.console_api_key_file),
+        proxy__tls_cert=_file(args.console_tls_cert),
+        proxy__tls_key=_file(args.console_tls_key),
+        proxy__watch_only=args.console_watch_only or None,
+        console__theme=args.console_theme,
     )
-    if given.console_keys:
+    if args.console_keys:
         from console.cli.keys import show_keys
 
         return show_keys(settings.console.keys)
-    attach: str | None = given.console_attach
+    attach: str | None = args.console_attach
     if attach and web_address(attach) is None:
         raise UsageError("not an address", f"--attach {attach}", "Give http://HOST:PORT")
-    if attach and given.console_watch_only:
+    if attach and args.console_watch_only:
         raise UsageError(
             "--attach and --watch-only exclude each other",
             todo="Attach with --read-only to watch a running proxy",
         )
     watch_only = settings.proxy.watch_only and not attach
     if watch_only:
-        _only_watch(settings)
+        _check_watchable(settings)
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError(
             "the console needs a terminal",
-            todo="Without one use `ajet-console engine`, `proxy`, `mock` and `status`",
+            todo="Without a terminal, use `ajet-console engine`, `proxy`, `mock` and `status`",
         )
-    looks_on = bool(given.console_no_engine or given.console_read_only or watch_only)
-    starts = not (attach or looks_on)
+    start_engine = not (args.console_no_engine or args.console_read_only or watch_only)
     embedded = "embedded" in settings.servers().values()
-    if starts and embedded and not have_model(home, settings.engine.model, yes=False):
+    if (
+        start_engine
+        and not attach
+        and embedded
+        and not have_model(home, settings.engine.model, yes=False)
+    ):
         return 1
     from console.app import run_console
     from console.backend.options import ConsoleOptions
@@ -135,23 +139,23 @@ def console(given: argparse.Namespace) -> int:
             home=home,
             settings=settings,
             attach=attach.rstrip("/").removesuffix("/v1") if attach else None,
-            token_file=given.console_token_file,
-            next_port=given.console_port is None,
-            start_engine=not looks_on,
-            read_only=given.console_read_only,
-            swarm_given=bool(given.console_swarm_url or given.console_upstream),
-            hooks_given=bool(given.console_hooks),
+            token_file=args.console_token_file,
+            next_port=args.console_port is None,
+            start_engine=start_engine,
+            read_only=args.console_read_only,
+            swarm_given=bool(args.console_swarm_url or args.console_upstream),
+            hooks_given=bool(args.console_hooks),
         )
     )
 
 
-def engine(given: argparse.Namespace) -> int:
-    """The embedded engine."""
-    home = open_home(given)
+def engine(args: argparse.Namespace) -> int:
+    """Run the embedded engine."""
+    home = open_home(args)
     settings = settings_of(
-        home, engine__host=given.host, engine__port=given.port, engine__model=given.model
+        home, engine__host=args.host, engine__port=args.port, engine__model=args.model
     )
-    if not have_model(home, settings.engine.model, given.yes):
+    if not have_model(home, settings.engine.model, args.yes):
         return 1
     from core.runtime.log_format import setup
     from engine.main import EngineOptions, run
@@ -163,48 +167,52 @@ def engine(given: argparse.Namespace) -> int:
             model=settings.engine.model,
             host=settings.engine.host,
             port=settings.engine.port,
-            reset=given.reset,
-            start_from=given.start_from,
-            faithful=given.faithful,
-            strict_context=given.strict_context,
-            allow_unauthenticated=given.allow_unauthenticated,
+            reset=args.reset,
+            start_from=args.start_from,
+            faithful=args.faithful,
+            strict_context=args.strict_context,
+            allow_unauthenticated=args.allow_unauthenticated,
         )
     )
 
 
-def proxy(given: argparse.Namespace) -> int:
-    """The fake vLLM, headless."""
-    if given.api_key and given.api_key_file:
+def proxy(args: argparse.Namespace) -> int:
+    """Run the fake vLLM without a console."""
+    if args.api_key and args.api_key_file:
         raise UsageError("--api-key and --api-key-file exclude each other", todo="Give the file")
-    home = open_home(given)
+    home = open_home(args)
     settings = _proxy_settings(
         home,
-        given.swarm_url,
-        given.hooks,
-        proxy__host=given.host,
-        proxy__port=given.port,
-        upstream__url=_url(given.upstream),
-        upstream__model=given.upstream_model,
-        upstream__key_file=_file(given.upstream_key_file),
-        proxy__api_key=given.api_key,
-        proxy__api_key_file="" if given.api_key else _file(given.api_key_file),
-        proxy__tls_cert=_file(given.tls_cert),
-        proxy__tls_key=_file(given.tls_key),
-        proxy__cors_origins=",".join(given.cors_origin) if given.cors_origin else None,
-        proxy__watch_only=given.watch_only or None,
-        rewards__file=_file(given.rewards),
+        args.swarm_url,
+        args.hooks,
+        proxy__host=args.host,
+        proxy__port=args.port,
+        upstream__url=_url(args.upstream),
+        upstream__model=args.upstream_model,
+        upstream__key_file=_file(args.upstream_key_file),
+        proxy__api_key=args.api_key,
+        proxy__api_key_file="" if args.api_key else _file(args.api_key_file),
+        proxy__tls_cert=_file(args.tls_cert),
+        proxy__tls_key=_file(args.tls_key),
+        proxy__cors_origins=",".join(args.cors_origin) if args.cors_origin else None,
+        proxy__watch_only=args.watch_only or None,
+        rewards__file=_file(args.rewards),
     )
     if settings.proxy.watch_only:
-        _only_watch(settings)
+        _check_watchable(settings)
     from core.runtime.log_format import setup
     from proxy.main import ProxyOptions, run
 
     setup()
-    return run(ProxyOptions(home=home, settings=settings, allow_next_port=given.next_port))
+    return run(ProxyOptions(home=home, settings=settings, allow_next_port=args.next_port))
 
 
-def _only_watch(settings: Settings) -> None:
-    """Raises UsageError: there is no swarm server to watch."""
+def _check_watchable(settings: Settings) -> None:
+    """Check that there is a swarm server to watch.
+
+    Raises:
+        UsageError: there is only an upstream.
+    """
     if settings.upstream.url:
         raise UsageError(
             "--watch-only and --upstream exclude each other: an upstream has no engine to watch",
@@ -212,12 +220,12 @@ def _only_watch(settings: Settings) -> None:
         )
 
 
-def _url(given: str | None) -> str | None:
-    return given.rstrip("/") if given else None
+def _url(url: str | None) -> str | None:
+    return url.rstrip("/") if url else None
 
 
-def _file(given: str | None) -> str | None:
-    return absolute_path(given) if given else None
+def _file(path: str | None) -> str | None:
+    return absolute_path(path) if path else None
 
 
 def _proxy_settings(

@@ -1,7 +1,7 @@
-"""The commands of the command line, by the groups of `--help`, and the module of each.
+"""The commands of the command line, in the groups of `--help`, with the module of each.
 
-A module has `add(parser)`, which adds arguments and sets `handler`. It is imported when its command
-is parsed. Commands of `core.commands` that need nothing special have their arguments from there.
+A command's module is imported when the command is parsed. Its `add(parser)` adds the arguments and
+sets `handler`. Most commands of `core.commands` take their arguments from that registry.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from core.commands import COMMANDS
 
-_NAMED: Mapping[str, str] = {
+_SPECIAL_NAMES: Mapping[str, str] = {
     "mock.start": "mock",
     "rating.mode": "mode",
     "rating.accept_all": "accept-all",
@@ -22,17 +22,17 @@ _NAMED: Mapping[str, str] = {
     "engine.try": "try",
     "engine.try_stop": "try-stop",
 }
-"""Commands of the registry whose name does not follow the rule."""
+"""Registry commands whose command-line name does not follow the rule of `words_of`."""
 
 
 def words_of(command: str) -> str:
-    """Return what a command of the registry is called on the command line.
+    """Return the command-line name of a registry command.
 
-    `group.VERB` is VERB, any other is AREA-VERB, and a few have a name of their own.
+    `group.VERB` becomes VERB, any other command AREA-VERB; a few have special names.
     """
     area, _, verb = command.partition(".")
     plain = verb if area == "group" else f"{area}-{verb}"
-    return _NAMED.get(command, plain.replace("_", "-"))
+    return _SPECIAL_NAMES.get(command, plain.replace("_", "-"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,15 +43,15 @@ class Verb:
     target: str
     """`module:function`; the function adds the arguments to the command's parser."""
     about: str
-    """One sentence without a full stop, for the list of commands and above its own help."""
+    """One sentence without a full stop, for the list of commands and the command's own help."""
     example: str = ""
     """Arguments of the example."""
     command: str = ""
-    """The command of `core.commands` it sends; empty for none."""
+    """The command of `core.commands` that it sends; empty when it sends none."""
 
 
 def _of(command: str, example: str = "", target: str = "console.cli.commands:add") -> Verb:
-    """Return the verb that sends a command of the registry."""
+    """Return the verb that sends a registry command."""
     return Verb(words_of(command), target, COMMANDS[command].help, example, command)
 
 
@@ -87,32 +87,31 @@ GROUPS: Mapping[str, Sequence[Verb]] = {
         Verb(
             "status",
             "console.cli.status:add",
-            "Show proxy, engines, mock user and what waits for a rating",
+            "Show the proxy, the engines, the mock user and the groups that wait for a rating",
             "--json",
         ),
         Verb(
             "watch",
             "console.cli.watch:add",
-            "Follow what happens, one line an event",
+            "Follow the events, one line each",
             "--json --filter dead:yes",
         ),
         Verb(
             "replay",
             "console.cli.replay:add",
-            "Show a journal on the console's screens, with no engine and no proxy; nothing is "
-            "written",
+            "Show a journal on the console's screens, without engine and proxy; nothing is written",
             "journal.db --speed 10",
         ),
         Verb(
             "journal",
             "console.cli.journal:add",
-            "Show how large the journal is, delete its oldest groups, or check it",
+            "Show the journal's size, delete its oldest groups, or check it for damage",
             "prune --days 30",
         ),
         Verb(
             "doctor",
             "console.cli.doctor:add",
-            "Check Python, terminal, ports, home, servers, keys and hooks, and say what to do",
+            "Check Python, terminal, ports, home, servers, keys and hooks, and suggest fixes",
             "--swarm-url http://gpu-box:10086",
         ),
         _of("alert.dismiss", "engine.lost.gpu", "console.cli.alerts:add"),
@@ -150,13 +149,13 @@ GROUPS: Mapping[str, Sequence[Verb]] = {
         Verb(
             "checkpoints",
             "console.cli.engine.checkpoints:add",
-            "List, save, restore, prune, export or import what the embedded engine keeps",
+            "List, save, restore, prune, export or import checkpoints of the embedded engine",
             "save before-lunch",
         ),
         Verb(
             "tokens",
             "console.cli.engine.checkpoints:add_tokens",
-            "Show each token of an episode: id, text, loss mask, log-prob when sampled and now",
+            "Show each token of an episode: id, text, loss mask, log-probs when sampled and now",
             "3f5bc3c9-0f1e-4a52-9d6e-2c8f4d1f9a10",
         ),
         _of("engine.try", "'Why is the sky blue?'", "console.cli.engine.probe:add"),
@@ -166,13 +165,13 @@ GROUPS: Mapping[str, Sequence[Verb]] = {
         Verb(
             "rewards",
             "console.cli.rewards.report:add",
-            "Show what scores the answers: its parts over the last groups, its last fault",
+            "Show the reward model: its parts over the last groups, and its last fault",
             "--last 500",
         ),
         Verb(
             "reward-test",
             "console.cli.rewards.test:add",
-            "Re-score stored groups and show what would change; nothing is sent",
+            "Score stored groups again and show what would change; nothing is sent",
             "--last 200 --rewards new.yaml",
         ),
         _of("rewards.weight", "length 0.5"),
@@ -186,13 +185,13 @@ GROUPS: Mapping[str, Sequence[Verb]] = {
         Verb(
             "clients",
             "console.cli.clients:add",
-            "Print what to set so that a client asks the fake vLLM",
+            "Print the settings with which a client uses the fake vLLM",
             "codex",
         ),
         Verb(
             "init",
             "console.cli.folders.scaffold:add",
-            "Write a folder with which an agent or an application of yours is trained",
+            "Write a folder that trains your agent or application",
             "blackbox my_agent --dataset sums.jsonl --repeats 4",
         ),
         Verb(
@@ -204,8 +203,7 @@ GROUPS: Mapping[str, Sequence[Verb]] = {
         Verb(
             "debug-episode",
             "console.cli.folders.debug_episode:add",
-            "Run one episode of a folder with its full trace: every call, tokens, reward, "
-            "traceback",
+            "Run one episode of a folder and print its trace: calls, tokens, reward, traceback",
             "my_agent --item 3 --watch",
         ),
     ),

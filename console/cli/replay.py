@@ -1,4 +1,4 @@
-"""`replay`: the console on a journal, with no engine and no proxy."""
+"""`replay`: show a journal in the console, without engine and proxy."""
 
 import argparse
 import datetime as dt
@@ -24,67 +24,70 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(handler=replay)
     add_note(
         parser,
-        "Keys: , pause  . step  < > slower, faster  Ctrl+B from the beginning  Ctrl+E to the end.",
+        "Keys: , pause  . step  < > slower, faster  Ctrl+B beginning  Ctrl+E end.",
     )
     parser.add_argument(
         "journal",
         nargs="?",
         metavar="JOURNAL",
-        help="a journal file, a home, or a run of this home's journal; this home's when left out",
+        help="a journal file, a home, or a run of this home's journal; else this home's journal",
     )
-    parser.add_argument("--run", metavar="RUN", help="only up to this run's end; `last` is one")
+    parser.add_argument("--run", metavar="RUN", help="show only this run; `last` is the newest")
     parser.add_argument(
         "--speed",
         type=float,
         metavar="X",
-        help="play it X times as fast as recorded; without it the end is shown at once",
+        help="play it X times as fast as recorded; without --speed, show the end",
     )
-    parser.add_argument("--screen", metavar="NAME", help="the screen to begin with")
+    parser.add_argument("--screen", metavar="NAME", help="first screen to show")
     parser.add_argument("--theme", choices=THEMES, help="colours")
-    parser.add_argument("--list", action="store_true", help="list the runs in it")
-    parser.add_argument("--json", action="store_true", help="the list as JSON")
+    parser.add_argument("--list", action="store_true", help="list the runs in the journal")
+    parser.add_argument("--json", action="store_true", help="print the list as JSON")
 
 
-def replay(given: argparse.Namespace) -> int:
-    """Show a journal, or list the runs in it.
+def replay(args: argparse.Namespace) -> int:
+    """Show a journal, or list its runs.
 
     Raises:
         UsageError: there is no such journal or run, or no terminal.
-        JournalError: it is broken, or of a newer version.
+        JournalError: the journal is damaged, or was written by a newer version.
     """
-    if given.speed is not None and not 0 < given.speed <= 10_000:
-        raise UsageError("no speed", f"--speed {given.speed:g}", "Give a number above 0, 10 say")
-    screen = _screen(given.screen)
-    root = given.home.expanduser() if given.home else default_root()
-    home = Home(root.absolute())  # not opened: nothing is made or written in it
-    path, run = which(given.journal, given.run, home)
+    if args.speed is not None and not 0 < args.speed <= 10_000:
+        raise UsageError(
+            "not a speed", f"--speed {args.speed:g}", "Give a number above 0, such as 10"
+        )
+    screen = _screen(args.screen)
+    root = args.home.expanduser() if args.home else default_root()
+    home = Home(root.absolute())  # not opened: a replay creates and writes nothing in it
+    path, run = journal_and_run(args.journal, args.run, home)
     from core.journal.read_only import JournalFile
 
     with JournalFile(path) as file:
-        if given.list:
-            return _list(given, file)
+        if args.list:
+            return _list(args, file)
         base = file.base()
         first, last = base.seq if base is not None else 0, file.last_seq()
         if last == 0:
             raise UsageError("the journal is empty: nothing has happened yet", str(path))
         if run:
-            found = file.run(run)
-            first, last = found.first - 1, found.last
+            chosen = file.run(run)
+            first, last = chosen.first - 1, chosen.last
         if not (sys.stdin.isatty() and sys.stdout.isatty()):
             raise UsageError(
-                "the replay needs a terminal", todo="Without one: `replay --list`, `watch --json`"
+                "the replay needs a terminal",
+                todo="Without a terminal, use `replay --list` or `watch --json`",
             )
         from console.replay.app import run_replay
 
-        settings = load(home.config, flags={"console.theme": given.theme})
-        return run_replay(file, first, last, given.speed, settings, screen)
+        settings = load(home.config, flags={"console.theme": args.theme})
+        return run_replay(file, first, last, args.speed, settings, screen)
 
 
 def _screen(named: str | None) -> str:
-    """A screen by the beginning of its name; empty for the first.
+    """Return the name of the screen whose name begins with `named`; empty for the first screen.
 
     Raises:
-        UsageError: there is none of that name.
+        UsageError: there is no such screen.
     """
     if named is None:
         return ""
@@ -97,14 +100,16 @@ def _screen(named: str | None) -> str:
     raise UsageError("there is no such screen", f"--screen {one_line(named, 40)}", todo)
 
 
-def which(named: str | None, run: str | None, home: Home) -> tuple[Path, str]:
-    """The journal that is meant and the run in it, empty for all.
+def journal_and_run(named: str | None, run: str | None, home: Home) -> tuple[Path, str]:
+    """Return the path of the journal to show and the run in it; empty for all runs.
 
     Args:
         named: A journal, a home, or a run of `home`'s own journal; None for that journal.
+        run: The run that `--run` names.
+        home: The current home.
 
     Raises:
-        UsageError: it is none of these.
+        UsageError: the folder contains no journal.
     """
     if named is None:
         return home.journal, run or ""
@@ -119,9 +124,9 @@ def which(named: str | None, run: str | None, home: Home) -> tuple[Path, str]:
     return path, run or ""
 
 
-def _list(given: argparse.Namespace, file: "JournalFile") -> int:
+def _list(args: argparse.Namespace, file: "JournalFile") -> int:
     runs = file.runs()
-    if given.json:
+    if args.json:
         say_json(
             {
                 "journal": str(file.path),
@@ -137,5 +142,5 @@ def _list(given: argparse.Namespace, file: "JournalFile") -> int:
         events = one.last - one.first + 1
         say(f"{one_line(one.run_id, 40)}  {began:%Y-%m-%d %H:%M:%S}  {events:>7} events  {one.url}")
     if not runs:
-        say("no run")
+        say("no runs")
     return 0

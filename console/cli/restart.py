@@ -9,7 +9,7 @@ from console.cli.common import (
     NotRunning,
     cert_of,
     confirm,
-    look_home,
+    existing_home,
     say,
     say_json,
     settings_of,
@@ -20,51 +20,51 @@ from core.runtime.home import Home, running
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of both."""
+    """Add the arguments of both commands."""
     add_common(parser, restart, proxy=False)
     add_yes(parser)
 
 
-def restart(given: argparse.Namespace) -> int:
-    """Stop a process of this home and start it as it was started.
+def restart(args: argparse.Namespace) -> int:
+    """Stop a process of this home and start it again with the same command line.
 
     Raises:
-        NotRunning: there is none.
+        NotRunning: the process does not run.
     """
-    role = "proxy" if given.order_name == "proxy.restart" else "engine"
-    home = look_home(given)
+    role = "proxy" if args.order_name == "proxy.restart" else "engine"
+    home = existing_home(args)
     info = running(home, role)
     if info is None:
         raise NotRunning(
             f"no {role} runs in this home", str(home.root), f"Start it: `ajet-console {role}`"
         )
-    lost = "what is claimed, and what was trained since its last update"
+    lost = "the claimed episodes, and what was trained since its last update"
     if role == "proxy":
-        lost = "no request: those in flight are finished first, new ones are refused meanwhile"
-        if not given.yes:
+        lost = "no request: it finishes those in flight and refuses new ones meanwhile"
+        if not args.yes:
             lost = "; ".join([lost, *asyncio.run(_waiting(info.url, home))])
-    if not confirm(f"Restart the {role} (pid {info.pid})", lost, given.yes):
-        say("left as it is")
+    if not confirm(f"Restart the {role} (pid {info.pid})", lost, args.yes):
+        say("nothing was changed")
         return 1
-    again = asyncio.run(_restart(home, role))
-    told = f"The {role} runs again, pid {again[0]}, {again[1]}"
-    if given.json:
+    pid, url = asyncio.run(_restart(home, role))
+    message = f"The {role} runs again, pid {pid}, {url}"
+    if args.json:
         say_json(
             {
-                "command": given.order_name,
+                "command": args.order_name,
                 "ok": True,
-                "message": told,
-                "pid": again[0],
-                "url": again[1],
+                "message": message,
+                "pid": pid,
+                "url": url,
             }
         )
     else:
-        say(told)
+        say(message)
     return 0
 
 
 async def _waiting(url: str, home: Home) -> list[str]:
-    """What becomes of groups that wait for a rating; one that hangs is restarted all the same."""
+    """Describe what happens to groups that wait for a rating, also when the proxy hangs."""
     from console.models.consequences import waiting_loss
     from proxy.control.client import ControlClient
 
@@ -75,7 +75,7 @@ async def _waiting(url: str, home: Home) -> list[str]:
         ):
             return waiting_loss(await client.snapshot())
     except (AjetError, TimeoutError):
-        return ["it does not answer, so groups that wait for a rating are not known"]
+        return ["it does not answer, so the groups that wait for a rating are unknown"]
 
 
 async def _restart(home: Home, role: str) -> tuple[int, str]:

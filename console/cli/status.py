@@ -1,4 +1,4 @@
-"""`status`: proxy, engines, mock user and waiting ratings, for people or as data."""
+"""`status`: the proxy, the engines, the mock user and waiting ratings, as text or JSON."""
 
 import argparse
 import asyncio
@@ -8,7 +8,15 @@ from typing import Any
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.text import ended_words, one_line
 from console.backend.swarm_report import ServerReport, addresses, report
-from console.cli.common import cert_of, look_home, proxy_url, say, say_json, settings_of, token_of
+from console.cli.common import (
+    cert_of,
+    existing_home,
+    proxy_url,
+    say,
+    say_json,
+    settings_of,
+    token_of,
+)
 from console.cli.options import add_json, add_proxy_access, add_swarm_url
 from console.text.causes import cause_words
 from console.text.contact import is_starting
@@ -17,7 +25,7 @@ from core.settings import Settings
 from core.state import Mock, State
 
 SHORT = 5
-"""Groups that stayed short of candidates, the newest ones, that are listed with their causes."""
+"""Number of the newest groups with too few candidates that are listed with their causes."""
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -28,18 +36,18 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_proxy_access(parser)
 
 
-def status(given: argparse.Namespace) -> int:
-    """Show how everything is.
+def status(args: argparse.Namespace) -> int:
+    """Print the status of all processes.
 
     Raises:
-        AjetError: a proxy named with --url does not answer; or nothing is named, and there is no
-            home.
+        AjetError: a proxy named with --url does not answer; or nothing is named and the home does
+            not exist.
     """
-    home = look_home(given)
-    if not (home.exists or given.url or given.swarm_url):
+    home = existing_home(args)
+    if not (home.exists or args.url or args.swarm_url):
         raise missing_home(home)
-    data = asyncio.run(_gather(given, home))
-    if given.json:
+    data = asyncio.run(_gather(args, home))
+    if args.json:
         say_json(data)
     else:
         for line in _lines(data):
@@ -47,16 +55,16 @@ def status(given: argparse.Namespace) -> int:
     return 0
 
 
-async def _gather(given: argparse.Namespace, home: Home) -> dict[str, Any]:
-    settings = settings_of(home, given.swarm_url)
-    url = "" if given.swarm_url and not given.url else proxy_url(given, home)
+async def _gather(args: argparse.Namespace, home: Home) -> dict[str, Any]:
+    settings = settings_of(home, args.swarm_url)
+    url = "" if args.swarm_url and not args.url else proxy_url(args, home)
     state: State | None = None
     problem = ""
     if url:
         try:
-            state = await _snapshot(url, token_of(given, home), cert_of(home))
+            state = await _snapshot(url, token_of(args, home), cert_of(home))
         except AjetError as error:
-            if given.url:
+            if args.url:
                 raise
             problem = str(error)
     servers = (
@@ -65,7 +73,7 @@ async def _gather(given: argparse.Namespace, home: Home) -> dict[str, Any]:
         else addresses(settings, home)
     )
     reports = await asyncio.gather(
-        *(_asked(name, where, state, settings) for name, where in servers.items())
+        *(_query(name, where, state, settings) for name, where in servers.items())
     )
     return {
         "home": str(home.root),
@@ -93,14 +101,14 @@ async def _gather(given: argparse.Namespace, home: Home) -> dict[str, Any]:
     }
 
 
-async def _asked(name: str, where: str, state: State | None, settings: Settings) -> ServerReport:
-    """What a server says; of an upstream in observe mode what the proxy saw."""
+async def _query(name: str, where: str, state: State | None, settings: Settings) -> ServerReport:
+    """Query a server; for an upstream in observe mode, use the proxy's state."""
     watched = state.servers.get(name) if state is not None else None
     if watched is not None and watched.state == "OBSERVING":
         shown = "CANNOT_CONNECT" if watched.lost else watched.state
         return ServerReport(name, where, shown, watched.raw, watched.detail, error=watched.lost)
     if watched is None and settings.upstream.url:
-        return ServerReport(name, where, "OBSERVING", error="no proxy runs that asks it")
+        return ServerReport(name, where, "OBSERVING", error="no proxy runs that uses it")
     return await report(name, where)
 
 
@@ -114,9 +122,9 @@ async def _snapshot(url: str, token: str, cert: str) -> State:
 def _proxy(url: str, state: State | None, problem: str) -> dict[str, Any] | None:
     if not url:
         return None
-    told: dict[str, Any] = {"url": url, "error": problem}
+    data: dict[str, Any] = {"url": url, "error": problem}
     if state is not None:
-        told |= {
+        data |= {
             "pid": state.proxy_pid,
             "since": state.started_at,
             "rating_mode": state.rating_mode,
@@ -128,7 +136,7 @@ def _proxy(url: str, state: State | None, problem: str) -> dict[str, Any] | None
             "consoles": state.consoles,
             "alerts": [one_line(alert.cause) for alert in state.alerts.values()],
         }
-    return told
+    return data
 
 
 def _process(home: Home, role: str) -> dict[str, Any] | None:
@@ -136,12 +144,12 @@ def _process(home: Home, role: str) -> dict[str, Any] | None:
     return {"pid": info.pid, "url": info.url, "since": info.started_at} if info else None
 
 
-def _server(seen: ServerReport, state: State | None) -> dict[str, Any]:
-    data = seen.data()
+def _server(server_report: ServerReport, state: State | None) -> dict[str, Any]:
+    data = server_report.data()
     own = state.client_uuid if state is not None else ""
-    data["claimed_by_proxy"] = seen.claimed_by.get(own, 0) if own else None
-    if seen.name in (known := state.servers if state is not None else {}):
-        watched = known[seen.name]
+    data["claimed_by_proxy"] = server_report.claimed_by.get(own, 0) if own else None
+    if server_report.name in (known := state.servers if state is not None else {}):
+        watched = known[server_report.name]
         data["watched"] = {
             "state": watched.state,
             "step": watched.step,
@@ -178,8 +186,8 @@ def _lines(data: dict[str, Any]) -> list[str]:
     lines.append(f"ratings  {len(waiting)} waiting" + (f", {_users(users)}" if users else ""))
     for one in waiting[:5]:
         if one["user_waits"]:
-            held = max(0.0, time.time() - one["opened_at"])
-            lines.append(f"  {one['group_id']}  user waits {held:.0f} s  {one['query']}")
+            waited = max(0.0, time.time() - one["opened_at"])
+            lines.append(f"  {one['group_id']}  user waits {waited:.0f} s  {one['query']}")
             continue
         left = f"{max(0.0, one['until'] - time.time()):.0f} s left  " if one["until"] else ""
         lines.append(f"  {one['group_id']}  {left}{one['query']}")
@@ -187,7 +195,7 @@ def _lines(data: dict[str, Any]) -> list[str]:
 
 
 def _users(count: int) -> str:
-    return "1 user waits for it" if count == 1 else f"{count} users wait for it"
+    return "1 user waits for a rating" if count == 1 else f"{count} users wait for a rating"
 
 
 def _proxy_line(proxy: dict[str, Any] | None) -> str:
@@ -199,7 +207,7 @@ def _proxy_line(proxy: dict[str, Any] | None) -> str:
     return (
         f"proxy    {proxy['url']}  pid {proxy['pid']}  rating {proxy['rating_mode']}  "
         f"{proxy['open_groups']} open, {proxy['groups']} groups, {proxy['answered']} answered"
-        + (f", {lost} finished and lost: will not train" if lost else "")
+        + (f", {lost} finished but lost: will not train" if lost else "")
     )
 
 
@@ -230,10 +238,10 @@ def _state(server: dict[str, Any]) -> str:
 def _mock_line(mock: dict[str, Any] | None, process: dict[str, Any] | None) -> str:
     if mock is None:
         return f"mock     running, pid {process['pid']}" if process else "mock     not running"
-    gone = mock["phase"] in ("running", "paused", "stopping") and process is None
+    no_process = mock["phase"] in ("running", "paused", "stopping") and process is None
     phase = ended_words(mock["phase"], mock["cause"])
     return (
-        f"mock     {phase}{' (no process here)' if gone else ''}  "
+        f"mock     {phase}{' (no process here)' if no_process else ''}  "
         f"{mock['done']}/{mock['total']} rows, {mock['failed']} failed, {mock['skipped']} skipped  "
         f"{mock['dataset']}"
     )

@@ -1,4 +1,4 @@
-"""Votes on one group, and what goes with them: second votes, leases, corrections."""
+"""Votes on one group, and related commands: second votes, leases, corrections."""
 
 import argparse
 import getpass
@@ -9,7 +9,7 @@ from typing import Any
 
 from ajet_swarm.common.errors import UsageError
 from console.cli.commands import add_common, send
-from console.cli.common import look_home, settings_of
+from console.cli.common import existing_home, settings_of
 from console.session.rater_name import saved_name
 from core.commands import COMMANDS
 from core.runtime.home import Home
@@ -20,19 +20,19 @@ def add_rate(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `rate`."""
     add_common(parser, rate)
     parser.description = (
-        f"{COMMANDS['group.rate'].help}.\n\nCandidates are counted from 1. `rate GROUP 3`: the "
-        "third is best. `rate GROUP 3 1 2 4`: a ranking, best first."
+        f"{COMMANDS['group.rate'].help}.\n\nCandidates are numbered from 1. `rate GROUP 3`: "
+        "candidate 3 is the best. `rate GROUP 3 1 2 4`: a ranking, best first."
     )
     kinds = _add_vote(parser)
     kinds.add_argument("--undo", action="store_true", help=COMMANDS["group.unrate"].help)
-    parser.add_argument("--note", metavar="TEXT", help="why")
+    parser.add_argument("--note", metavar="TEXT", help="note stored with the rating")
     parser.add_argument(
         "--override",
         action="store_true",
         help="replace another rater's vote, or ignore a lease",
     )
     parser.add_argument(
-        "--tag", action="append", metavar="REASON", help="a reason; repeat it for several"
+        "--tag", action="append", metavar="REASON", help="a reason for the rating; repeatable"
     )
 
 
@@ -40,7 +40,7 @@ def add_repeat(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `repeat`."""
     add_common(parser, repeat)
     about = COMMANDS["group.repeat"].help
-    parser.description = f"{about}.\n\nGiven as with `rate`: the best, or all, best first."
+    parser.description = f"{about}.\n\nArguments as for `rate`: the best, or all, best first."
     _add_vote(parser)
 
 
@@ -49,22 +49,24 @@ def add_lease(parser: argparse.ArgumentParser) -> None:
     add_common(parser, lease)
     parser.add_argument("group_id", metavar="GROUP", help=group_help("group.lease"))
     parser.add_argument(
-        "--holder", metavar="NAME", help="name of the console; else this user and host"
+        "--holder", metavar="NAME", help="name of the holder; else this user and host"
     )
-    parser.add_argument("--rater", metavar="NAME", help="who looks")
-    parser.add_argument("--seconds", type=float, metavar="S", help="how long; 0 gives it back")
+    parser.add_argument("--rater", metavar="NAME", help="name of the rater")
+    parser.add_argument(
+        "--seconds", type=float, metavar="S", help="duration of the lease; 0 releases it"
+    )
 
 
 def add_edit(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `edit`."""
     add_common(parser, edit)
     parser.add_argument("group_id", metavar="GROUP", help=group_help("group.edit"))
-    parser.add_argument("candidate", type=int, metavar="N", help="candidate it corrects, from 1")
+    parser.add_argument("candidate", type=int, metavar="N", help="candidate to correct, from 1")
     text = parser.add_mutually_exclusive_group(required=True)
-    text.add_argument("--text", metavar="TEXT", help="the whole better text")
-    text.add_argument("--file", metavar="FILE", help="holds that text; - is standard input")
+    text.add_argument("--text", metavar="TEXT", help="the complete corrected text")
+    text.add_argument("--file", metavar="FILE", help="file with that text; - is standard input")
     text.add_argument("--clear", action="store_true", help="remove the correction")
-    parser.add_argument("--rater", metavar="NAME", help="who wrote it")
+    parser.add_argument("--rater", metavar="NAME", help="author of the correction")
 
 
 def group_help(command: str) -> str:
@@ -73,112 +75,115 @@ def group_help(command: str) -> str:
 
 
 def _add_vote(parser: argparse.ArgumentParser) -> Any:
-    """Add the arguments of a vote; return the group of those that exclude each other."""
+    """Add the arguments of a vote; return the group of mutually exclusive options."""
     parser.add_argument("group_id", metavar="GROUP", help=group_help("group.rate"))
     parser.add_argument(
-        "order", nargs="*", type=int, default=[], metavar="N", help="best, or all, best first"
+        "order", nargs="*", type=int, default=[], metavar="N", help="the best, or all, best first"
     )
     kinds = parser.add_mutually_exclusive_group()
-    kinds.add_argument("--scores", nargs="+", type=float, metavar="X", help="one score a candidate")
-    kinds.add_argument("--tie", action="store_true", help="all are equal: teaches nothing")
-    kinds.add_argument("--bad", action="store_true", help="all are bad: teaches nothing")
-    kinds.add_argument("--skip", action="store_true", help="send no reward: the group is aborted")
-    parser.add_argument("--rater", metavar="NAME", help="who rates")
+    kinds.add_argument(
+        "--scores", nargs="+", type=float, metavar="X", help="one score per candidate"
+    )
+    kinds.add_argument("--tie", action="store_true", help="all are equal: trains nothing")
+    kinds.add_argument("--bad", action="store_true", help="all are bad: trains nothing")
+    kinds.add_argument("--skip", action="store_true", help="send no reward: abort the group")
+    parser.add_argument("--rater", metavar="NAME", help="name of the rater")
     return kinds
 
 
-def rate(given: argparse.Namespace) -> int:
-    """Rate a group, or take a rating back."""
-    home = look_home(given)
-    name, args = rating_of(given)
-    args["rater"] = given.rater or load(home.config).console.rater or saved_name(home) or None
+def rate(args: argparse.Namespace) -> int:
+    """Rate a group, or remove its rating."""
+    home = existing_home(args)
+    name, values = rating_of(args)
+    values["rater"] = args.rater or load(home.config).console.rater or saved_name(home) or None
     if name == "group.rate":
-        args |= {"note": given.note, "tags": given.tag, "override": given.override or None}
-    return send(given, home, name, args)
+        values |= {"note": args.note, "tags": args.tag, "override": args.override or None}
+    return send(args, home, name, values)
 
 
-def rating_of(given: argparse.Namespace) -> tuple[str, dict[str, Any]]:
-    """Command and arguments meant; people count candidates from 1, the wire from 0.
+def rating_of(args: argparse.Namespace) -> tuple[str, dict[str, Any]]:
+    """Return the command and its arguments; candidates count from 1 here, from 0 on the wire.
 
     Raises:
-        UsageError: no rating, more than one, or a candidate that cannot be.
+        UsageError: there is no rating, more than one, or an impossible candidate number.
     """
-    args: dict[str, Any] = {"group_id": given.group_id}
-    flags = [name for name in ("tie", "bad", "skip", "undo") if getattr(given, name)]
-    if given.order and (flags or given.scores):
-        raise UsageError("say one rating, not two", f"rate {given.group_id}")
+    values: dict[str, Any] = {"group_id": args.group_id}
+    flags = [name for name in ("tie", "bad", "skip", "undo") if getattr(args, name)]
+    if args.order and (flags or args.scores):
+        raise UsageError("give one rating, not two", f"rate {args.group_id}")
     if flags == ["undo"]:
-        return "group.unrate", args
+        return "group.unrate", values
     if flags:
-        return "group.rate", {**args, "rating": flags[0]}
-    if given.scores:
-        return "group.rate", {**args, "rating": "scores", "scores": given.scores}
-    if not given.order:
+        return "group.rate", {**values, "rating": flags[0]}
+    if args.scores:
+        return "group.rate", {**values, "rating": "scores", "scores": args.scores}
+    if not args.order:
         raise UsageError(
-            "there is no rating in it",
-            f"rate {given.group_id}",
-            "Give its number, all numbers best first, --scores, --tie, --bad, --skip or --undo",
+            "the rating is missing",
+            f"rate {args.group_id}",
+            "Give the best candidate's number, all numbers best first, --scores, --tie, --bad, "
+            "--skip or --undo",
         )
-    if min(given.order) < 1 or len(set(given.order)) < len(given.order):
+    if min(args.order) < 1 or len(set(args.order)) < len(args.order):
         raise UsageError(
-            "candidates are counted from 1, each at most once",
-            f"rate {given.group_id} {' '.join(map(str, given.order))}",
+            "candidates are numbered from 1, and each may occur once",
+            f"rate {args.group_id} {' '.join(map(str, args.order))}",
         )
-    kind = "best" if len(given.order) == 1 else "ranking"
-    return "group.rate", {**args, "rating": kind, "order": [number - 1 for number in given.order]}
+    kind = "best" if len(args.order) == 1 else "ranking"
+    return "group.rate", {**values, "rating": kind, "order": [number - 1 for number in args.order]}
 
 
-def repeat(given: argparse.Namespace) -> int:
-    """A second vote on a group that was rated and sent."""
-    home = look_home(given)
-    given.undo = False
-    _, args = rating_of(given)
-    return send(given, home, "group.repeat", {**args, "rater": _rater(given, home)})
+def repeat(args: argparse.Namespace) -> int:
+    """Record a second vote on a group that was rated and sent."""
+    home = existing_home(args)
+    args.undo = False
+    _, values = rating_of(args)
+    return send(args, home, "group.repeat", {**values, "rater": _rater(args, home)})
 
 
-def lease(given: argparse.Namespace) -> int:
-    """Keep a group for oneself, or give it back."""
-    home = look_home(given)
-    args = {
-        "group_id": given.group_id,
-        "holder": given.holder or f"{getpass.getuser()}@{socket.gethostname()}",
-        "rater": _rater(given, home),
-        "seconds": given.seconds,
+def lease(args: argparse.Namespace) -> int:
+    """Lease a group, so that no other rater opens it, or release the lease."""
+    home = existing_home(args)
+    values = {
+        "group_id": args.group_id,
+        "holder": args.holder or f"{getpass.getuser()}@{socket.gethostname()}",
+        "rater": _rater(args, home),
+        "seconds": args.seconds,
     }
-    return send(given, home, "group.lease", args)
+    return send(args, home, "group.lease", values)
 
 
-def edit(given: argparse.Namespace) -> int:
-    """Keep a better text for one answer, or take it back.
+def edit(args: argparse.Namespace) -> int:
+    """Store a correction of one answer, or remove it.
 
     Raises:
-        UsageError: there is no such candidate, or no text.
+        UsageError: the candidate number or the text is invalid.
     """
-    home = look_home(given)
-    if given.candidate < 1:
-        raise UsageError("candidates are counted from 1", f"edit {given.group_id}")
-    text = "" if given.clear else _text(given)
-    if not given.clear and not text.strip():
+    home = existing_home(args)
+    if args.candidate < 1:
+        raise UsageError("candidates are numbered from 1", f"edit {args.group_id}")
+    text = "" if args.clear else _text(args)
+    if not args.clear and not text.strip():
         raise UsageError("the text is empty", "edit", "--clear removes a correction")
-    args = {
-        "group_id": given.group_id,
-        "index": given.candidate - 1,
+    values = {
+        "group_id": args.group_id,
+        "index": args.candidate - 1,
         "edited": text,
-        "rater": _rater(given, home),
+        "rater": _rater(args, home),
     }
-    return send(given, home, "group.edit", args)
+    return send(args, home, "group.edit", values)
 
 
-def _text(given: argparse.Namespace) -> str:
-    if given.text is not None:
-        return str(given.text)
-    if given.file == "-":
+def _text(args: argparse.Namespace) -> str:
+    if args.text is not None:
+        return str(args.text)
+    if args.file == "-":
         return sys.stdin.read()
     try:
-        return Path(given.file).expanduser().read_text(encoding="utf-8")
+        return Path(args.file).expanduser().read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"the text cannot be read: {error}", f"--file {given.file}") from error
+        raise UsageError(f"the text cannot be read: {error}", f"--file {args.file}") from error
 
 
-def _rater(given: argparse.Namespace, home: Home) -> str | None:
-    return given.rater or settings_of(home).console.rater or saved_name(home) or None
+def _rater(args: argparse.Namespace, home: Home) -> str | None:
+    return args.rater or settings_of(home).console.rater or saved_name(home) or None

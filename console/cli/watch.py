@@ -1,9 +1,9 @@
-"""`watch`: the feed, one line an event, for people or as JSON for scripts.
+"""`watch`: print the proxy's events, one line each, as text or as JSON for scripts.
 
-The lines of `--json`: `{"kind": "snapshot", "seq", "state"}` first and whenever the feed cannot go
-on from where it was, its state in short unless `--full` is given; then each event as the journal
-has it, and `{"kind": "lost", "cause"}` while the proxy does not answer. Events are never told
-twice: after a break it goes on behind the last.
+`--json` prints `{"kind": "snapshot", "seq", "state"}` first and whenever the feed cannot continue
+after the last event; the state is a summary unless `--full` is given. Then follows each event as
+stored in the journal, and `{"kind": "lost", "cause"}` when the proxy does not answer. No event is
+printed twice: after an interruption, the output continues with the next one.
 """
 
 import argparse
@@ -20,7 +20,7 @@ import msgspec
 
 from ajet_swarm.common.errors import AjetError, UsageError
 from ajet_swarm.common.text import did_you_mean, one_line
-from console.cli.common import cert_of, look_home, need_proxy, token_of
+from console.cli.common import cert_of, existing_home, need_proxy, token_of
 from console.cli.options import add_note, add_proxy_access
 from console.text.contact import lost_text
 from console.views.events import event_line
@@ -48,21 +48,21 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_note(
         parser,
         "         ajet-console watch --until engine_changed:ROLLING --timeout 60",
-        "Exit code: 0 seen or nobody reads on, 1 no proxy or --timeout has passed, 2 wrong use, "
-        "130 interrupted.",
+        "Exit code: 0 the event of --until came or the output was closed, 1 no proxy or --timeout "
+        "has passed, 2 wrong use, 130 interrupted.",
     )
     parser.add_argument(
         "--json",
         action="store_true",
-        help="JSON lines: the state in short first, then each event as the journal has it",
+        help="JSON lines: a summary of the state first, then each event as stored in the journal",
     )
     parser.add_argument(
-        "--full", action="store_true", help="with --json: the whole state first, all groups in it"
+        "--full", action="store_true", help="with --json: first the whole state with all groups"
     )
     parser.add_argument(
         "--filter",
         metavar="FILTER",
-        help="only groups that fit, in the words of the console's filter line",
+        help="only groups that match; the syntax is that of the console's filter line",
     )
     parser.add_argument(
         "--kind", action="append", metavar="EVENT", help="only events of this kind; repeatable"
@@ -70,9 +70,9 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--until",
         metavar="EVENT[:WORD]",
-        help="end after the first event of this kind (of which a field is WORD)",
+        help="end after the first event of this kind (with WORD as the value of a field)",
     )
-    parser.add_argument("--timeout", type=float, metavar="S", help="give up after so many seconds")
+    parser.add_argument("--timeout", type=float, metavar="S", help="give up after S seconds")
     parser.add_argument(
         "--after",
         type=int,
@@ -82,41 +82,42 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_proxy_access(parser)
 
 
-def watch(given: argparse.Namespace) -> int:
-    """Follow the feed until interrupted, or until what is waited for has happened.
+def watch(args: argparse.Namespace) -> int:
+    """Follow the feed until interrupted, or until the event of `--until`.
 
     Returns:
-        0, or 1 when `--timeout` is over first.
+        0, or 1 when `--timeout` passes first.
 
     Raises:
-        UsageError: the filter or an event's name cannot be read, or the time is none.
+        UsageError: the filter, an event's name or the timeout is invalid.
         AjetError: there is no proxy, or it refuses.
     """
-    if given.timeout is not None and not given.timeout >= 0:
-        raise UsageError("seconds, 0 or more", f"--timeout {given.timeout:g}")
-    wanted = Wanted(given.filter, given.kind or (), given.until)
-    home = look_home(given)
-    follower = Follower(wanted, Json(full=given.full) if given.json else People(), given.after)
+    if args.timeout is not None and not args.timeout >= 0:
+        raise UsageError("not a time", f"--timeout {args.timeout:g}", "Give 0 or more seconds")
+    event_filter = EventFilter(args.filter, args.kind or (), args.until)
+    home = existing_home(args)
+    output = JsonOutput(full=args.full) if args.json else TextOutput()
+    follower = Follower(event_filter, output, args.after)
     try:
-        asyncio.run(_bounded(follower, given, home))
+        asyncio.run(_bounded(follower, args, home))
     except TimeoutError:
-        sys.stderr.write(f"ajet-console: not seen within {given.timeout:g} s\n")
+        sys.stderr.write(f"ajet-console: no such event within {args.timeout:g} s\n")
         return 1
     return 0
 
 
-async def _bounded(follower: "Follower", given: argparse.Namespace, home: Home) -> None:
-    async with asyncio.timeout(given.timeout):
-        await follower.run(given, home)
+async def _bounded(follower: "Follower", args: argparse.Namespace, home: Home) -> None:
+    async with asyncio.timeout(args.timeout):
+        await follower.run(args, home)
 
 
-class Wanted:
-    """Which events are told, and which one is the last.
+class EventFilter:
+    """Decides which events are printed, and which one is the last.
 
     Args:
-        line: A filter line: only events of groups that fit it then.
-        kinds: Only events of these kinds; all when empty.
-        until: `KIND`, or `KIND:WORD` where WORD is one of the event's own words.
+        line: A filter line: print only events of groups that match at that time.
+        kinds: Print only events of these kinds; all when empty.
+        until: `KIND`, or `KIND:WORD` where WORD is the value of one of the event's fields.
     """
 
     def __init__(self, line: str | None, kinds: "list[str] | tuple[str, ...]", until: str | None):
@@ -133,15 +134,15 @@ class Wanted:
 
     @property
     def filtered(self) -> bool:
-        """Only some groups are wanted."""
+        """Whether only some groups are printed."""
         return self._matches is not None
 
     def group(self, group: Group | None) -> bool:
-        """Whether a group is wanted."""
+        """Return whether a group matches."""
         return self._matches is None or (group is not None and self._matches(group))
 
     def event(self, event: Event, state: State) -> bool:
-        """Whether an event is wanted; `state` is what it left behind."""
+        """Return whether to print an event; `state` is the state after it."""
         if self._kinds and event.kind not in self._kinds and not self.last(event):
             return False
         if self._matches is None:
@@ -149,7 +150,7 @@ class Wanted:
         return isinstance(event, GroupEvent) and self.group(state.groups.get(event.group_id))
 
     def last(self, event: Event) -> bool:
-        """Whether it is what was waited for."""
+        """Return whether this is the event of `until`."""
         if not self._last or event.kind != self._last:
             return False
         if not self._word:
@@ -158,8 +159,10 @@ class Wanted:
         return any(isinstance(one, str) and one.casefold() == self._word for one in words)
 
     def reached(self, state: State) -> bool:
-        """Whether a snapshot says already what is waited for: a state of an engine, how the last
-        what-if ended."""
+        """Return whether a snapshot already satisfies `until`.
+
+        Only an engine's state and the phase of the last what-if can be read from a snapshot.
+        """
         if self._word and self._last == "what_if_changed":
             return state.what_if is not None and state.what_if.phase == self._word
         return (
@@ -173,7 +176,7 @@ class Wanted:
 
 
 def known_kinds() -> list[str]:
-    """Names of all events."""
+    """Return the kinds of all events, sorted."""
     return sorted(str(one.__struct_config__.tag) for one in EVENT_KINDS)
 
 
@@ -185,8 +188,8 @@ def _known(kind: str, known: list[str]) -> str:
     return word
 
 
-def in_short(state: State) -> dict[str, Any]:
-    """What is going on now, a few hundred bytes; the names are those of the whole state."""
+def summary(state: State) -> dict[str, Any]:
+    """Return a summary of the state, a few hundred bytes; the keys are those of the whole state."""
     waiting = [group for group in state.waiting() if group.rating is None]
     return {
         "run_id": state.run_id,
@@ -218,26 +221,26 @@ def in_short(state: State) -> dict[str, Any]:
     }
 
 
-class Json:
-    """Lines for scripts.
+class JsonOutput:
+    """Formats JSON lines for scripts.
 
     Args:
-        full: A snapshot has the whole state, with all groups in memory; else what is going on now.
+        full: A snapshot contains the whole state with all groups in memory; else a summary.
     """
 
     def __init__(self, *, full: bool = False) -> None:
         self._full = full
 
     def snapshot(self, state: State) -> list[bytes]:
-        shown = state if self._full else in_short(state)
+        shown = state if self._full else summary(state)
         data = {"kind": "snapshot", "seq": state.seq, "state": shown}
         return [encode_full(data)]
 
     def event(self, event: Event, state: State) -> list[bytes]:
         lines = [encode_full(event)]
         if isinstance(event, EpisodesClaimed) and event.expires_at:
-            begun = [one for one in singles(event) if isinstance(one, GenerationStarted)]
-            lines += map(encode_full, begun)  # a script may wait for it
+            started = [one for one in singles(event) if isinstance(one, GenerationStarted)]
+            lines += map(encode_full, started)  # a script may wait for this kind
         return lines
 
     def lost(self, cause: str) -> list[bytes]:
@@ -245,18 +248,18 @@ class Json:
         return [msgspec.json.encode(data)]
 
 
-class People:
-    """Lines for people: time, what it is about, what happened."""
+class TextOutput:
+    """Formats lines for people: time, subject, event."""
 
     def snapshot(self, state: State) -> list[bytes]:
         waiting = [group for group in state.waiting() if group.rating is None]
         users = sum(group.user_waits for group in waiting)
-        held = f" (users that wait: {users})" if users else ""
+        users_text = f" (waiting users: {users})" if users else ""
         lines = [
             _line(
                 time.time(),
                 "now",
-                f"{len(state.open_groups())} open, {len(waiting)} to rate{held}, "
+                f"{len(state.open_groups())} open, {len(waiting)} to rate{users_text}, "
                 f"{state.totals.groups} groups in all, rating {state.rating_mode}",
             )
         ]
@@ -269,19 +272,19 @@ class People:
         return lines
 
     def event(self, event: Event, state: State) -> list[bytes]:
-        found = event_line(event)
-        if found is None or found.level == "debug":
+        line = event_line(event)
+        if line is None or line.level == "debug":
             return []
-        mark = "! " if found.level in ("warning", "error") else ""
+        mark = "! " if line.level in ("warning", "error") else ""
         more = _step_rewards(event, state) if isinstance(event, UpdateDone) else ""
-        return [_line(event.at, f"{mark}{found.about}", found.text + more)]
+        return [_line(event.at, f"{mark}{line.about}", line.text + more)]
 
     def lost(self, cause: str) -> list[bytes]:
-        return [_line(time.time(), "! link", f"{cause}; trying again")]
+        return [_line(time.time(), "! link", f"{cause}; retrying")]
 
 
 def _step_rewards(event: UpdateDone, state: State) -> str:
-    """Automatic and human figures of an update with human-rated groups; else empty."""
+    """Return the automatic and human rewards of an update with human-rated groups; else empty."""
     server = state.servers.get(event.server)
     steps = server.steps if server is not None else []
     step = next((one for one in steps if one.step == event.step and one.by_hand), None)
@@ -298,63 +301,63 @@ def _line(at: float, about: str, text: str) -> bytes:
 
 
 class Follower:
-    """Follows one feed and tells it.
+    """Follows one feed and prints its events.
 
     Args:
-        wanted: What is told.
-        form: How.
-        after: Sequence number to go on behind, instead of beginning with a snapshot.
-        write: Takes whole lines; standard output when left out.
+        event_filter: Chooses the events to print.
+        output: Formats them.
+        after: Continue after this sequence number instead of beginning with a snapshot.
+        write: Receives complete lines; standard output when left out.
     """
 
     def __init__(
         self,
-        wanted: Wanted,
-        form: Json | People,
+        event_filter: EventFilter,
+        output: JsonOutput | TextOutput,
         after: int | None = None,
         write: Callable[[list[bytes]], None] | None = None,
     ) -> None:
-        self._wanted = wanted
-        self._form = form
+        self._filter = event_filter
+        self._output = output
         self._write = write or _stdout
         self._state = State(seq=after or 0)
         self._snapshot_due = after is None
-        self._knows = False
-        self._told_loss = False
+        self._has_state = False
+        self._loss_reported = False
         self._delay = FIRST_DELAY
 
-    async def run(self, given: argparse.Namespace, home: Home) -> None:
-        """Follow until what was waited for has happened."""
+    async def run(self, args: argparse.Namespace, home: Home) -> None:
+        """Follow until the event of `--until`."""
         from proxy.control.client import ControlClient
 
         while True:
             try:
-                url = need_proxy(given, home)  # it may listen elsewhere after a restart
-                async with ControlClient(url, token_of(given, home), cert=cert_of(home)) as client:
+                url = need_proxy(args, home)  # the URL may change in a restart
+                async with ControlClient(url, token_of(args, home), cert=cert_of(home)) as client:
                     if await self.follow(client):
                         return
             except AjetError as error:
-                if not self._knows:
+                if not self._has_state:
                     raise
-                await self._lost(str(error))
+                await self._report_loss(str(error))
             await asyncio.sleep(self._delay * random.uniform(0.8, 1.2))
             self._delay = min(self._delay * 2, LAST_DELAY)
 
     async def follow(self, client: Any) -> bool:
-        """Read one connection to its end; True when what was waited for has happened."""
+        """Read one connection until it ends; True after the event of `--until`."""
         while True:
-            if self._snapshot_due or not self._knows:
+            if self._snapshot_due or not self._has_state:
                 await self._read_snapshot(client)
-                if self._wanted.reached(self._state):
+                if self._filter.reached(self._state):
                     return True
             feed = client.events(self._state.seq, run_id=self._state.run_id)
             async with contextlib.aclosing(feed):
                 async for item in feed:
-                    self._delay, self._told_loss = FIRST_DELAY, False
+                    self._delay, self._loss_reported = FIRST_DELAY, False
                     if not isinstance(item, Event):
                         self._snapshot_due = True
                         break
-                    if await self._take(item):
+                    if await self._apply(item):
                         return True
                 else:
                     return False
@@ -363,31 +366,31 @@ class Follower:
         state: State = await client.snapshot()
         if self._snapshot_due:
             shown = state
-            if self._wanted.filtered:
-                kept = {key: one for key, one in state.groups.items() if self._wanted.group(one)}
-                shown = msgspec.structs.replace(state, groups=kept)
-            await self._put(self._form.snapshot(shown))
-        else:  # what is missed since `--after` is told by the feed; the groups are known already
+            if self._filter.filtered:
+                groups = {key: one for key, one in state.groups.items() if self._filter.group(one)}
+                shown = msgspec.structs.replace(state, groups=groups)
+            await self._put(self._output.snapshot(shown))
+        else:  # the feed brings the events since `--after`; the snapshot only supplies the groups
             state.seq = self._state.seq
-        self._state, self._snapshot_due, self._knows = state, False, True
+        self._state, self._snapshot_due, self._has_state = state, False, True
 
-    async def _take(self, event: Event) -> bool:
+    async def _apply(self, event: Event) -> bool:
         if event.seq <= self._state.seq:
             return False
         reduce(self._state, event)
-        if self._wanted.event(event, self._state):
-            await self._put(self._form.event(event, self._state))
-            return self._wanted.last(event)
+        if self._filter.event(event, self._state):
+            await self._put(self._output.event(event, self._state))
+            return self._filter.last(event)
         return False
 
-    async def _lost(self, cause: str) -> None:
-        if not self._told_loss:
-            await self._put(self._form.lost(cause))
-        self._told_loss = True
+    async def _report_loss(self, cause: str) -> None:
+        if not self._loss_reported:
+            await self._put(self._output.lost(cause))
+        self._loss_reported = True
 
     async def _put(self, lines: list[bytes]) -> None:
         if lines:
-            await asyncio.to_thread(self._write, lines)  # who reads may be slow
+            await asyncio.to_thread(self._write, lines)  # the reader may be slow
 
 
 def _stdout(lines: list[bytes]) -> None:

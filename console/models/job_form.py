@@ -9,7 +9,7 @@ from ajet_swarm.common.errors import UsageError
 from ajet_swarm.common.text import one_line
 from ajet_swarm.protocol import job as jobs
 from ajet_swarm.protocol.job import Job, dump_job, get, load_job, put
-from ajet_swarm.protocol.job_diff import NOTHING, Change, changes, same
+from ajet_swarm.protocol.job_diff import MISSING, Change, changes, same
 from ajet_swarm.protocol.job_secrets import MASK, masked, secret_part, without_secrets
 from ajet_swarm.protocol.job_validation import CheckedJob, Notice, check_job
 from ajet_swarm.protocol.server_job import REQUIRED, ModelError, for_server
@@ -21,7 +21,7 @@ __all__ = ["Change", "CheckedJob", "ModelError", "Notice", "check_job", "for_ser
 
 def shown(value: Any) -> str:
     """Return a value as an operator types it."""
-    if value is NOTHING:
+    if value is MISSING:
         return "–"
     if value is None:
         return "null"
@@ -133,7 +133,7 @@ def difference(running: str, text: str, whole: bool) -> list[Change]:
     differences = [one for one in differences if not _is_completion(one)]
     if not whole:
         differences = [
-            one for one in differences if one.before is not NOTHING and one.after is not NOTHING
+            one for one in differences if one.before is not MISSING and one.after is not MISSING
         ]
     order = {field.path: place for place, field in enumerate(FIELDS)}
     return sorted(differences, key=lambda one: order.get(one.path, len(order)))
@@ -141,9 +141,9 @@ def difference(running: str, text: str, whole: bool) -> list[Change]:
 
 def _is_completion(change: Change) -> bool:
     """Return whether a change only completes one side for an AgentJet server."""
-    if change.path not in REQUIRED or NOTHING not in (change.before, change.after):
+    if change.path not in REQUIRED or MISSING not in (change.before, change.after):
         return False
-    value = change.after if change.before is NOTHING else change.before
+    value = change.after if change.before is MISSING else change.before
     return same(value, REQUIRED[change.path])
 
 
@@ -153,7 +153,7 @@ def change_words(change: Change) -> tuple[str, str, str]:
     path = secret_part(change.path) or change.path
     name = field.label if field is not None else path.removeprefix("ajet.")
     before, after = (
-        _value(one if one is NOTHING else without_secrets(one, path))
+        _value(one if one is MISSING else without_secrets(one, path))
         for one in (change.before, change.after)
     )
     return name, before, f"{after} (changed)" if before == after else after

@@ -73,7 +73,7 @@ def recovery_hint(session: Session) -> str:
     """Return what the operator can do after a failed start."""
     keys = {"engine": "r", "proxy": "p"}
     restarts = [
-        f"{key} starts the {role} restarts"
+        f"{key} starts the {role} again"
         for role, key in keys.items()
         if role in session.children and session.steps.get(role) in session.failed_steps
     ]

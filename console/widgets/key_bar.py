@@ -1,22 +1,26 @@
-"""Footer with the keys that work now."""
+"""The keys that work now, at the foot of a screen."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from rich.cells import cell_len
-from textual.app import ComposeResult
+from rich.style import Style
+from rich.text import Text
 from textual.binding import ActiveBinding
 from textual.css.query import NoMatches
-from textual.events import Resize
-from textual.widgets import Footer, Input, TextArea
-from textual.widgets._footer import FooterKey
+from textual.events import MouseDown, MouseMove, Resize
+from textual.screen import Screen
+from textual.widget import Widget
+from textual.widgets import Input, TextArea
 
-RETRY_SECONDS = 0.05
+SOON = 0.05
 """Seconds until an incomplete screen is tried again."""
-MAX_KEYS = 12
+MOST = 12
 """Most keys shown on a wide screen, unless the screen sets `most_keys`."""
+BORDER = "▏"
+"""Stands before the key of the command palette."""
 _ALWAYS = frozenset({"help", "quit"})
-"""Actions whose key is shown even on a narrow screen."""
+"""Actions whose key is shown however narrow the screen is."""
 _IN_FIELDS: Mapping[str, Mapping[str, str]] = {
     "enter": {"Submit": "Done"},
     "escape": {},
@@ -35,53 +39,147 @@ class ShownKey(NamedTuple):
     action: str
     enabled: bool
     tooltip: str
-    kind: str = ""
-    """CSS class of its style, beside the common one."""
 
 
-class KeyBar(Footer):
-    """A footer that rebuilds its keys only when they differ from those shown.
+class KeyBar(Widget, can_focus=False):
+    """The keys that work now, in one line; a click on a key presses it.
 
-    Textual's own footer rebuilds them at each refresh of the bindings, as at each move of the
-    focus, and styles each key twice: nearly half of the CPU time while the operator types.
+    Textual's own footer has a widget for each key. To build, style and lay them out took a
+    quarter of the CPU time of a key press that changes them.
+    """
+
+    ALLOW_SELECT = False
+    COMPONENT_CLASSES: ClassVar[set[str]] = {
+        "key-bar--key",
+        "key-bar--description",
+        "key-bar--hover",
+        "key-bar--border",
+    }
+    DEFAULT_CSS = """
+    KeyBar {
+        dock: bottom;
+        width: 100%;
+        height: 1;
+        color: $footer-foreground;
+        background: $footer-background;
+
+        .key-bar--key {
+            color: $footer-key-foreground;
+            background: $footer-key-background;
+            text-style: bold;
+        }
+
+        .key-bar--description {
+            color: $footer-description-foreground;
+            background: $footer-description-background;
+        }
+
+        .key-bar--hover {
+            background: $block-hover-background;
+        }
+
+        .key-bar--border {
+            color: $foreground 20%;
+        }
+    }
     """
 
     _keys: tuple[ShownKey, ...] = ()
+    _palette: ShownKey | None = None
+    """Key of the command palette, at the right end of a screen that is wide enough."""
     _width = 0
+    _hovered: ShownKey | None = None
 
-    def __init__(self) -> None:
-        super().__init__(compact=True)
+    def on_mount(self) -> None:
+        """Follow the bindings of the screen."""
+        self.screen.bindings_updated_signal.subscribe(self, self._on_bindings_changed)
 
-    async def recompose(self) -> None:
+    def _on_bindings_changed(self, screen: Screen[object]) -> None:
+        if screen.app.app_focus and self.is_attached and screen is self.screen:
+            self.call_after_refresh(self.update_keys)
+
+    def update_keys(self) -> None:
         """Show the keys that work now, when they have changed."""
         if not self.is_attached or self._pruning or not self.app.is_running:
             return  # on exit widgets are removed one by one
         if not self.screen.is_mounted:  # on start they are added one by one
-            self.call_after_refresh(self.recompose)
+            self.call_after_refresh(self.update_keys)
             return
         try:
-            keys = self._active_keys()
+            shown = self._active_keys()
         except NoMatches:  # a widget that decides which keys work is not there yet
-            self.set_timer(RETRY_SECONDS, self.recompose)
+            self.set_timer(SOON, self.update_keys)
             return
-        if keys != self._keys:
-            self._keys = keys
-            await super().recompose()
+        if shown != (self._keys, self._palette):
+            self._keys, self._palette = shown
+            self._hovered = None
+            self.refresh()
 
-    def compose(self) -> ComposeResult:
-        """The keys that `recompose` collected."""
+    @property
+    def shown_keys(self) -> tuple[ShownKey, ...]:
+        """The keys on the screen, from left to right."""
+        return self._keys if self._palette is None else (*self._keys, self._palette)
+
+    def render(self) -> Text:
+        """Return the line."""
+        line = Text(no_wrap=True, overflow="crop", end="")
         for key in self._keys:
-            yield FooterKey(
-                key.key,
-                key.display,
-                key.description,
-                key.action,
-                disabled=not key.enabled,
-                tooltip=key.tooltip,
-                classes=f"-compact {key.kind}",
-            )
+            self._append(line, key)
+            line.append(" ")
+        if self._palette is not None:
+            line.pad_right(max(0, self.size.width - _cells(self._palette) - 1 - line.cell_len))
+            line.append(BORDER, self._style("border"))
+            self._append(line, self._palette)
+        return line
 
-    def _active_keys(self) -> tuple[ShownKey, ...]:
+    def _append(self, line: Text, key: ShownKey) -> None:
+        dim = "" if key.enabled else "dim"
+        hover = self._style("hover") if key is self._hovered else Style.null()
+        for word, name in ((key.display, "key"), (f" {key.description}", "description")):
+            line.append(word, self._style(name) + Style.parse(dim) + hover)
+
+    def _style(self, name: str) -> Style:
+        return self.get_component_rich_style(f"key-bar--{name}", partial=True)
+
+    def _key_at(self, x: int) -> ShownKey | None:
+        """Return the key in column `x`; None for a space."""
+        start = 0
+        for key in self._keys:
+            width = _cells(key) - 1
+            if start <= x < start + width:
+                return key
+            start += width + 1
+        palette = self._palette
+        left = self.size.width - _cells(palette) if palette else 0
+        return palette if palette and left <= x < self.size.width - 1 else None
+
+    def on_mouse_move(self, event: MouseMove) -> None:
+        """Highlight the key under the mouse and set its tooltip."""
+        self._hover(self._key_at(event.x))
+
+    def on_leave(self) -> None:
+        """Highlight nothing."""
+        self._hover(None)
+
+    def _hover(self, key: ShownKey | None) -> None:
+        if key is not self._hovered:
+            self._hovered = key
+            self.styles.pointer = "pointer" if key else "default"
+            self.tooltip = key.tooltip or None if key else None
+            self.refresh()
+
+    def on_mouse_down(self, event: MouseDown) -> None:
+        """Press the key under the mouse; ring the bell when it does not work now."""
+        key = self._key_at(event.x)
+        if key is None:
+            return
+        if key.enabled:
+            self.app.simulate_key(key.key)
+        else:
+            self.app.bell()
+
+    def _active_keys(self) -> tuple[tuple[ShownKey, ...], ShownKey | None]:
+        """Return the keys that fit, and that of the command palette if it is shown."""
         active = self.screen.active_bindings
         typing = isinstance(self.screen.focused, Input | TextArea)
         keys: dict[str, ShownKey] = {}
@@ -98,13 +196,21 @@ class KeyBar(Footer):
         if not typing:
             shown = self._with_spare(shown, active.values())
         room = self.screen.size.width
-        limit = getattr(self.screen, "most_keys", MAX_KEYS)
-        if self.app.ENABLE_COMMAND_PALETTE and self.app.COMMAND_PALETTE_BINDING in active:
-            palette = self._shown_key(active[self.app.COMMAND_PALETTE_BINDING], "-command-palette")
-            if not self.screen.has_class("-narrow"):  # it is hidden there
-                room -= _cells(palette) + 1
-            return (*_fitting(shown, room, limit), palette)
-        return _fitting(shown, room, limit)
+        most = getattr(self.screen, "most_keys", MOST)
+        palette = self._palette_key(active)
+        if palette is not None:
+            room -= _cells(palette) + 1
+        return _fitting(shown, room, most), palette
+
+    def _palette_key(self, active: Mapping[str, ActiveBinding]) -> ShownKey | None:
+        """Return the key of the command palette; None when there is none or no room for it."""
+        entry = active.get(self.app.COMMAND_PALETTE_BINDING)
+        if entry is None or not self.app.ENABLE_COMMAND_PALETTE or self.screen.has_class("-narrow"):
+            return None
+        binding = entry.binding
+        return self._shown_key(entry)._replace(
+            tooltip=entry.tooltip or binding.tooltip or binding.description
+        )
 
     def _with_spare(
         self, shown: Sequence[ShownKey], active: Iterable[ActiveBinding]
@@ -124,7 +230,7 @@ class KeyBar(Footer):
         own.sort(key=lambda one: lead.index(one.action) if one.action in lead else len(lead))
         return [*own, *spare, *(one for one in shown if one.action in _ALWAYS)]
 
-    def _shown_key(self, active: ActiveBinding, kind: str = "") -> ShownKey:
+    def _shown_key(self, active: ActiveBinding) -> ShownKey:
         binding = active.binding
         words: Mapping[str, str] = getattr(self.screen, "footer_words", {})
         return ShownKey(
@@ -133,15 +239,14 @@ class KeyBar(Footer):
             words.get(binding.action, binding.description),
             binding.action,
             active.enabled,
-            active.tooltip or (binding.tooltip or binding.description if kind else ""),
-            kind,
+            active.tooltip or "",
         )
 
     def on_resize(self, event: Resize) -> None:
         """Fit the keys to another width."""
         if event.size.width != self._width:
             self._width = event.size.width
-            self.call_after_refresh(self.recompose)
+            self.call_after_refresh(self.update_keys)
 
 
 def _cells(key: ShownKey) -> int:
@@ -149,8 +254,8 @@ def _cells(key: ShownKey) -> int:
     return cell_len(f"{key.display} {key.description}") + 1
 
 
-def _fitting(shown: Sequence[ShownKey], room: int, limit: int) -> tuple[ShownKey, ...]:
-    """Return the keys that fit, at limit `limit`, in order; help and quit take precedence."""
+def _fitting(shown: Sequence[ShownKey], room: int, most: int) -> tuple[ShownKey, ...]:
+    """Return the keys that fit, at most `most`, in order; help and quit take precedence."""
     room += 1  # no separator after the last one
     actions = {one.action for one in shown if one.action in _ALWAYS}
     room -= sum(_cells(one) for one in shown if one.action in actions)
@@ -158,7 +263,7 @@ def _fitting(shown: Sequence[ShownKey], room: int, limit: int) -> tuple[ShownKey
         if one.action in actions:
             continue
         room -= _cells(one)
-        if room < 0 or len(actions) == limit:
+        if room < 0 or len(actions) == most:
             break
         actions.add(one.action)
     return tuple(one for one in shown if one.action in actions)

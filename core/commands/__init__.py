@@ -21,7 +21,7 @@ class CommandError(UsageError):
     """A command is unknown or its arguments are invalid."""
 
 
-_SERVER = Arg("server", "text", "Name of the swarm server; the first one when left out", False)
+_SERVER = Arg("server", "text", "Name of the swarm server; the first one by default", False)
 MODES = ("off", "answer_first", "hold")
 
 _ALL = (
@@ -35,14 +35,14 @@ _ALL = (
     Command(
         "group.accept",
         "Group: Accept the automatic reward",
-        "Finish the group now: with the rating if there is one, else with the automatic reward",
+        "Finish the group now, with its rating if it has one, else with the automatic reward",
         args=(GROUP,),
     ),
     Command(
         "group.abort",
         "Group: Abort",
-        "Give all episodes of the group back; nothing of it is trained on",
-        args=(GROUP, Arg("reason", "text", "Why", False)),
+        "Give all episodes of the group back; none of them is trained on",
+        args=(GROUP, Arg("reason", "text", "Reason", False)),
         danger=True,
     ),
     *AGAIN,
@@ -50,7 +50,7 @@ _ALL = (
         "group.mark",
         "Group: Mark",
         "Set or clear the mark",
-        args=(GROUP, Arg("marked", "flag", "Set or clear; toggles when left out", False)),
+        args=(GROUP, Arg("marked", "flag", "Set or clear; toggles by default", False)),
     ),
     Command(
         "group.note",
@@ -69,26 +69,26 @@ _ALL = (
     Command(
         "engine.stop",
         "Engine: Stop",
-        "Stop the engine; episodes that are claimed are lost, for every client of the server",
+        "Stop the engine; claimed episodes are lost, for every client of the server",
         args=(_SERVER,),
         danger=True,
     ),
     Command(
         "engine.resume",
         "Engine: Resume",
-        "Start the engine again with the job it has, from what is saved of the policy",
+        "Start the engine again with its present job, from its saved policy",
         args=(_SERVER,),
     ),
     Command(
         "engine.save",
         "Engine: Save a checkpoint",
-        "Save the policy as it is now under a name; an older checkpoint of that name is replaced",
+        "Save the present policy under a name; an older checkpoint of that name is replaced",
         args=(_SERVER, Arg("name", "text", "Its name: letters, digits, dot, _ and -")),
     ),
     Command(
         "engine.restore",
         "Engine: Restore a checkpoint",
-        "Make a checkpoint the policy to continue from; an engine that runs is stopped and resumed",
+        "Continue from a checkpoint; a running engine is stopped and resumed",
         args=(_SERVER, Arg("name", "text", "Name of the checkpoint, or base")),
         danger=True,
     ),
@@ -96,13 +96,13 @@ _ALL = (
         "engine.prune",
         "Engine: Prune checkpoints",
         "Delete all but the newest named checkpoints",
-        args=(_SERVER, Arg("keep", "int", "How many of the named checkpoints stay")),
+        args=(_SERVER, Arg("keep", "int", "Number of named checkpoints to keep")),
         danger=True,
     ),
     Command(
         "engine.reset",
         "Engine: Reset to base",
-        "Base weights, step 0, a fresh optimizer; an engine that runs is stopped and resumed",
+        "Base weights, step 0, a new optimizer; a running engine is stopped and resumed",
         args=(_SERVER,),
         danger=True,
     ),
@@ -123,30 +123,30 @@ _ALL = (
         "Replay a dataset through the fake vLLM",
         where="console",
         args=(
-            Arg("dataset", "text", "File or folder; the shipped questions when left out", False),
-            Arg("columns", "text", "PART=COLUMN,... where columns have other names", False),
+            Arg("dataset", "text", "File or folder; the shipped questions by default", False),
+            Arg("columns", "text", "PART=COLUMN,... for columns with unusual names", False),
             Arg(
                 "target",
                 "text",
-                "Target file or its name, or an address; else the fake vLLM",
+                "Target file or preset, or an address; the fake vLLM by default",
                 False,
             ),
             Arg("concurrency", "int", "Requests in flight", False),
-            Arg("pace", "float", "Seconds one worker waits between two requests", False),
-            Arg("rate", "float", "Requests a second, however many are in flight", False),
+            Arg("pace", "float", "Seconds a worker waits between two requests", False),
+            Arg("rate", "float", "Requests per second, however many are in flight", False),
             Arg("passes", "int", "How often the dataset is asked", False),
             Arg("seed", "int", "Shuffle each pass by this seed", False),
             Arg("split", "text", "Ask only this side", False, ("train", "held-out")),
             Arg("held_out", "float", "Share that is held out", False),
-            Arg("updates", "int", "Stop after so many policy updates", False),
-            Arg("pause_sync", "flag", "Ask nothing while no engine takes work", False),
-            Arg("results", "text", "File that gets one JSON line a row", False),
+            Arg("updates", "int", "Stop after this many policy updates", False),
+            Arg("pause_sync", "flag", "Ask nothing while no engine accepts work", False),
+            Arg("results", "text", "File that receives one JSON line per row", False),
             Arg("restart", "flag", "Start over instead of continuing", False),
         ),
     ),
-    Command("mock.pause", "Mock user: Pause", "Send nothing more until it is resumed"),
-    Command("mock.resume", "Mock user: Resume", "Go on"),
-    Command("mock.stop", "Mock user: Stop", "End after what is in flight"),
+    Command("mock.pause", "Mock user: Pause", "Send nothing until it is resumed"),
+    Command("mock.resume", "Mock user: Resume", "Continue sending"),
+    Command("mock.stop", "Mock user: Stop", "End after the requests in flight"),
     Command(
         "proxy.restart",
         "Proxy: Restart",
@@ -161,16 +161,14 @@ _ALL = (
         where="console",
         danger=True,
     ),
-    Command("proxy.drain", "Proxy: Drain", "Take no new requests; finish those in flight"),
+    Command("proxy.drain", "Proxy: Drain", "Accept no new requests; finish those in flight"),
 )
 
 COMMANDS: Mapping[str, Command] = {command.name: command for command in _ALL}
 
 
 def validate(name: str, args: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of command `name`, checked and converted.
-
-    Arguments that are not given are left out.
+    """Return the arguments of command `name`, checked and converted; missing ones are left out.
 
     Raises:
         CommandError: The command is unknown, or an argument is unknown, missing or invalid.
@@ -193,7 +191,7 @@ def validate(name: str, args: Mapping[str, Any]) -> dict[str, Any]:
             continue
         checked[arg.name] = _convert(name, arg, value)
         if arg.name == "group_id" and not checked[arg.name].strip():
-            raise CommandError(f"`{name}`: the group's id is empty", todo=f"It is: {arg.help}")
+            raise CommandError(f"`{name}`: the group's id is empty", todo=f"Give: {arg.help}")
     return checked
 
 
@@ -202,7 +200,7 @@ def _convert(name: str, arg: Arg, value: Any) -> Any:
         converted = _CONVERTERS[arg.kind](value)
     except (TypeError, ValueError):
         raise CommandError(
-            f"`{name}`: `{arg.name}` cannot be {value!r}", todo=f"It is: {arg.help}"
+            f"`{name}`: `{arg.name}` cannot be {value!r}", todo=f"Give: {arg.help}"
         ) from None
     if arg.choices and converted not in arg.choices:
         meant = did_you_mean(str(converted), arg.choices)
@@ -255,7 +253,7 @@ def _list(value: Any) -> list[Any]:
 def _parts(value: Any) -> list[Any]:
     """Return the elements of a list, or of text with commas."""
     if isinstance(value, str):
-        return [one for one in value.split(",") if one.strip()]
+        return [part for part in value.split(",") if part.strip()]
     return _list(value)
 
 
@@ -264,7 +262,7 @@ _CONVERTERS: Mapping[str, Any] = {
     "int": _int,
     "float": _float,
     "flag": _flag,
-    "ints": lambda value: tuple(_int(one) for one in _list(value)),
-    "floats": lambda value: tuple(_float(one) for one in _list(value)),
-    "texts": lambda value: tuple(_text(one).strip() for one in _parts(value)),
+    "ints": lambda value: tuple(_int(item) for item in _list(value)),
+    "floats": lambda value: tuple(_float(item) for item in _list(value)),
+    "texts": lambda value: tuple(_text(item).strip() for item in _parts(value)),
 }

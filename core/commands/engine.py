@@ -1,14 +1,14 @@
-"""Commands about an engine: its job, its start, probes of its policy."""
+"""Commands of an engine: its job, its start, probes of its policy."""
 
 from core.commands.spec import Arg, Command
 
 PRESETS = ("default", "hand")
 
-_SERVER = Arg("server", "text", "Name of the swarm server; the first one when left out", False)
+_SERVER = Arg("server", "text", "Name of the swarm server; the first one by default", False)
 
-_MODEL = Arg("model", "text", "Model of a job that names none, on an AgentJet server", False)
+_MODEL = Arg("model", "text", "Model for a job without one, on an AgentJet server", False)
 
-_PRESET = Arg("preset", "text", "A job that comes with the program", False, PRESETS)
+_PRESET = Arg("preset", "text", "A job shipped with the program", False, PRESETS)
 
 START = Command(
     "engine.start",
@@ -16,8 +16,14 @@ START = Command(
     "Send the job and start the engine; it must be OFFLINE",
     args=(
         _SERVER,
-        Arg("preset", "text", "Which job; else the saved one, else the default", False, PRESETS),
-        Arg("job", "text", "The job as YAML; it is saved for the server, too", False),
+        Arg(
+            "preset",
+            "text",
+            "A job shipped with the program; by default the saved one, else `default`",
+            False,
+            PRESETS,
+        ),
+        Arg("job", "text", "The job as YAML; it is also saved for the server", False),
         _MODEL,
     ),
 )
@@ -26,16 +32,16 @@ JOBS = (
     Command(
         "engine.job",
         "Engine: Save the job",
-        "Check a job and save it for the server: the next start takes it",
+        "Check a job and save it for the server's next start",
         args=(_SERVER, Arg("job", "text", "The job as YAML", False), _PRESET),
     ),
     Command(
         "engine.apply",
         "Engine: Apply the job",
-        "Stop, wait for a stable OFFLINE, send the job and start; what is claimed is lost, for all",
+        "Stop, wait for a stable OFFLINE, send the job and start; all claimed episodes are lost",
         args=(
             _SERVER,
-            Arg("job", "text", "The job as YAML, saved too; else the saved one", False),
+            Arg("job", "text", "The job as YAML, also saved; the saved one by default", False),
             _PRESET,
             _MODEL,
         ),
@@ -43,8 +49,8 @@ JOBS = (
     ),
     Command(
         "engine.cancel",
-        "Engine: Cancel what is being done",
-        "End a start or an apply at its next safe place; says what the engine is left in",
+        "Engine: Cancel the operation",
+        "End a start or an apply at its next safe point; reports the engine's state",
         args=(_SERVER,),
     ),
     Command(
@@ -52,9 +58,9 @@ JOBS = (
         "Engine: Abort an episode",
         "Take a claimed episode from the client that holds it; in ROLLING it goes back to the pool",
         args=(
-            Arg("episode", "text", "Its uuid, or how it begins"),
+            Arg("episode", "text", "Its uuid, or the beginning of it"),
             _SERVER,
-            Arg("reason", "text", "Why", False),
+            Arg("reason", "text", "Reason", False),
         ),
         danger=True,
     ),
@@ -64,17 +70,17 @@ TRY = (
     Command(
         "engine.try",
         "Engine: Try a prompt",
-        "Ask the policy once, as an eval episode: nothing is trained on it, the answer is kept",
+        "Send one prompt to the policy as an eval episode, which is not trained on",
         args=(
-            Arg("prompt", "text", "What to ask"),
-            Arg("server", "text", "Name of the swarm server; the first one when left out", False),
-            Arg("try_id", "text", "How to call the try; a new name when left out", False),
+            Arg("prompt", "text", "The prompt"),
+            _SERVER,
+            Arg("try_id", "text", "Name of the try; a new one by default", False),
         ),
     ),
     Command(
         "engine.try_stop",
         "Engine: Cancel a try",
         "Give the episode of a try back; it ends without an answer",
-        args=(Arg("try_id", "text", "Which one; the newest that runs when left out", False),),
+        args=(Arg("try_id", "text", "Name of the try; the newest running one by default", False),),
     ),
 )

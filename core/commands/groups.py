@@ -1,21 +1,21 @@
-"""Commands about one group, and about all groups that await a rating."""
+"""Commands of one group, and of all groups that await a rating."""
 
 from core.commands.spec import Arg, Command
 
-GROUP = Arg("group_id", "text", "Id of the group; its first characters will do")
+GROUP = Arg("group_id", "text", "Id of the group, or its first characters")
 
-_EACH_SERVER = Arg("server", "text", "Only those of this swarm server; else of all", False)
+_EACH_SERVER = Arg("server", "text", "Only groups of this swarm server; of all by default", False)
 
-_LOOK = (
-    Arg("shown", "ints", "Candidate index at each place of the screen", False),
-    Arg("seed", "text", "What the order shown was shuffled by", False),
+_DISPLAY = (
+    Arg("shown", "ints", "Candidate index at each position on the screen", False),
+    Arg("seed", "text", "Seed of the order on the screen", False),
     Arg("looked", "float", "Seconds from its display to the vote", False),
 )
 
 RATINGS = ("best", "ranking", "scores", "tie", "bad", "skip")
 
 OVERRIDE_HINT = "vote again with `override`"
-"""Ends the refusal of a vote that `override` would let through."""
+"""Remedy in the refusal of a vote that `override` would allow."""
 
 ABORT_REASONS = (
     "reward miscalculation",
@@ -24,7 +24,7 @@ ABORT_REASONS = (
     "evaluation",
     "unexpected issue",
 )
-"""Why a group is aborted, where it is none of the operator's own words."""
+"""Reasons of an abort to choose from; the operator may write another one."""
 
 RATE = (
     Command(
@@ -33,31 +33,31 @@ RATE = (
         "Rate the candidates; replaces the automatic reward until the group is finished",
         args=(
             GROUP,
-            Arg("rating", "text", "What kind of rating", choices=RATINGS),
+            Arg("rating", "text", "Kind of rating", choices=RATINGS),
             Arg("order", "ints", "best: one index; ranking: indices, best first", False),
-            Arg("scores", "floats", "scores: one number a candidate", False),
-            Arg("rater", "text", "Who rates", False),
-            Arg("note", "text", "Why", False),
-            Arg("tags", "texts", "Reasons", False),
-            *_LOOK,
+            Arg("scores", "floats", "scores: one number per candidate", False),
+            Arg("rater", "text", "Name of the rater", False),
+            Arg("note", "text", "Reason in words", False),
+            Arg("tags", "texts", "Reasons as tags", False),
+            *_DISPLAY,
             Arg("blind", "flag", "Rewards and marks were hidden until the vote", False),
             Arg("first_key", "float", "Seconds from its display to the first key", False),
-            Arg("guidelines", "text", "Version of the guidelines the rater had", False),
-            Arg("holder", "text", "Names the console that votes, as in a lease", False),
+            Arg("guidelines", "text", "Version of the rater's guidelines", False),
+            Arg("holder", "text", "Console that votes, as in a lease", False),
             Arg("override", "flag", "Replace another rater's vote, or vote despite a lease", False),
         ),
     ),
     Command(
         "group.repeat",
         "Group: Record a second vote",
-        "Judge a group again that was rated and sent: compared with the first vote, never sent",
+        "Vote again on a group that was rated and sent; compared with the first vote, never sent",
         args=(
             GROUP,
-            Arg("rating", "text", "What kind of rating", choices=RATINGS),
+            Arg("rating", "text", "Kind of rating", choices=RATINGS),
             Arg("order", "ints", "best: one index; ranking: indices, best first", False),
-            Arg("scores", "floats", "scores: one number a candidate", False),
-            Arg("rater", "text", "Who rates", False),
-            *_LOOK,
+            Arg("scores", "floats", "scores: one number per candidate", False),
+            Arg("rater", "text", "Name of the rater", False),
+            *_DISPLAY,
         ),
     ),
     Command(
@@ -66,10 +66,10 @@ RATE = (
         "Reserve the group for one console, so that others do not rate it",
         args=(
             GROUP,
-            Arg("holder", "text", "Names one console"),
-            Arg("rater", "text", "Who looks", False),
-            Arg("seconds", "float", "For how long; 0 gives it back", False),
-            Arg("take", "flag", "Take it from the console that has it", False),
+            Arg("holder", "text", "Name of the console"),
+            Arg("rater", "text", "Name of the rater", False),
+            Arg("seconds", "float", "Duration of the lease; 0 ends it", False),
+            Arg("take", "flag", "Take the lease from the console that has it", False),
         ),
     ),
     Command(
@@ -80,29 +80,29 @@ RATE = (
             GROUP,
             Arg("index", "int", "Candidate it corrects, from 0"),
             Arg("edited", "text", "The whole text; empty removes the correction"),
-            Arg("rater", "text", "Who wrote it", False),
+            Arg("rater", "text", "Author of the correction", False),
         ),
     ),
 )
-"""About one group."""
+"""Votes, leases and corrections of one group."""
 
 AGAIN = (
     Command(
         "group.rescore",
         "Group: Re-score",
-        "Score its answers again with the rewards as they are now, as long as it is not sent",
+        "Score its answers again with the present rewards, if it was not sent yet",
         args=(GROUP,),
     ),
     Command(
         "group.refill",
         "Group: Refill",
-        "Ask for the candidates it is short of and score all again; only while it waits for you",
+        "Generate its missing candidates and score all again; only while it waits for a rating",
         args=(GROUP,),
     ),
     Command(
         "group.rerun",
         "Group: Ask again",
-        "Send its request once more, as a new group of its own; trained on if the first one was",
+        "Send its request once more, as a new group; trained on if the first one was",
         args=(GROUP,),
     ),
 )
@@ -111,15 +111,15 @@ ALL_OPEN = (
     Command(
         "rating.accept_all",
         "Rating: Accept all open groups",
-        "Finish every group that waits for a rating: with its rating, else its automatic reward",
+        "Finish every group that waits for a rating, with its rating, else its automatic reward",
         args=(_EACH_SERVER,),
     ),
     Command(
         "rating.abort_all",
         "Rating: Abort all open groups",
-        "Abort every group that waits and has no rating; nothing of them is trained on",
-        args=(_EACH_SERVER, Arg("reason", "text", "Why", False)),
+        "Abort every waiting group without a rating; none of them is trained on",
+        args=(_EACH_SERVER, Arg("reason", "text", "Reason", False)),
         danger=True,
     ),
 )
-"""The ways out when open ratings hold something up."""
+"""Commands that end all open ratings when they block an operation."""

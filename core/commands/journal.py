@@ -1,4 +1,4 @@
-"""Commands about the journal."""
+"""Commands of the journal."""
 
 from core.commands.spec import Arg, Command
 
@@ -8,9 +8,9 @@ JOURNAL = (
         "Journal: Prune",
         "Delete the oldest groups now, in the background; rated, open and the newest ones stay",
         args=(
-            Arg("days", "float", "Days that stay; journal.keep_days when left out", False),
-            Arg("bytes", "int", "Bytes that stay; journal.keep_bytes when left out", False),
-            Arg("rated", "flag", "Rated groups that are older go, too", False),
+            Arg("days", "float", "Days to keep; journal.keep_days by default", False),
+            Arg("bytes", "int", "Bytes to keep; journal.keep_bytes by default", False),
+            Arg("rated", "flag", "Delete older rated groups, too", False),
         ),
         danger=True,
     ),

@@ -1,4 +1,4 @@
-"""Commands about the parts of the reward, and about trials of other rewards."""
+"""Commands of the reward model's parts, and of trials of other rewards."""
 
 from core.commands.spec import Arg, Command
 
@@ -8,14 +8,13 @@ REWARDS = (
     Command(
         "rewards.weight",
         "Rewards: Set a weight",
-        "Set the weight of a part, or its share, in the file of the rewards, from the next "
-        "group on",
+        "Set the weight of a part, or its share, in the rewards file, from the next group on",
         args=(_PART, Arg("weight", "float", "The weight; 0 only shows the part")),
     ),
     Command(
         "rewards.gate",
         "Rewards: Gate on or off",
-        "Make a part a gate, a factor of the whole reward, or a weighted part again",
+        "Make a part a gate (a factor of the whole reward), or a weighted part again",
         args=(_PART, Arg("on", "flag", "on makes it a gate, off a weighted part")),
     ),
     Command(
@@ -26,7 +25,7 @@ REWARDS = (
     ),
 )
 
-_WEIGHTS = Arg("weights", "texts", "PART=WEIGHT,... in place of those in use", False)
+_WEIGHTS = Arg("weights", "texts", "PART=WEIGHT,... instead of those in use", False)
 
 TRIALS = (
     Command(
@@ -38,7 +37,7 @@ TRIALS = (
             _WEIGHTS,
             Arg("file", "text", "File of rewards to try, on the proxy's machine", False),
             Arg("hooks", "text", "Folder of hooks to try, on the proxy's machine", False),
-            Arg("last", "int", "How many groups; 100", False),
+            Arg("last", "int", "Number of groups; 100 by default", False),
         ),
     ),
     Command(
@@ -49,7 +48,7 @@ TRIALS = (
     Command(
         "rewards.apply",
         "Rewards: Apply the what-if",
-        "Write the weights that were tried to the file of the rewards, from the next group on",
+        "Write the tried weights to the rewards file, from the next group on",
         args=(_WEIGHTS,),
     ),
 )

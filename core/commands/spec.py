@@ -29,4 +29,4 @@ class Command:
     where: Literal["proxy", "console"] = "proxy"
     args: tuple[Arg, ...] = ()
     danger: bool = False
-    """Whether it destroys something: the console then asks first and names the loss."""
+    """Whether it destroys something; the console then asks for confirmation and names the loss."""

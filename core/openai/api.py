@@ -1,7 +1,7 @@
-"""Caller of an OpenAI-compatible API: one answer within a time and a size, errors without the key.
+"""Client of an OpenAI-compatible API with limits on time and size; errors never contain the key.
 
-Used by the judge, by the model that plays a user, and by the mock's targets. How often a call is
-repeated, and what its failure means, is theirs.
+The judge, the model that plays a user, and the mock's targets use it. They decide about retries and
+the meaning of a failure.
 """
 
 import asyncio
@@ -18,18 +18,18 @@ from core.runtime.sockets import is_loopback
 from core.runtime.tls import verification_for
 
 BODY_LIMIT = 4 << 20
-"""Bytes of an answer, unless the caller sets another limit."""
+"""Default maximum size of an answer in bytes."""
 
 Failure = Literal["away", "late", "unsendable", "too_large", "broken"]
-"""Why there is no answer: no connection, or it was lost; none in time; a request that cannot be
-sent, as to a wrong address; more than the limit; anything else."""
+"""Reason for a missing answer: no connection, or it was lost; a timeout; a request that cannot be
+sent, such as to an invalid address; an answer over the size limit; any other error."""
 Form = Literal["schema", "object", "text"]
-"""How the form of a reply is asked for: by a JSON schema, as any JSON object, or not at all."""
+"""Requested form of a reply: a JSON schema, any JSON object, or free text."""
 
 _AWAY = (httpx.NetworkError, httpx.RemoteProtocolError, httpx.ConnectTimeout, httpx.PoolTimeout)
 _UNSENDABLE = (httpx.UnsupportedProtocol, httpx.LocalProtocolError, httpx.InvalidURL)
 _REFUSALS = (400, 422, 500, 501)
-"""Statuses of an answer that may be about a field of the request."""
+"""Statuses that may mean that a field of the request is refused."""
 _UNSUPPORTED = ("support", "unknown", "unrecognized", "unexpected", "not permitted", "not allowed")
 _FORM_WORDS = (
     "response_format",
@@ -48,8 +48,8 @@ class CallFailed(Exception):
     """There is no answer.
 
     Attributes:
-        kind: Why.
-        text: The same in words, without the key.
+        kind: Kind of failure.
+        text: The reason, without the key.
     """
 
     def __init__(self, kind: Failure, text: str) -> None:
@@ -59,20 +59,23 @@ class CallFailed(Exception):
 
 
 class ApiAnswer(msgspec.Struct, frozen=True):
-    """What came back."""
+    """The answer to a call."""
 
     status: int
     headers: Mapping[str, str]
-    """Names compare without regard to case."""
+    """Header -> value; names are case-insensitive."""
     body: bytes
-    words: str
-    """The server's own words about an error, without the key; empty for a success."""
+    message: str
+    """The server's error message, without the key; empty for a success."""
     seconds: float
+    """Duration of the call."""
 
     @property
     def fault(self) -> str:
-        """Status and words of an error: `404: no such model`."""
-        return self.words if str(self.status) in self.words else f"{self.status}: {self.words}"
+        """Status and message of an error: `404: no such model`."""
+        if str(self.status) in self.message:
+            return self.message
+        return f"{self.status}: {self.message}"
 
     @property
     def is_success(self) -> bool:
@@ -81,21 +84,21 @@ class ApiAnswer(msgspec.Struct, frozen=True):
 
 
 class RequestShape(msgspec.Struct, frozen=True):
-    """What an endpoint is known to take; each field it refuses is left out from then on."""
+    """Fields that an endpoint accepts; a field that it refused is left out afterwards."""
 
     form: Form = "text"
     limit: str = "max_tokens"
-    """Name of the field; newer models of OpenAI want `max_completion_tokens`."""
+    """Name of the token limit; newer models of OpenAI require `max_completion_tokens`."""
     temperature: bool = True
     seed: bool = False
     system: bool = True
 
     def without(self, refusal: str) -> "RequestShape | None":
-        """Return the shape without what a refusal names; None when it names nothing of it."""
+        """Return the shape without the field that a refusal names; None when it names none."""
         text = refusal.lower()
         change: dict[str, Any] = {}
-        named = "max_tokens" in text and any(word in text for word in _UNSUPPORTED)
-        if ("max_completion_tokens" in text or named) and self.limit == "max_tokens":
+        refused = "max_tokens" in text and any(word in text for word in _UNSUPPORTED)
+        if ("max_completion_tokens" in text or refused) and self.limit == "max_tokens":
             change = {"limit": "max_completion_tokens"}
         elif "seed" in text and self.seed:
             change = {"seed": False}
@@ -112,15 +115,15 @@ class OpenAIApi:
     """The API at one address.
 
     Args:
-        base_url: With its `/v1`.
-        key: Sent as a bearer token; none when empty.
-        headers: Further headers of every request.
-        connections: Requests at the same time.
-        connect_seconds: A connection may take; None for the time of the call.
-        cert: File with a certificate to believe.
-        body_limit: Bytes of an answer that are read.
-        shape: What the endpoint takes until it refuses a part of it.
-        transport: How requests travel; the network when left out.
+        base_url: Address with `/v1`.
+        key: Bearer token; empty for none.
+        headers: Additional headers of every request.
+        connections: Maximum number of concurrent requests.
+        connect_seconds: Time limit of a connection; None for that of the call.
+        cert: File with an additional trusted certificate; empty for none.
+        body_limit: Maximum size of an answer in bytes.
+        shape: Fields of the first request; a refusal reduces them.
+        transport: Transport of the requests; the network by default.
     """
 
     def __init__(
@@ -142,10 +145,10 @@ class OpenAIApi:
         self._body_limit = body_limit
         self._http = httpx.AsyncClient(
             headers={**({"authorization": f"Bearer {key}"} if key else {}), **(headers or {})},
-            timeout=httpx.Timeout(None, connect=connect_seconds),  # each call has its own, over all
+            timeout=httpx.Timeout(None, connect=connect_seconds),  # `call` limits the total time
             limits=httpx.Limits(max_connections=connections, keepalive_expiry=4.0),
             transport=transport,
-            # without TLS no certificates are read
+            # loading certificates is slow; skip it without TLS
             verify=verification_for(base_url, cert) if cert else base_url.startswith("https:"),
             trust_env=not is_loopback(_host(base_url)),
         )
@@ -164,18 +167,19 @@ class OpenAIApi:
         headers: Mapping[str, str] | None = None,
         is_whole: Callable[[bytearray], bool] | None = None,
     ) -> ApiAnswer:
-        """Return one answer, whatever its status.
+        """Make one call and return the answer, whatever its status.
 
         Args:
-            method: As POST.
-            url: A path below the base URL, as `/models`, or a whole URL.
-            body: JSON; None sends none.
-            seconds: The call may take.
-            headers: Further ones.
-            is_whole: Asked after each piece of a success: whether the rest can be left unread.
+            method: HTTP method.
+            url: Path below the base URL, such as `/models`, or an absolute URL.
+            body: JSON; None for no body.
+            seconds: Time limit of the call.
+            headers: Additional headers.
+            is_whole: Called with the data of a success after each piece; returns True when the rest
+                can be left unread.
 
         Raises:
-            CallFailed: There is none.
+            CallFailed: There is no answer.
         """
         url = self.base_url + url if url.startswith("/") else url
         sent = {"content-type": "application/json"} if body is not None else {}
@@ -204,19 +208,19 @@ class OpenAIApi:
         except httpx.HTTPError as error:
             raise CallFailed("broken", self._cause(error)) from error
         data = bytes(received)
-        words = "" if answer.is_success else error_text(answer.status_code, data, self._key)
+        message = "" if answer.is_success else error_text(answer.status_code, data, self._key)
         seconds = time.monotonic() - began
-        return ApiAnswer(answer.status_code, answer.headers, data, words, seconds)
+        return ApiAnswer(answer.status_code, answer.headers, data, message, seconds)
 
     async def adapt(
         self, make: Callable[[RequestShape], Any], path: str, *, seconds: float
     ) -> ApiAnswer:
-        """Post a request, again without each field that the endpoint refuses by name.
+        """Post a request; repeat it without each field that the endpoint refuses by name.
 
         Args:
-            make: Makes the request of a shape.
-            path: Below the base URL.
-            seconds: One call may take.
+            make: Returns the request for a shape.
+            path: Path below the base URL.
+            seconds: Time limit of each call.
 
         Raises:
             CallFailed: There is no answer.
@@ -226,14 +230,14 @@ class OpenAIApi:
             answer = await self.call(
                 "POST", path, msgspec.json.encode(make(shape)), seconds=seconds
             )
-            other = shape.without(answer.words) if answer.status in _REFUSALS else None
-            if other is None:
+            reduced = shape.without(answer.message) if answer.status in _REFUSALS else None
+            if reduced is None:
                 return answer
-            if self.shape == shape:  # else another call has learnt it meanwhile
-                self.shape = other
+            if self.shape == shape:  # a concurrent call may have reduced it already
+                self.shape = reduced
 
     def hide(self, text: str) -> str:
-        """Return `text` without the key, or what looks like one."""
+        """Return `text` without the key and without anything that looks like one."""
         return hide(text, self._key)
 
     def _cause(self, error: Exception) -> str:

@@ -1,4 +1,4 @@
-"""Error answers of OpenAI-compatible APIs: their words, without any key, and when to ask again."""
+"""Error answers of OpenAI-compatible APIs: the message without any key, and the time of a retry."""
 
 import time
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from ajet_swarm.common.text import redact
 
 _A_DAY = 86_400
 _LONGEST = 16_000
-"""Characters of an error that are read: it may repeat a large request."""
+"""Maximum length of an error message in characters, since it may repeat a large request."""
 
 
 def error_fields(body: bytes) -> Mapping[str, Any]:
@@ -39,9 +39,15 @@ def error_fields(body: bytes) -> Mapping[str, Any]:
 
 
 def error_text(status: int, body: bytes, key: str = "") -> str:
-    """Return a server's own words about an error, without the key.
+    """Return a server's error message, without the key.
 
-    A body that is not JSON is its own words, unless it is markup. Without words it is the status.
+    A body that is not JSON is itself the message, unless it is markup. Without a message the status
+    is returned.
+
+    Args:
+        status: HTTP status.
+        body: Body of the answer.
+        key: API key to remove; empty for none.
     """
     text = error_fields(body).get("message")
     if not isinstance(text, str) or not text:
@@ -51,15 +57,15 @@ def error_text(status: int, body: bytes, key: str = "") -> str:
 
 
 def hide(text: str, key: str) -> str:
-    """Return `text` without the key, or what looks like one."""
+    """Return `text` without the key and without anything that looks like one."""
     return redact(text.replace(key, "[redacted]") if key else text)
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds that a `Retry-After` asks to wait, at most a day; None when it does not.
+    """Return the seconds of a `Retry-After` of less than a day; None without one.
 
     Args:
-        headers: Names compare without regard to case, or are in lower case.
+        headers: Headers with case-insensitive or lower-case names.
     """
     text = headers.get("retry-after", "").strip()
     try:
@@ -73,7 +79,7 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
 
 
 def phrase(status: int) -> str:
-    """Return a status in words: `404 Not Found`."""
+    """Return a status with its reason phrase: `404 Not Found`."""
     try:
         return f"{status} {HTTPStatus(status).phrase}"
     except ValueError:

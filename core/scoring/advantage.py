@@ -18,7 +18,7 @@ trainer cannot distinguish them."""
 
 
 class RewardError(AjetError):
-    """A number is no valid reward."""
+    """A number is not a valid reward."""
 
 
 def usable(value: float) -> bool:

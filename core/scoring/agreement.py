@@ -41,15 +41,15 @@ def only_top(rewards: Mapping[int, float]) -> int | None:
     return next(iter(best)) if len(best) == 1 else None
 
 
-def agree(one: Mapping[int, float], other: Mapping[int, float]) -> bool:
-    """Return whether two judgements put the same answers first.
+def agree(first: Mapping[int, float], second: Mapping[int, float]) -> bool:
+    """Return whether two judgements rank the same answers first.
 
     If all answers are equal in both, the rewards must be equal too: "no preference" is not "all
     bad".
     """
-    best = top(one)
-    if best != top(other):
+    best = top(first)
+    if best != top(second):
         return False
-    if len(best) < len(one) or not one:
+    if len(best) < len(first) or not first:
         return True
-    return math.isclose(max(one.values()), max(other.values()), abs_tol=EQUAL)
+    return math.isclose(max(first.values()), max(second.values()), abs_tol=EQUAL)

@@ -1,7 +1,6 @@
-"""How the operator's rating becomes rewards: `rating_rewards`, and nothing else.
+"""Conversion of the operator's rating to rewards, as described in `docs/guide/rating.md`.
 
-The rating screen calls it to show what a vote will mean, the proxy to send it.
-`docs/guide/rating.md` explains it.
+The rating screen uses it to show the rewards of a vote, the proxy to send them.
 """
 
 import math
@@ -19,33 +18,36 @@ class RatingError(AjetError):
 
 
 class RatingInput(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the operator said about one group.
-
-    `order` holds candidate indices (from 0), best first: one for `best`, all of them for `ranking`.
-    `scores` holds one number for each candidate, for `scores` alone.
-    """
+    """The operator's rating of one group."""
 
     kind: Kind
     order: tuple[int, ...] = ()
+    """Candidate indices from 0, best first: one for `best`, all for `ranking`, else empty."""
     scores: tuple[float, ...] = ()
+    """One number per candidate for `scores`, else empty."""
 
 
 def rating_rewards(
     rating: RatingInput, n: int, bounds: tuple[float, float] = (0.0, 1.0)
 ) -> tuple[float | None, ...]:
-    """Rewards of the `n` candidates of a group, from one rating.
+    """Return the rewards of a group's candidates for one rating.
 
     | kind    | rewards |
     |---------|---------|
-    | best    | 1 for the named candidate, 0 for the others |
-    | ranking | evenly spaced from 1 (first) to 0 (last); a lone candidate gets 1 |
-    | scores  | as given, within `bounds`; the keys 0 to 9 stand for evenly spaced ones |
-    | tie     | 0.5 for all: equal, so the group is dead; "no preference", where 0 is "bad" |
+    | best    | 1 for the best candidate, 0 for the others |
+    | ranking | evenly spaced from 1 (first) to 0 (last); a single candidate gets 1 |
+    | scores  | the scores themselves, which must be within `bounds` |
+    | tie     | 0.5 for all ("no preference"): equal, so the group is dead |
     | bad     | 0 for all: equal, so the group is dead |
     | skip    | None for all: nothing is sent, the group is aborted |
 
+    Args:
+        rating: The rating.
+        n: Number of candidates.
+        bounds: Lowest and highest valid score.
+
     Raises:
-        RatingError: a field does not fit the kind or the group; nothing is guessed.
+        RatingError: a field does not fit the kind of rating or the group.
     """
     _check(rating, n, bounds)
     match rating.kind:
@@ -70,14 +72,14 @@ def _check(rating: RatingInput, n: int, bounds: tuple[float, float]) -> None:
     if rating.kind == "best":
         if len(rating.order) != 1 or not 0 <= rating.order[0] < n:
             raise RatingError(
-                f"`best` names one candidate, got {_counted(rating.order)}",
+                f"`best` names one candidate, got {_one_based(rating.order)}",
                 "rating.order",
                 f"Name one from 1 to {n}",
             )
     elif rating.kind == "ranking":
         if sorted(rating.order) != list(range(n)):
             raise RatingError(
-                f"a ranking names each candidate once, got {_counted(rating.order)}",
+                f"a ranking names each candidate once, got {_one_based(rating.order)}",
                 "rating.order",
                 f"Put 1 to {n} in order, best first",
             )
@@ -89,8 +91,8 @@ def _check(rating: RatingInput, n: int, bounds: tuple[float, float]) -> None:
         raise RatingError(f"`{rating.kind}` takes no scores", "rating.scores", "Leave them out")
 
 
-def _counted(order: tuple[int, ...]) -> str:
-    """Indices as people count candidates: from 1."""
+def _one_based(order: tuple[int, ...]) -> str:
+    """Return candidate indices as text, counted from 1."""
     return ", ".join(str(index + 1) for index in order) or "none"
 
 

@@ -25,10 +25,10 @@ Seconds = Annotated[float, msgspec.Meta(gt=0)]
 Count = Annotated[int, msgspec.Meta(ge=1)]
 ModelName = Literal["tiny", "smollm2"]
 
-MOST_TAGS = 9
-"""Tags of a vote: each has a digit key."""
+MAX_TAGS = 9
+"""Maximum number of tags: each has a digit key."""
 _LOGIN = re.compile(r"([^/]*://)?[^/]*@")
-"""A URL with a user or a password before its host."""
+"""Beginning of a URL with a user or a password before the host."""
 
 
 class _Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -42,7 +42,7 @@ class ProxySettings(_Section, frozen=True):
     port: Port = 8000
     """0 takes any free port."""
     api_key: str = ""
-    """Required to bind any host but loopback; empty accepts any key on loopback."""
+    """Required on any host other than loopback; empty accepts any key on loopback."""
     api_key_file: str = ""
     """File that contains only the key; has precedence over `api_key`."""
     served_model_name: str = ""
@@ -52,71 +52,74 @@ class ProxySettings(_Section, frozen=True):
     answer_budget: Seconds = 90.0
     """Seconds until a request without streaming is answered with the best candidate so far."""
     stream_budget: Seconds = 600.0
-    """Longest time in seconds that a stream is kept open."""
+    """Maximum seconds that a stream is kept open."""
     watch_only: bool = False
     """Observe only: claim no episodes, start no engine, serve no requests."""
     keepalive: Seconds = 10.0
     """Seconds between two no-op events on a waiting stream."""
     answer: Literal["best", "live"] = "best"
-    """What the user reads: the best candidate once chosen, or the first as it is generated."""
+    """Answer of the user: the best candidate once chosen, or the first one as it is generated."""
     straggler_after: Annotated[float, msgspec.Meta(ge=0)] = 10.0
-    """Seconds the remaining candidates of a group have once the first answered; 0 is no limit."""
+    """Seconds that the remaining candidates get after the first ones answered; 0 sets no limit."""
     straggler_first: Annotated[int, msgspec.Meta(ge=0)] = 0
     """Number of those first candidates, at least 2; 0 is all but one."""
     straggler_limit: Annotated[float, msgspec.Meta(ge=0)] = 20.0
     """Seconds after which a candidate is late regardless of the others, never less than twice the
     usual time of an answer; 0 sets no limit. A group without any answer is tried again once."""
     straggler: Literal["answer", "cut"] = "answer"
-    """Late candidates in ROLLING: the user is answered while the group completes, or
-    they are given back. In ROLLING_POST they are always given back."""
+    """Handling of late candidates in ROLLING: `answer` answers the user while the group completes,
+    `cut` gives them back. In ROLLING_POST they are always given back."""
     hedge: bool = False
-    """Before that, replace each late episode once by a fresh one."""
+    """Whether each late episode is first replaced once by a new one."""
     abort_dead_clients: Annotated[float, msgspec.Meta(ge=0)] = 0.0
     """Seconds without a call after which episodes of other clients that block a batch in
     ROLLING_POST are aborted; 0 leaves them to the limit set by their client."""
     queue_limit: Count = 256
     """Requests that may wait for a claim; further ones are answered 503."""
     queue_timeout: Annotated[float, msgspec.Meta(ge=0)] = 0.0
-    """Seconds a request may wait for its episodes; 0 is the time its client is kept waiting."""
+    """Seconds a request may wait for its episodes; 0 is the time limit of its client."""
     max_groups: Annotated[int, msgspec.Meta(ge=0)] = 0
-    """Groups of one server that may claim or hold episodes; 0 is the number its pool allows."""
+    """Maximum number of groups per server that claim or hold episodes; 0 is the number that its
+    pool allows."""
     session_cap: Annotated[int, msgspec.Meta(ge=0)] = 32
-    """Open requests of one session; further ones are answered 429. 0 is no cap."""
+    """Open requests of one session; further ones are answered 429. 0 sets no limit."""
     session_calls: Annotated[int, msgspec.Meta(ge=0)] = 120
-    """Requests of one session per minute; further ones are answered 429. 0 is no cap."""
+    """Requests of one session per minute; further ones are answered 429. 0 sets no limit."""
     key_cap: Annotated[int, msgspec.Meta(ge=0)] = 0
-    """Open requests of one API key; further ones are answered 429. 0 is no cap."""
+    """Open requests of one API key; further ones are answered 429. 0 sets no limit."""
     key_calls: Annotated[int, msgspec.Meta(ge=0)] = 0
-    """Requests of one API key per minute; further ones are answered 429. 0 is no cap."""
+    """Requests of one API key per minute; further ones are answered 429. 0 sets no limit."""
     most_choices: Count = 16
-    """Choices (`n`) one request may ask for: each is an episode of the batch."""
+    """Maximum number of choices (`n`) of a request; each is an episode of the batch."""
     join: bool = True
-    """A request that is repeated before the first one is answered joins its group."""
+    """Whether a request that is repeated before the first one is answered joins its group."""
     replay: Literal["marked", "owed", "always"] = "owed"
     """Which repeated requests get the previous answer; see docs/guide/serving.md."""
     replay_window: Annotated[float, msgspec.Meta(ge=0)] = 30.0
-    """Seconds during which it is repeated; 0 makes a new group of each request."""
+    """Seconds during which an answer is repeated; 0 makes each request a new group."""
     helpers: bool = True
     """Recognise helper calls (titles, summaries, follow-ups): one answer, not trained on."""
     max_body_mb: Count = 32
+    """Maximum size of a request body in MiB."""
     max_bodies_mb: Count = 256
-    """Request bodies in memory, of all connections together, in MiB; beyond it a request is
-    answered 503. At least `max_body_mb`."""
+    """Maximum total size in MiB of the request bodies in memory; further requests are answered 503.
+    At least `max_body_mb`."""
     max_header_kb: Count = 64
+    """Maximum size of a request's headers in KiB."""
     header_timeout: Seconds = 20.0
     """Seconds a client may take to send the headers of a request."""
     body_timeout: Seconds = 30.0
-    """Seconds between two parts of a request's body."""
+    """Maximum seconds between two parts of a request's body."""
     max_connections: Count = 4096
-    """Open connections; further ones are answered 503."""
+    """Maximum number of open connections; further ones are answered 503."""
     cors_origins: str | tuple[str, ...] = ()
     """Origins whose web pages may use the fake vLLM, as `https://chat.example`; `*` is any."""
     tls_cert: str = ""
-    """File with the certificate chain (PEM); with `tls_key` everything is served over TLS."""
+    """File with the certificate chain (PEM); together with `tls_key` it enables TLS."""
     tls_key: str = ""
     """File with the certificate's private key (PEM)."""
     reasoning_field: Literal["reasoning", "reasoning_content"] = "reasoning"
-    """Field of a chat answer's reasoning; vLLM before 0.12 has `reasoning_content`."""
+    """Name of the reasoning field in a chat answer; vLLM before 0.12 uses `reasoning_content`."""
 
 
 class RatingSettings(_Section, frozen=True):
@@ -124,53 +127,54 @@ class RatingSettings(_Section, frozen=True):
 
     mode: Literal["off", "answer_first", "hold"] = "off"
     window: Annotated[float, msgspec.Meta(ge=0)] = 3.0
-    """Seconds a scored group can be overridden in mode off while a console is connected."""
+    """Seconds in which a scored group can be rated in mode off while a console is connected."""
     fallback: Literal["accept", "abort"] = "accept"
-    """What happens to a group that is not rated in time: its automatic reward, or an abort."""
+    """A group that is not rated in time gets its automatic reward, or is aborted."""
     discard_timeout: Seconds = 240.0
     """Seconds after which the server reclaims an idle episode in mode off."""
     discard_timeout_rating: Seconds = 600.0
-    """The same in the rating modes."""
+    """Seconds after which the server reclaims an idle episode in the rating modes."""
     score_low: float = 0.0
-    """The reward that the lowest score stands for."""
+    """Reward of the lowest score."""
     score_high: float = 1.0
-    """The reward that the highest score stands for."""
+    """Reward of the highest score."""
     tags: str | tuple[str, ...] = ("wrong", "off-topic", "verbose", "unsafe", "style")
-    """Reasons a vote can have, at most nine; as text they are separated by commas."""
+    """Reasons for a vote to choose from, at most nine; as text, separated by commas."""
     guidelines: str = ""
-    """Markdown file with the rating guidelines; each vote records its version."""
+    """Markdown file with the rating guidelines; each vote records their version."""
     repeats: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.05
-    """Share of your votes whose group returns later, blind; the second vote sends nothing."""
+    """Share of your votes whose group is shown again later, blind; the second vote is not sent."""
     unsure: Annotated[float, msgspec.Meta(ge=0)] = 0.1
     """A group is unsure when its two highest automatic rewards differ by no more than this."""
     goal: Annotated[int, msgspec.Meta(ge=0)] = 0
-    """Votes to give in one session; Rate shows the progress. 0 is no goal."""
+    """Number of votes to give in one session; Rate shows the progress. 0 sets no goal."""
 
 
 class RewardSettings(_Section, frozen=True):
-    """What computes the automatic rewards."""
+    """The automatic rewards."""
 
     hooks: str = ""
     """Folder with `on_compute_relative_reward.py`, which computes the whole reward; empty uses the
-    model of `file`."""
+    reward model of `file`."""
     file: str = ""
-    """The model of the rewards: gates and weighted parts (docs/guide/rewards.md); empty is
-    `rewards.yaml` in the home, and without it the built-in model."""
+    """File of the reward model: gates and weighted parts (docs/guide/rewards.md); empty uses
+    `rewards.yaml` in the home or, without it, the built-in model."""
     time_limit: Annotated[float, msgspec.Meta(ge=0)] = 0.0
     """Seconds a hook may take for one group; 0 is the smaller of `proxy.answer_budget` and a third
     of the shorter `rating.discard_timeout`: 80 with the defaults."""
     memory_mb: Count = 2048
+    """Maximum memory of the hooks' process in MiB."""
     short_group: Literal["send", "abort"] = "send"
-    """What happens to a group with too few candidates: sent with at least two, or aborted."""
+    """A group with too few candidates is sent if it has at least two, or always aborted."""
     cut_prompts: Literal["abort", "send"] = "abort"
-    """What happens to a group whose prompt the engine cut to its window: an answer and no rewards,
-    or rewards as usual."""
+    """A group whose prompt the engine truncated to its window is answered without rewards, or gets
+    rewards as usual."""
     retries: Annotated[int, msgspec.Meta(ge=0, le=10)] = 2
-    """Fresh episodes tried in place of a failed candidate."""
+    """New episodes to try instead of a failed candidate."""
 
 
 class UpstreamSettings(_Section, frozen=True):
-    """Observe mode: an OpenAI-compatible server in place of swarm servers; nothing is trained."""
+    """Observe mode: an OpenAI-compatible server instead of swarm servers; nothing is trained."""
 
     url: str = ""
     """`http://HOST:PORT`, or the base URL its clients use; empty for none."""
@@ -181,10 +185,10 @@ class UpstreamSettings(_Section, frozen=True):
     model: str = ""
     """Model to request; empty requests the first one it lists."""
     temperature: Annotated[float, msgspec.Meta(ge=0, le=2)] | None = None
-    """Temperature of all candidates, which replaces that of the request and drops its seed, so that
-    they differ. Null sends the request's own."""
+    """Temperature of all candidates; it replaces that of the request and drops its seed, so that
+    the candidates differ. Null sends the request's own."""
     calls: Count = 64
-    """Calls in flight; further requests wait."""
+    """Maximum number of calls in flight; further requests wait."""
 
 
 class EngineSettings(_Section, frozen=True):
@@ -193,7 +197,7 @@ class EngineSettings(_Section, frozen=True):
     host: str = "127.0.0.1"
     port: Port = 10086
     model: ModelName = "tiny"
-    """What is trained: the shipped policy, or SmolLM2-135M, fetched once with
+    """Model to train: the shipped policy, or SmolLM2-135M, which is downloaded once by
     `ajet-console engine --model smollm2`."""
 
 
@@ -202,34 +206,37 @@ class JournalSettings(_Section, frozen=True):
 
     keep_days: Annotated[float, msgspec.Meta(ge=0)] = 0.0
     """Days a group is kept; 0 sets no limit. Groups that a person rated, marked or annotated are
-    kept until `keep_bytes` needs their space."""
+    kept until `keep_bytes` requires their space."""
     keep_bytes: Annotated[int, msgspec.Meta(ge=0)] = 10_000_000_000
-    """Bytes of the journal; beyond it the oldest groups are deleted, rated ones last. 0 sets no
-    limit."""
+    """Maximum size of the journal in bytes; beyond it the oldest groups are deleted, rated ones
+    last. 0 sets no limit."""
 
 
 class MockSettings(_Section, frozen=True):
     """The mock user."""
 
     dataset: str = ""
-    """Empty uses the questions shipped with the program."""
+    """File or folder; empty uses the questions shipped with the program."""
     concurrency: Count = 3
+    """Number of requests in flight."""
     pace: Annotated[float, msgspec.Meta(ge=0)] = 0.0
-    """Seconds one worker waits between two requests."""
+    """Seconds a worker waits between two requests."""
     passes: Count = 1
+    """How often the dataset is asked."""
     timeout: Seconds = 300.0
+    """Time limit of a request in seconds."""
     user_url: str = ""
     """OpenAI-compatible base URL of the model that plays the user of rows with a persona."""
     user_model: str = ""
     user_key_env: str = ""
-    """Name of the environment variable that holds its key."""
+    """Environment variable with its key."""
     user_temperature: Annotated[float, msgspec.Meta(ge=0, le=2)] = 1.0
     user_turns: Annotated[int, msgspec.Meta(ge=1, le=100)] = 6
-    """Most messages of the user in one conversation."""
+    """Maximum number of the user's messages in a conversation."""
     user_stop: Annotated[str, msgspec.Meta(min_length=1, max_length=100)] = "[END]"
-    """Text with which that model ends the conversation."""
+    """Text by which that model ends the conversation."""
     user_tokens: Annotated[int, msgspec.Meta(ge=16, le=65536)] = 1024
-    """Most tokens of one message, reasoning included."""
+    """Maximum number of tokens of a message, including its reasoning."""
 
 
 class ConsoleSettings(_Section, frozen=True):
@@ -239,18 +246,18 @@ class ConsoleSettings(_Section, frozen=True):
     rater: str = ""
     """Your name, recorded with your ratings."""
     keys: dict[str, str] = msgspec.field(default_factory=dict)
-    """Keys of actions in place of the defaults, by the action's id: `group.abort: ctrl+d`."""
+    """Action -> key, where it differs from the default: `group.abort: ctrl+d`."""
     reduced_motion: bool = False
-    """No animations."""
+    """Disable animations."""
 
 
 class Settings(_Section, frozen=True):
-    """Everything that can be set."""
+    """All settings."""
 
     swarm_url: str | dict[str, str] = "embedded"
     """`embedded`, the URL of an AgentJet server, or several as name: URL."""
     server: dict[str, ServerSettings] = msgspec.field(default_factory=dict, name="servers")
-    """By the server's name."""
+    """Server name -> its settings."""
     proxy: ProxySettings = msgspec.field(default_factory=ProxySettings)
     rating: RatingSettings = msgspec.field(default_factory=RatingSettings)
     rewards: RewardSettings = msgspec.field(default_factory=RewardSettings)
@@ -262,18 +269,18 @@ class Settings(_Section, frozen=True):
 
     @property
     def reward_limit(self) -> float:
-        """Seconds the rewards of one group may take.
+        """Time limit in seconds of one group's rewards.
 
-        A third of the episode's timeout leaves time for the answers before it, and for a second
-        try after the hooks' process crashed.
+        The default is at most a third of an episode's timeout. The rest is for the answers, and for
+        a second attempt after a crash of the hooks' process.
         """
-        clock = min(self.rating.discard_timeout, self.rating.discard_timeout_rating)
-        return self.rewards.time_limit or min(self.proxy.answer_budget, clock / 3)
+        timeout = min(self.rating.discard_timeout, self.rating.discard_timeout_rating)
+        return self.rewards.time_limit or min(self.proxy.answer_budget, timeout / 3)
 
     def servers(self) -> dict[str, str]:
         """Return name -> URL (or `embedded`) of each swarm server, in order.
 
-        In observe mode the upstream is the only one.
+        In observe mode the upstream is the only server.
         """
         if self.upstream.url:
             return {"upstream": self.upstream.url}
@@ -283,9 +290,9 @@ class Settings(_Section, frozen=True):
         return {"embedded" if url == "embedded" else "swarm": url}
 
     def unknown_servers(self) -> str:
-        """Return what is wrong with the names under `servers`; empty when each names a server.
+        """Return an error about unknown names under `servers`; empty when all are known.
 
-        In observe mode there is no swarm server, and the names are not checked.
+        The names are not checked in observe mode, which has no swarm servers.
         """
         known = self.servers()
         unknown = [] if self.upstream.url else [name for name in self.server if name not in known]
@@ -304,11 +311,11 @@ def load(
 
     Args:
         file: The YAML file; it may be missing.
-        environment: Defaults to the process's own.
-        flags: Dotted keys to values, `{"proxy.port": 8001}`; None values are left out.
+        environment: Environment variables; by default those of the process.
+        flags: Dotted key -> value, `{"proxy.port": 8001}`; None values are ignored.
 
     Raises:
-        SettingsError: A key is unknown or a value invalid; names place, key and valid values.
+        SettingsError: A key is unknown or a value invalid; gives place, key and valid values.
     """
     values: dict[str, Any] = {}
     if file is not None:
@@ -326,11 +333,11 @@ def parse_servers(texts: Iterable[str], *, upstream: bool = False) -> str | dict
     """Return the servers of `["URL"]` or `["name=URL", ...]`.
 
     Args:
-        texts: From a repeated flag or a comma-separated variable.
-        upstream: They are the upstream's address, which is validated when it is used.
+        texts: Values of a repeated flag or a comma-separated variable.
+        upstream: Whether it is the upstream's address, which is validated when it is used.
 
     Raises:
-        SettingsError: One is not a server's address, or contains a password.
+        SettingsError: A text is not a server's address, or contains a password.
     """
     named: dict[str, str] = {}
     for text in texts:
@@ -351,7 +358,7 @@ def parse_servers(texts: Iterable[str], *, upstream: bool = False) -> str | dict
             )
         if url != "embedded" and web_address(url) is None:
             raise SettingsError(
-                f"`{url}` is no URL of a swarm server",
+                f"`{url}` is not the URL of a swarm server",
                 where=f"swarm_url {name}",
                 todo="Give http://HOST:PORT, https://HOST:PORT or `embedded`",
             )
@@ -375,17 +382,17 @@ def _nest(dotted: Mapping[str, Any]) -> dict[str, Any]:
     nested: dict[str, Any] = {}
     for key, value in dotted.items():
         *path, last = key.split(".")
-        place = nested
+        section = nested
         for part in path:
-            place = place.setdefault(part, {})
-            if not isinstance(place, dict):
-                raise SettingsError(f"`{key}` cannot be set: `{part}` has no keys of its own")
-        place[last] = value
+            section = section.setdefault(part, {})
+            if not isinstance(section, dict):
+                raise SettingsError(f"`{key}` cannot be set: `{part}` is not a section")
+        section[last] = value
     return nested
 
 
 def _merge(values: dict[str, Any], more: Mapping[str, Any], source: Source) -> None:
-    """Lay `more` over `values`; it is checked alone first, so that an error names its source."""
+    """Merge `more` into `values`; it is checked separately, so that an error names its source."""
     _convert(more, source)
     for key, value in more.items():
         section = values.get(key)
@@ -406,7 +413,7 @@ def _convert(values: Mapping[str, Any], source: Source) -> Settings:
 
 
 def _fault(error: str, values: Mapping[str, Any], source: Source) -> SettingsError:
-    """Return a conversion error with the key, where it stands, and what is valid there."""
+    """Return a conversion error with its key, place and the valid values."""
     message, of_key, at = error.replace(" - at `key` in `$", " - at `$!").partition(" - at `$")
     key, kind = _located(at.strip("!.`"), values)
     if of_key and at.startswith("!"):
@@ -421,7 +428,7 @@ def _fault(error: str, values: Mapping[str, Any], source: Source) -> SettingsErr
         path = f"{above}{unknown[1]}"
         return SettingsError(f"unknown key `{path}`", source.place(path), todo)
     if section:
-        return SettingsError(f"`{key}` must hold keys of its own", source.place(key))
+        return SettingsError(f"`{key}` must be a section with keys", source.place(key))
     todo = ""
     if get_origin(kind) is Literal:
         words = get_args(kind)
@@ -432,21 +439,22 @@ def _fault(error: str, values: Mapping[str, Any], source: Source) -> SettingsErr
 
 
 def _located(path: str, values: Any) -> tuple[str, Any]:
-    """Return the dotted key that a conversion error is about, and its type.
+    """Return dotted key and type of the value that a conversion error refers to.
 
     Args:
-        path: As msgspec has it, with `[...]` for any key of a dict: `servers[...].vision`.
-        values: What was converted.
+        path: Path in msgspec's notation, with `[...]` for any key of a dict:
+            `servers[...].vision`.
+        values: The value that was converted.
     """
     kind: Any = Settings
     key = ""
     for step in re.findall(r"\[[^]]*\]|[^.[]+", path):
         part = step
         if step.startswith("["):
-            kinds = [one for one in (kind, *get_args(kind)) if get_origin(one) is dict]
-            kind = get_args(kinds[0])[1] if kinds else None
-            if kinds and isinstance(values, Mapping):
-                part = next((str(one) for one in values if not _fits(values[one], kind)), step)
+            dicts = [option for option in (kind, *get_args(kind)) if get_origin(option) is dict]
+            kind = get_args(dicts[0])[1] if dicts else None
+            if dicts and isinstance(values, Mapping):
+                part = next((str(name) for name in values if not _fits(values[name], kind)), step)
         elif isinstance(kind, type) and issubclass(kind, msgspec.Struct):
             fields = {field.encode_name: field.type for field in msgspec.structs.fields(kind)}
             kind = fields.get(part)
@@ -468,12 +476,12 @@ def _check_rating(rating: RatingSettings) -> None:
     low, high = rating.score_low, rating.score_high
     if not low < high:
         raise SettingsError(
-            f"`rating.score_low` ({low:g}) does not lie below `rating.score_high` ({high:g})",
+            f"`rating.score_low` ({low:g}) is not below `rating.score_high` ({high:g})",
             where="settings",
-            todo="Else the best score would be worth the least",
+            todo="The best score must have the highest reward",
         )
     tags = rating.tags.split(",") if isinstance(rating.tags, str) else rating.tags
-    if len(tags) > MOST_TAGS:
+    if len(tags) > MAX_TAGS:
         raise SettingsError(
-            f"`rating.tags` has {len(tags)} entries", where="settings", todo="Nine at most"
+            f"`rating.tags` has {len(tags)} entries", where="settings", todo="Give at most nine"
         )

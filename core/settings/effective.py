@@ -1,20 +1,20 @@
-"""The settings a running proxy uses: file, environment and flags merged, without any key."""
+"""The settings in use by a running proxy: file, environment and flags merged, without secrets."""
 
 import msgspec
 
 from core.settings import Settings
 
 HIDDEN = "(hidden)"
-"""Stands for the value of a key that must not be shown."""
+"""Replacement of an API key that must not be shown."""
 
 
 class EffectiveSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Response of `GET /control/settings`.
 
     Attributes:
-        settings: The merged settings. A key that is not in a file is `HIDDEN`; of one in a file
-            only the file is named.
-        servers: Name of each swarm server to its current address.
+        settings: The merged settings. An API key is `HIDDEN`, or empty when it is read from a file,
+            whose name is shown.
+        servers: Name of each swarm server -> its current address.
     """
 
     settings: Settings
@@ -27,7 +27,7 @@ class EffectiveSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def shown_settings(settings: Settings) -> Settings:
-    """Return `settings` without the value of any key."""
+    """Return `settings` without the value of any API key."""
     proxy, upstream = settings.proxy, settings.upstream
     return msgspec.structs.replace(
         settings,

@@ -19,14 +19,14 @@ class SettingsError(FileFault):
 
 
 class Source(NamedTuple):
-    """Where settings come from: a file, the environment, the command line."""
+    """A source of settings: a file, the environment, or the command line."""
 
     name: str
     lines: Mapping[str, int] = {}
-    """Of a file: dotted path of each key -> its line, counted from 1."""
+    """Dotted path of each key in a file -> its line, from 1; empty for other sources."""
 
     def place(self, path: str) -> str:
-        """Return where a key stands: `FILE:LINE`, or the name of the source."""
+        """Return the place of a key: `FILE:LINE`, or the name of the source."""
         path = path.partition("[")[0]
         while path and path not in self.lines:
             path = path.rpartition(".")[0]
@@ -34,7 +34,7 @@ class Source(NamedTuple):
 
 
 class _Loader(PlacedErrors, yaml.SafeLoader):
-    """YAML whose booleans are `true` and `false`: `mode: off` is a word."""
+    """YAML loader whose only booleans are `true` and `false`: `mode: off` is a text."""
 
 
 def _boolean(loader: _Loader, node: yaml.ScalarNode) -> bool | str:
@@ -46,10 +46,10 @@ _Loader.add_constructor("tag:yaml.org,2002:bool", _boolean)
 
 
 def read_settings(file: Path) -> tuple[dict[str, Any], Source]:
-    """Return a file's keys and values, and where they stand; none of a file that is missing.
+    """Return the keys and values of a file, and its lines; both are empty for a missing file.
 
     Raises:
-        SettingsError: it cannot be read, is not YAML, or has a key twice; names file and line.
+        SettingsError: it cannot be read, is not YAML, or repeats a key; gives file and line.
     """
 
     def fault(line: int, field: str, problem: str, todo: str) -> SettingsError:
@@ -63,7 +63,7 @@ def read_settings(file: Path) -> tuple[dict[str, Any], Source]:
         if not isinstance(error.__cause__, FileNotFoundError):
             raise
         if file.is_symlink():
-            raise SettingsError("the settings are a link that leads nowhere", str(file)) from error
+            raise SettingsError("the settings are a broken symbolic link", str(file)) from error
         return {}, Source(str(file))
     root = faults.compose(text)
     try:
@@ -81,7 +81,7 @@ def read_settings(file: Path) -> tuple[dict[str, Any], Source]:
 
 
 def with_booleans(values: Mapping[str, Any], model: type[msgspec.Struct]) -> dict[str, Any]:
-    """Return `values` with `on`, `off`, `yes` and `no` as booleans where the model has one."""
+    """Return `values` with `on`, `off`, `yes` and `no` as booleans for fields of type bool."""
     fields = {field.encode_name: field.type for field in msgspec.structs.fields(model)}
     return {key: _with_boolean(value, fields.get(key)) for key, value in values.items()}
 

@@ -7,4 +7,4 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """One server of `swarm_url`; `swarm` is the name of the only one."""
 
     vision: bool = False
-    """Its model accepts images; else a request with an image is answered 400."""
+    """Whether its model accepts images; if not, a request with an image is answered 400."""

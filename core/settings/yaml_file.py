@@ -1,7 +1,7 @@
-"""Reader of the YAML files that an operator writes: typed fields, every fault with its line.
+"""Reader of YAML files written by an operator: typed fields, every fault with its line.
 
-`FieldReader` takes the fields of one mapping by name and converts each by its type (msgspec).
-`Faults` reads the file and collects what is wrong with it, so that all of it is reported at once.
+`FieldReader` reads the fields of one mapping by name and converts each to its type (msgspec).
+`Faults` reads the file and collects its faults, so that all are reported at once.
 """
 
 import contextlib
@@ -26,11 +26,11 @@ from ajet_swarm.common.yaml_positions import (
 )
 
 MAX_BYTES = 1 << 20
-"""Of a file that is read."""
+"""Maximum size of a file in bytes."""
 FIELDS = "is not a list of fields, as `name: value` lines"
 
 Text = str | int | float
-"""A text; a number is taken as its text."""
+"""Type of a text field; a number is read as its text."""
 _DESCRIPTIONS: dict[Any, str] = {
     bool: "true or false",
     int: "a whole number",
@@ -43,7 +43,7 @@ _DESCRIPTIONS: dict[Any, str] = {
     dict[str, Text]: "a list of NAME: TEXT",
     dict: FIELDS.removeprefix("is not "),
 }
-"""What a value of a type is called in a fault."""
+"""Type -> its name in a fault."""
 
 
 class FileFault(UsageError):
@@ -59,8 +59,8 @@ class FileFault(UsageError):
         super().__init__(what, where, todo)
 
     def __str__(self) -> str:
-        """One line a fault."""
-        return "\n".join((super().__str__(), *(str(one) for one in self.more)))
+        """Return one line per fault."""
+        return "\n".join((super().__str__(), *map(str, self.more)))
 
 
 F = TypeVar("F", bound=FileFault)
@@ -68,22 +68,22 @@ T = TypeVar("T")
 
 
 def joined(faults: Iterable[F]) -> F:
-    """Return all faults, at least one, as one: the first in the file, with the others as `more`."""
-    every: list[Any] = [one for fault in faults for one in (fault, *fault.more)]
-    for fault in every:
+    """Return the first fault in the file, with all others as its `more`; needs at least one."""
+    flat: list[Any] = [part for fault in faults for part in (fault, *fault.more)]
+    for fault in flat:
         fault.more = ()
-    first, *others = sorted(every, key=lambda fault: int(fault.line))
+    first, *others = sorted(flat, key=lambda fault: int(fault.line))
     first.more = tuple(others)
     return cast(F, first)
 
 
 class Faults(Generic[F]):
-    """The faults of one file.
+    """Collector of the faults of one file.
 
     Args:
         kind: Class of the faults.
-        make: Makes a fault of a line, a field's dotted path, a problem and a cure. The path is
-            empty for the file as a whole; the problem is a predicate, as "is not a number".
+        make: Creates a fault from a line, a field's dotted path, a problem and a remedy. The path
+            is empty for the file as a whole; the problem is a predicate, such as "is not a number".
     """
 
     def __init__(self, kind: type[F], make: Callable[[int, str, str, str], F]) -> None:
@@ -101,14 +101,14 @@ class Faults(Generic[F]):
 
     @contextlib.contextmanager
     def collect(self) -> Iterator[None]:
-        """Collect the fault that the block raises, and go on after it."""
+        """Catch and collect the fault that the block raises."""
         try:
             yield
         except self._kind as fault:
             self.collected += [fault, *cast(tuple[F, ...], fault.more)]
 
     def read(self, file: Path) -> str:
-        """Return the text of a file, its line ends unchanged.
+        """Return the text of a file, with unchanged line ends.
 
         Raises:
             FileFault: It cannot be read, is too large or is not UTF-8.
@@ -142,16 +142,16 @@ class Faults(Generic[F]):
 
 
 class FieldReader(Generic[F]):
-    """The fields of one mapping of a file, taken by name.
+    """Reader of the fields of one mapping in a file.
 
     Args:
-        node: The mapping; a null is an empty one.
-        faults: Of the file. Keys that are not text or stand twice are added to them.
-        path: Dotted path of the mapping; empty for the file's own.
-        todo: What to do when the node is no mapping.
+        node: The mapping; null counts as an empty one.
+        faults: Collector of the file; it receives keys that are not text or repeated.
+        path: Dotted path of the mapping; empty for the root.
+        todo: Remedy when the node is not a mapping.
 
     Raises:
-        FileFault: The node is neither.
+        FileFault: The node is neither a mapping nor null.
     """
 
     def __init__(self, node: Any, faults: Faults[F], path: str = "", todo: str = "") -> None:
@@ -162,7 +162,8 @@ class FieldReader(Generic[F]):
             raise faults.fault(self.line, path, FIELDS, todo)
         self.entries: dict[str, Entry] = {}
         """The fields by name, in the order of the file."""
-        self._taken: set[str] = set()
+        self._read: set[str] = set()
+        """Names of the fields that were requested."""
         for entry in entries(node) if is_mapping(node) else ():
             if entry.problem:
                 field = self.path_of(entry.name) if entry.name else path
@@ -174,8 +175,8 @@ class FieldReader(Generic[F]):
         return name in self.entries
 
     def value(self, name: str, default: Any = None) -> Any:
-        """Return a field's value as YAML has it; `default` when the field is missing."""
-        self._taken.add(name)
+        """Return a field's YAML value without conversion; `default` when the field is missing."""
+        self._read.add(name)
         if name not in self.entries:
             return default
         try:
@@ -185,12 +186,15 @@ class FieldReader(Generic[F]):
             raise self.fault(name, f"cannot be read: {cause}") from error
 
     def get(self, name: str, kind: Any, default: Any = None) -> Any:
-        """Return a field's value as a type that msgspec converts to.
+        """Return a field's value, converted by msgspec.
 
         Args:
-            name: Of the field.
-            kind: The type, with its bounds: `Annotated[float, Meta(ge=0, le=1)]`.
+            name: Name of the field.
+            kind: Type, with bounds: `Annotated[float, Meta(ge=0, le=1)]`.
             default: Returned when the field is missing.
+
+        Raises:
+            FileFault: The value has another type or is out of bounds.
         """
         value = self.value(name)
         if name not in self.entries:
@@ -211,12 +215,12 @@ class FieldReader(Generic[F]):
         return tuple(map(str, self.get(name, list[Text], ())))
 
     def named_texts(self, name: str) -> dict[str, str]:
-        """Return a field's texts by their names; empty when the field is missing."""
-        return {key: str(one) for key, one in self.get(name, dict[str, Text], {}).items()}
+        """Return a field's mapping of texts; empty when the field is missing."""
+        return {key: str(text) for key, text in self.get(name, dict[str, Text], {}).items()}
 
     def inner(self, name: str) -> "FieldReader[F] | None":
-        """Return the reader of a mapping in this one; None when the field is missing."""
-        self._taken.add(name)
+        """Return a reader of the mapping in a field; None when the field is missing."""
+        self._read.add(name)
         if name not in self.entries:
             return None
         return FieldReader(self.entries[name].node, self.faults, self.path_of(name))
@@ -229,21 +233,21 @@ class FieldReader(Generic[F]):
             raise self.fault(name, str(error)) from error
 
     def is_scalar(self, name: str) -> bool:
-        """Return whether a field is there and neither a mapping nor a list."""
+        """Return whether a field exists and is neither a mapping nor a list."""
         return name in self.entries and is_scalar(self.entries[name].node)
 
     def require(self, name: str, example: str) -> None:
-        """Raise a fault when a field is missing; a similar field that nobody took is named."""
+        """Raise a fault when a field is missing; it names a similar unread field, if any."""
         if name not in self.entries:
-            others = [one for one in self.entries if one not in self._taken]
-            for other in closest(name, others):
+            unread = [field for field in self.entries if field not in self._read]
+            for other in closest(name, unread):
                 raise self.fault(other, "is unknown", f"Did you mean `{name}`?")
-            problem, todo = "is missing", f"As `{example}`"
+            problem, todo = "is missing", f"Example: `{example}`"
             raise self.faults.fault(self.line, self.path_of(name), problem, todo)
 
     def check_unknown(self, known: Iterable[str] | None = None) -> None:
-        """Raise a fault for all fields that are not `known`; without it that were not taken."""
-        names = sorted(self._taken if known is None else known)
+        """Raise a fault for all fields that are not `known`; by default, those never requested."""
+        names = sorted(self._read if known is None else known)
         if unknown := [self.unknown(name, names) for name in self.entries if name not in names]:
             raise joined(unknown)
 
@@ -252,7 +256,7 @@ class FieldReader(Generic[F]):
         return self.fault(name, "is unknown", known_names(name, known))
 
     def fault(self, name: str, problem: str, todo: str = "") -> F:
-        """Return a fault of one field."""
+        """Return a fault of one field, at the line of the field or, if missing, of the mapping."""
         line = self.entries[name].line if name in self.entries else self.line
         return self.faults.fault(line, self.path_of(name), problem, todo)
 
@@ -262,7 +266,7 @@ class FieldReader(Generic[F]):
 
 
 class _Place(NamedTuple):
-    """A value that is not of a type, with its place in the file."""
+    """A value with a wrong type, and its place in the file."""
 
     path: str
     line: int
@@ -271,7 +275,7 @@ class _Place(NamedTuple):
     kind: Any
 
     def narrowed(self) -> "_Place":
-        """Return the place of the item that is wrong in a list or a mapping; else this one."""
+        """Return the place of the wrong item in a list or mapping; itself for other values."""
         for item in self._items():
             try:
                 msgspec.convert(item.value, item.kind)
@@ -292,7 +296,7 @@ class _Place(NamedTuple):
                     yield _Place(path, lines[name].line, lines[name].node, value, args[1])
 
     def problem(self) -> tuple[str, str]:
-        """Return what is wrong, as a predicate, and the cure; no text of the file but a word."""
+        """Return the problem, as a predicate, and the remedy; both quote at most a word."""
         value, kind, bounds = self.value, self.kind, ""
         if get_origin(kind) is Literal:
             words = get_args(kind)
@@ -303,7 +307,7 @@ class _Place(NamedTuple):
             kind, meta = get_args(kind)
             bounds = f" from {meta.ge:g} to {meta.le:g}"
             if type(value) in (int, kind):
-                return f"cannot be {value:g}", f"It is {_DESCRIPTIONS[kind]}{bounds}"
+                return f"cannot be {value:g}", f"Give {_DESCRIPTIONS[kind]}{bounds}"
         unquoted = kind in (str, Text) and not isinstance(value, list | dict)
         description = _DESCRIPTIONS.get(kind) or _DESCRIPTIONS[get_origin(kind)]
         return f"is not {description}{bounds}", "Put it in quotes" if unquoted else ""

@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from ajet_swarm.common.errors import UsageError
-from ajet_swarm.protocol.job_secrets import quoted, why_no_yaml
+from ajet_swarm.protocol.job_secrets import quoted, yaml_problem
 from engine.interface import Hyperparameters
 
 MAX_BYTES = 1_000_000
@@ -214,7 +214,7 @@ def _load(text: str) -> Mapping[str, Any]:
         _check_depth(text, loader)
         tree = yaml.load(text, Loader=loader)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        why = why_no_yaml(error) if isinstance(error, yaml.YAMLError) else type(error).__name__
+        why = yaml_problem(error) if isinstance(error, yaml.YAMLError) else type(error).__name__
         mark = getattr(error, "problem_mark", None)
         place = f", line {mark.line + 1}" if mark else ""
         raise JobError(f"not YAML: {why}{place}", "yaml_as_string") from None

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from ajet_swarm.claims.shares import Lane
+from ajet_swarm.claims.lane_queue import Lane
 from ajet_swarm.common.text import one_line
 from core.bus import Bus
 from core.events import AnswerReturned, GroupEvent, RequestJoined, RequestReplayed

@@ -14,7 +14,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from ajet_swarm.api.watcher import ServerStatus
-from ajet_swarm.claims.shares import Lane, crowding
+from ajet_swarm.claims.lane_queue import Lane, item_to_displace
 from ajet_swarm.common.tasks import Tasks
 from ajet_swarm.common.text import did_you_mean
 from core.events import (
@@ -451,7 +451,7 @@ def _crowding(runs: Iterable[GroupRun], lane: Lane, idle: bool) -> GroupRun:
         ApiError: the request's sender has its share of the places.
     """
     waiting = [(run.lane, run) for run in runs if _waits(run)]
-    if (found := crowding(waiting, lane)) is not None:
+    if (found := item_to_displace(waiting, lane)) is not None:
         return found
     own = [run for one, run in waiting if one == lane]
     own = own or [run for one, run in waiting if one[:-1] == lane[:-1]]

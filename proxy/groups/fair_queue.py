@@ -2,8 +2,8 @@
 
 A sender with a hundred requests does not delay one with a single request: API keys take turns, then
 addresses, then sessions; the requests of one lane go in order, while newcomers overtake in every
-second turn (`ajet_swarm.claims.shares`). Only `CLAIMING` groups claim at a time, so that the next
-one is chosen here and not by the order in which they began to claim.
+second turn (`ajet_swarm.claims.lane_queue`). Only `CLAIMING` groups claim at a time, so that the
+next one is chosen here and not by the order in which they began to claim.
 
 A lane without a claiming group may exceed that limit by up to `CLAIMING` groups, and by as many
 again if its key and address have no claiming group: the claimer takes turns by lane too, so waiting
@@ -17,7 +17,7 @@ the claimer lets the small one go first.
 import asyncio
 from collections import Counter
 
-from ajet_swarm.claims.shares import FairQueue, Lane
+from ajet_swarm.claims.lane_queue import Lane, LaneQueue
 from ajet_swarm.common.tasks import Deadline, DeadlineTimeout
 
 CLAIMING = 32
@@ -46,7 +46,7 @@ class FairGate:
         """How many of those each sender has: a lane without its session."""
         self._beyond = 0
         """How many of them were let in beyond the limit."""
-        self._queue: FairQueue[_QueuedTurn] = FairQueue()
+        self._queue: LaneQueue[_QueuedTurn] = LaneQueue()
         self._wishes: Counter[tuple[Lane, int]] = Counter()
         """How many in the queue have the same lane and size: either all of them may enter, or
         none."""
@@ -150,7 +150,7 @@ class FairGate:
     def _admit(self) -> None:
         while (entry := self._next()) is not None:
             place, beyond = entry
-            self._queue.served(place.turn.lane, place)
+            self._queue.end_turn(place.turn.lane, place)
             self._remove(place)
             if not place.open.done():
                 self._take(place.turn, beyond)
@@ -225,7 +225,7 @@ class Turn:
             lane: Fairness key: API key, address, session.
             deadline: On the clock of the loop.
             size: Number of episodes it needs.
-            newcomer: See `FairQueue`.
+            newcomer: See `LaneQueue`.
 
         Raises:
             TimeoutError: The turn did not come before the deadline.

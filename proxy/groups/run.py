@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import msgspec
 
 from ajet_swarm.api.outcomes import ChatAnswer, Claimed
-from ajet_swarm.claims.shares import Lane
+from ajet_swarm.claims.lane_queue import Lane
 from ajet_swarm.common.tasks import Deadline
 from ajet_swarm.common.text import content_text
 from ajet_swarm.protocol.errors import ChatError

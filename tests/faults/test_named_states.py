@@ -167,7 +167,7 @@ async def test_finished_groups_of_a_restarted_engine_are_lost_on_every_screen(
         proxy_data = _proxy("http://127.0.0.1", w.state, "")
         assert proxy_data is not None
         assert proxy_data["lost_groups"] == 1
-        assert "1 finished and lost: will not train" in _proxy_line(proxy_data)
+        assert "1 finished but lost: will not train" in _proxy_line(proxy_data)
         journal, seq = w.context.bus.journal, w.state.seq
         await journal.durable(seq)
         assert journal.replayed_state().groups[group.group_id].discarded

@@ -131,7 +131,7 @@ async def test_reset_and_prune_ask_first() -> None:
         assert "kept as before-reset" in text
         await console.press("y")
         await console.press("d")
-        assert "How many of the named checkpoints stay" in console.text()
+        assert "Number of named checkpoints to keep" in console.text()
         await console.press("1", "enter")
         text = " ".join(console.text().split())
         assert "2 checkpoints are deleted permanently: broken," in text

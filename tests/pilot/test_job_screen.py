@@ -181,7 +181,7 @@ async def test_a_long_fault_is_told_whole() -> None:
         area.text = "other:\n  here: 1\n"
         await console.press("escape", "s")
         said = " ".join(console.text().split())
-        assert "A job holds everything under `ajet:`, as `ajet: {model: {path: ...}}`" in said
+        assert "Put everything under `ajet:`, as in `ajet: {model: {path: ...}}`" in said
 
 
 async def test_presets_and_the_job_that_runs() -> None:
@@ -255,7 +255,7 @@ async def test_a_job_goes_to_all_servers() -> None:
         await console.press("A")
         text = console.text()
         assert "Apply the job to 3 servers?" in text
-        assert "It is OFFLINE: it is started" in text
+        assert "The engine is OFFLINE: it starts" in text
         await console.press("y")
         told = [(name, args["server"]) for name, args in console.link.commands]
         assert sorted(told) == [("engine.apply", one) for one in ("cpu", "embedded", "gpu")]

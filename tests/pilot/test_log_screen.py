@@ -213,13 +213,13 @@ async def test_the_line_under_the_cursor_stands_below_in_full() -> None:
 
 async def test_old_lines_are_let_go_of_and_the_folds_stay_right() -> None:
     from console.session.logs import LogLine
-    from console.widgets.log_view import KEPT, SPARE
+    from console.widgets.log_view import MAX_LINES, SPARE_LINES
 
     async with seat(sample_state(), at="log") as console:
         shown = view(console)
         texts = ("line", "Traceback (most recent call last):", "  File", "KeyError: 1")
-        count = KEPT + SPARE + 8
+        count = MAX_LINES + SPARE_LINES + 8
         shown.extend(LogLine(at, NOW, "proxy", "info", texts[at % 4]) for at in range(count))
-        assert len(shown.shown) == KEPT
-        assert shown.folds.rows[-1] == KEPT - 3
-        assert len(shown.folds.rows) == KEPT // 2
+        assert len(shown.shown) == MAX_LINES
+        assert shown.folds.rows[-1] == MAX_LINES - 3
+        assert len(shown.folds.rows) == MAX_LINES // 2

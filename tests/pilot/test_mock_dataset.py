@@ -129,7 +129,7 @@ def may_look(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
 async def test_a_start_waits_for_the_look_at_its_dataset(
     tmp_path: Path, may_look: asyncio.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("console.screens.mock._LOOK", 600.0)
+    monkeypatch.setattr("console.screens.mock._PREVIEW_SECONDS", 600.0)
     file = tmp_path / "rows.jsonl"
     file.write_text('{"query": "What is red?"}\n')
     processes = FakeProcessManager()
@@ -155,7 +155,7 @@ async def test_a_start_waits_for_the_look_at_its_dataset(
 async def test_what_cannot_be_looked_at_in_time_is_left_to_the_mock_user(
     may_look: asyncio.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("console.screens.mock._LOOK", 0.1)
+    monkeypatch.setattr("console.screens.mock._PREVIEW_SECONDS", 0.1)
     processes = FakeProcessManager()
     async with seat(state_of(), places=PLACES, at="mock", processes=processes) as here:
         here.app.screen.query_one("#mock-dataset", Input).value = "/share/rows.jsonl"
@@ -174,10 +174,10 @@ async def test_the_picker_refuses_what_cannot_be_read_and_gives_the_keys_back(ho
         await here.shows("chats.jsonl")
         here.app.screen.query_one("#picker-filter", Input).value = f"{good}x"
         await here.press("enter")
-        await here.shows("Not taken: cannot be read: No such file")
+        await here.shows("Not chosen: cannot be read: No such file")
         assert isinstance(here.app.screen, DatasetPicker)
         await here.press("backspace")
-        assert "Not taken" not in here.text()
+        assert "Not chosen" not in here.text()
         await here.press("enter")
         await here.shows("1,200 rows")
         assert not isinstance(here.app.screen, DatasetPicker)

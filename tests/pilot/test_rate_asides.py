@@ -7,7 +7,6 @@ import pytest
 from textual.app import App
 
 import console.screens.rate.tools as asides
-from console.models.ballot import again
 from console.models.screen_registry import SCREENS
 from console.screens.rate.dialogs import tag_names
 from console.widgets.editor import EditorError, edit_text
@@ -200,7 +199,7 @@ async def test_a_group_comes_back_blind_and_its_vote_sends_nothing() -> None:
         for secret in ("winner", "rated best", "0.90", "sent"):
             assert secret not in shown
         here.link.reply = FakeReply(message="the same as before")
-        _, order = again("g0001", range(4))
+        _, order = reshuffled("g0001", range(4))
         await here.press("2")
         assert "0.00 1.00 0.00 0.00. Enter records it" in here.text()
         await here.press("enter")

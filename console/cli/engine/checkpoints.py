@@ -1,4 +1,4 @@
-"""`checkpoints` and `tokens`: what the embedded engine keeps, asked of the engine itself."""
+"""`checkpoints` and `tokens`: checkpoints and token logs, read from the embedded engine."""
 
 import argparse
 import datetime as dt
@@ -9,7 +9,7 @@ from ajet_swarm.common.errors import AjetError, UsageError
 from ajet_swarm.common.text import did_you_mean, one_line
 from ajet_swarm.common.urls import web_address
 from console.backend.swarm_report import addresses, choose, no_engine
-from console.cli.common import confirm, look_home, say, settings_of
+from console.cli.common import confirm, existing_home, say, settings_of
 from console.cli.effective import of_proxy
 from console.cli.options import add_home, add_server, add_swarm_url, add_yes
 from core.runtime.home import Home, running
@@ -18,11 +18,11 @@ from core.runtime.sockets import is_loopback
 SAVE_LIMIT = 60.0
 """Seconds an engine may take to write or read a checkpoint."""
 LONGEST_NAME = 64
-"""Characters of a checkpoint's name."""
+"""Maximum length of a checkpoint's name."""
 
 
 class EngineRefused(AjetError):
-    """The engine said no; the words are its own."""
+    """The engine refuses; the message is its own."""
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -31,11 +31,11 @@ def add(parser: argparse.ArgumentParser) -> None:
     _add_common(parser)
     verbs = parser.add_subparsers(metavar="VERB", parser_class=type(parser))
     for verb, about in (
-        ("list", "all of them, newest first; the same as no verb"),
-        ("save", "save the policy under a name, now"),
-        ("restore", "go back to one, or to `base`; the engine must be OFFLINE"),
-        ("prune", "delete all but the newest named ones"),
-        ("export", "write one as a safetensors file"),
+        ("list", "list all checkpoints, newest first; the default verb"),
+        ("save", "save the current policy under a name"),
+        ("restore", "restore a checkpoint, or `base`; the engine must be OFFLINE"),
+        ("prune", "delete all named checkpoints but the newest"),
+        ("export", "write a checkpoint as a safetensors file"),
         ("import", "import a safetensors file and continue from it; the engine must be OFFLINE"),
     ):
         one = verbs.add_parser(verb, help=about, description=about[0].upper() + about[1:])
@@ -49,24 +49,25 @@ def add(parser: argparse.ArgumentParser) -> None:
         if verb == "export":
             one.add_argument("--half", action="store_true", help="float16: half the size")
         if verb == "prune":
-            one.add_argument("keep", type=int, metavar="KEEP", help="how many are kept")
+            one.add_argument("keep", type=int, metavar="KEEP", help="number of checkpoints to keep")
 
 
 def add_tokens(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `tokens`."""
     parser.set_defaults(handler=tokens)
     parser.add_argument("episode", metavar="EPISODE", help="uuid of the episode")
-    parser.add_argument("--all", action="store_true", help="the prompt's tokens too")
+    parser.add_argument("--all", action="store_true", help="show the prompt's tokens as well")
     add_server(parser)
     add_swarm_url(parser)
 
 
 def _add_common(parser: argparse.ArgumentParser, **default: Any) -> None:
-    """Add the options of `checkpoints` and of its verbs: they are accepted before and after a verb.
+    """Add the options that `checkpoints` accepts before and after its verb.
 
     Args:
-        parser: Of the command, or of a verb.
-        default: For a verb `default=argparse.SUPPRESS`, else it undoes what stands before it.
+        parser: The parser of the command, or of a verb.
+        default: For a verb `default=argparse.SUPPRESS`; otherwise the verb's default would
+            overwrite the option in front of it.
     """
     parser.add_argument(
         "--all", action="store_true", help="every swarm server, one after the other", **default
@@ -76,105 +77,109 @@ def _add_common(parser: argparse.ArgumentParser, **default: Any) -> None:
     add_swarm_url(parser, **default)
 
 
-def checkpoints(given: argparse.Namespace) -> int:
-    """List, save, restore, prune, export or import; `given.verb` names which."""
-    _check_name(given)
-    home = look_home(given)
-    known = _servers(given, home)
-    every = getattr(given, "all", False)
-    chosen = known.items() if every else [choose(known, given)]
-    engines = [_Engine(*one, None if given.swarm_url else home) for one in chosen]
-    verb: str = given.verb
-    if every and (given.server or verb in ("export", "import")):
-        raise UsageError("not with --all: it is about one server", "checkpoints", "Remove --all")
+def checkpoints(args: argparse.Namespace) -> int:
+    """Run the verb of `args.verb`: list, save, restore, prune, export or import."""
+    _check_name(args)
+    home = existing_home(args)
+    known = _servers(args, home)
+    every = getattr(args, "all", False)
+    chosen = known.items() if every else [choose(known, args)]
+    engines = [_Engine(*one, None if args.swarm_url else home) for one in chosen]
+    verb: str = args.verb
+    if every and (args.server or verb in ("export", "import")):
+        raise UsageError("--all is not possible here", "checkpoints", "Choose one server")
     if verb in ("restore", "prune"):
         where = f" on {len(engines)} servers" if every else ""
         act, loss = (
-            (f"go back to {given.name}", "what was learned since is set aside as before-restore")
+            (
+                f"Restore {args.name}",
+                "the present policy, which is kept as the checkpoint before-restore",
+            )
             if verb == "restore"
             else (
-                f"keep the newest {given.keep} named checkpoints",
-                "the others cannot be restored",
+                f"Delete all but the newest {args.keep} named checkpoints",
+                "the others, which cannot be restored",
             )
         )
         if not every and verb == "restore":
-            _check_exists(engines[0], given.name)
+            _check_exists(engines[0], args.name)
         elif not every:
             engines[0].check_home()
-        if not confirm(act + where, loss, given.yes):
-            say("left as it is")
+        if not confirm(act + where, loss, args.yes):
+            say("nothing was changed")
             return 1
     if not every:
-        _do(engines[0], verb, given)
+        _run_verb(engines[0], verb, args)
         return 0
-    return max([_guarded(engine, verb, given) for engine in engines], default=0)
+    return max([_run_one(engine, verb, args) for engine in engines], default=0)
 
 
-def _servers(given: argparse.Namespace, home: Home) -> dict[str, str]:
-    """URL of each server: of the flags, else of the running proxy, else of the settings."""
-    if given.swarm_url:
-        return addresses(settings_of(home, given.swarm_url), home)
-    found = of_proxy(given, home)
-    return addresses(settings_of(home) if found is None else found.settings, home)
+def _servers(args: argparse.Namespace, home: Home) -> dict[str, str]:
+    """Return the URL of each server: from the flags, the running proxy or the settings."""
+    if args.swarm_url:
+        return addresses(settings_of(home, args.swarm_url), home)
+    running_proxy = of_proxy(args, home)
+    settings = settings_of(home) if running_proxy is None else running_proxy.settings
+    return addresses(settings, home)
 
 
-def _check_name(given: argparse.Namespace) -> None:
-    """What no checkpoint is called is not asked of an engine, nor of the operator."""
-    name: str | None = getattr(given, "name", None)
+def _check_name(args: argparse.Namespace) -> None:
+    """Refuse an impossible checkpoint name before asking the engine or the operator."""
+    name: str | None = getattr(args, "name", None)
     if name is None:
         return
     if not name.strip():
-        raise UsageError("the name is empty", f"checkpoints {given.verb}", "Give the checkpoint's")
+        raise UsageError("the name is empty", f"checkpoints {args.verb}", "Name the checkpoint")
     if len(name) > LONGEST_NAME:
         what = f"a name has at most {LONGEST_NAME} characters, this one {len(name)}"
-        raise UsageError(what, f"checkpoints {given.verb}", "Give a shorter one")
+        raise UsageError(what, f"checkpoints {args.verb}", "Give a shorter one")
 
 
 def _check_exists(engine: "_Engine", name: str) -> None:
-    """See that there is a checkpoint to go back to, before the operator is asked.
+    """Check that a checkpoint exists, before asking the operator.
 
     Raises:
-        AjetError: there is none of that name.
+        AjetError: there is no checkpoint with that name.
     """
-    names = ["base", *(str(row["name"]) for row in engine.ask("GET", "/ajetc/checkpoints"))]
+    names = ["base", *(str(row["name"]) for row in engine.request("GET", "/ajetc/checkpoints"))]
     if name not in names:
         todo = did_you_mean(name, names) or "`ajet-console checkpoints` lists them"
         raise AjetError(f"there is no checkpoint `{one_line(name, 64)}`", engine.url, todo)
 
 
-def _guarded(engine: "_Engine", verb: str, given: argparse.Namespace) -> int:
-    """One of several servers: says its name, and goes on with the next when it fails."""
+def _run_one(engine: "_Engine", verb: str, args: argparse.Namespace) -> int:
+    """Run the verb on one of several servers, print its name, and return its exit code."""
     say(f"{one_line(engine.name, 40)}  {engine.url}")
     try:
-        _do(engine, verb, given)
+        _run_verb(engine, verb, args)
     except AjetError as error:
         say(f"FAILED  {one_line(str(error), 300)}")
         return 1
     return 0
 
 
-def _do(engine: "_Engine", verb: str, given: argparse.Namespace) -> None:
+def _run_verb(engine: "_Engine", verb: str, args: argparse.Namespace) -> None:
     if verb == "list":
         _list(engine)
     elif verb == "save":
-        told = engine.ask("POST", "/ajetc/checkpoints", json={"name": given.name})
-        say(f"saved {told['name']} at step {told['step']}")
+        row = engine.request("POST", "/ajetc/checkpoints", json={"name": args.name})
+        say(f"saved {row['name']} at step {row['step']}")
     elif verb == "restore":
-        told = engine.ask("POST", "/ajetc/restore", json={"name": given.name})
-        say(f"back at {told['name']}, step {told['step']}; start the engine to continue from there")
+        row = engine.request("POST", "/ajetc/restore", json={"name": args.name})
+        say(f"restored {row['name']}, step {row['step']}; start the engine to continue from it")
     elif verb == "prune":
-        deleted = engine.ask("POST", "/ajetc/prune", json={"keep": given.keep})["deleted"]
+        deleted = engine.request("POST", "/ajetc/prune", json={"keep": args.keep})["deleted"]
         say(f"deleted: {', '.join(deleted)}" if deleted else "nothing to delete")
     elif verb == "export":
-        _export(engine, given)
+        _export(engine, args)
     else:
-        _import(engine, given)
+        _import(engine, args)
 
 
 def _list(engine: "_Engine") -> None:
-    rows = engine.ask("GET", "/ajetc/checkpoints")
+    rows = engine.request("GET", "/ajetc/checkpoints")
     if not rows:
-        say("no checkpoint yet: the first is saved with the first update")
+        say("no checkpoint yet: the first policy update saves the first one")
     for row in rows:
         at = dt.datetime.fromtimestamp(row["at"]).astimezone()
         size = row["bytes"] / 1e6
@@ -183,43 +188,44 @@ def _list(engine: "_Engine") -> None:
         say(f"{name:<28} {step:<12} {size:6.1f} MB  {at:%Y-%m-%d %H:%M:%S}")
 
 
-def _export(engine: "_Engine", given: argparse.Namespace) -> None:
-    target: Path = given.file
-    half = "true" if given.half else "false"
-    data = engine.call("GET", "/ajetc/export", params={"name": given.name, "half": half})
+def _export(engine: "_Engine", args: argparse.Namespace) -> None:
+    target: Path = args.file
+    half = "true" if args.half else "false"
+    data = engine.call("GET", "/ajetc/export", params={"name": args.name, "half": half})
     try:
         target.write_bytes(data)
     except OSError as error:
         raise AjetError(f"the file cannot be written: {error.strerror}", str(target)) from error
-    say(f"{given.name} written to {target}, {len(data) / 1e6:.1f} MB, safetensors")
+    say(f"{args.name} written to {target}, {len(data) / 1e6:.1f} MB, safetensors")
 
 
-def _import(engine: "_Engine", given: argparse.Namespace) -> None:
-    source: Path = given.file
+def _import(engine: "_Engine", args: argparse.Namespace) -> None:
+    source: Path = args.file
     try:
         data = source.read_bytes()
     except OSError as error:
         raise UsageError(f"the file cannot be read: {error.strerror}", str(source)) from error
-    told = engine.json(engine.call("POST", "/ajetc/import", params={"name": given.name}, data=data))
-    say(f"the policy continues from {source} as {told['name']}; start the engine")
+    row = engine.json(engine.call("POST", "/ajetc/import", params={"name": args.name}, data=data))
+    say(f"the policy continues from {source} as {row['name']}; start the engine")
 
 
-def tokens(given: argparse.Namespace) -> int:
+def tokens(args: argparse.Namespace) -> int:
     """Print each token of an episode."""
-    home = look_home(given)
-    chosen = choose(_servers(given, home), given)
-    engine = _Engine(*chosen, None if given.swarm_url else home)
-    found = engine.ask("GET", f"/ajetc/tokens/{given.episode}")
-    reward = "–" if found["reward"] is None else f"{found['reward']:.3f}"
-    step = "–" if found["step"] is None else found["step"]
-    say(f"episode {found['episode_uuid']}  {found['state']}  task {one_line(found['task_id'])}")
+    home = existing_home(args)
+    chosen = choose(_servers(args, home), args)
+    engine = _Engine(*chosen, None if args.swarm_url else home)
+    token_log = engine.request("GET", f"/ajetc/tokens/{args.episode}")
+    reward = "–" if token_log["reward"] is None else f"{token_log['reward']:.3f}"
+    step = "–" if token_log["step"] is None else token_log["step"]
+    uuid, state = token_log["episode_uuid"], token_log["state"]
+    say(f"episode {uuid}  {state}  task {one_line(token_log['task_id'])}")
     say(f"reward {reward}  log-probs now at step {step}")
-    for number, call in enumerate(found["calls"], 1):
+    for number, call in enumerate(token_log["calls"], 1):
         prompt, step = call["prompt_tokens"], call["step"]
         say(f"\ncall {number}: {prompt} prompt tokens, sampled at step {step}")
         say(f"{'id':>6}  {'loss':>4}  {'sampled':>8}  {'now':>8}  text")
         for row in call["tokens"]:
-            if given.all or row["mask"]:
+            if args.all or row["mask"]:
                 say(_token(row))
     return 0
 
@@ -234,22 +240,22 @@ def _token(row: dict[str, Any]) -> str:
 
 
 class _Engine:
-    """One server's own routes.
+    """Client of the embedded engine's own routes on one server.
 
     Args:
-        name: Of the server.
+        name: Name of the server.
         url: Empty for an embedded engine that does not run.
-        home: Whose engine it must be, if it is one of this machine; None for any.
+        home: An engine of this machine must belong to this home; None for any.
     """
 
     def __init__(self, name: str, url: str, home: Home | None) -> None:
         self.name, self.url, self._home = name, url, home
 
     def check_home(self) -> None:
-        """See that this is not the engine of another home on this machine.
+        """Refuse the engine of another home on this machine.
 
         Raises:
-            AjetError: it is, or no engine runs.
+            AjetError: the engine belongs to another home, or no engine runs.
         """
         if not self.url:
             raise no_engine(self.name)
@@ -265,21 +271,25 @@ class _Engine:
             raise EngineRefused(
                 f"this engine belongs to the home {one_line(str(other), 200)}",
                 self.url,
-                "Name that home with --home, or this address with --swarm-url if it is meant",
+                "Give that home with --home, or confirm this URL with --swarm-url",
             )
 
-    def ask(self, method: str, path: str, **more: Any) -> Any:
-        """The answer as data."""
+    def request(self, method: str, path: str, **more: Any) -> Any:
+        """Send a request and return the decoded JSON of the response."""
         return self.json(self.call(method, path, **more))
 
     def json(self, data: bytes) -> Any:
-        """JSON of an answer."""
+        """Decode the JSON of a response.
+
+        Raises:
+            EngineRefused: the response is not JSON.
+        """
         import msgspec
 
         try:
             return msgspec.json.decode(data)
         except msgspec.DecodeError as error:
-            raise EngineRefused("the answer cannot be read", self.url) from error
+            raise EngineRefused("its response is not JSON", self.url) from error
 
     def call(
         self,
@@ -290,10 +300,10 @@ class _Engine:
         params: dict[str, str] | None = None,
         data: bytes | None = None,
     ) -> bytes:
-        """The body of an answer.
+        """Send a request and return the body of the response.
 
         Raises:
-            EngineRefused: it is not possible now; says why.
+            EngineRefused: the engine refuses or does not answer; the error contains the reason.
         """
         self.check_home()
         import httpx
@@ -312,7 +322,7 @@ class _Engine:
             raise EngineRefused(
                 f"{self.name} does not answer ({type(error).__name__})",
                 self.url,
-                "Start it with `ajet-console engine`, or name another with --swarm-url",
+                "Start it with `ajet-console engine`, or name another server with --swarm-url",
             ) from error
         if answer.status_code == 200:
             return answer.content
@@ -329,5 +339,5 @@ class _Engine:
         except (msgspec.MsgspecError, KeyError, TypeError):
             detail = None
         if status == 404 and detail in (None, "Not Found"):
-            return "this server keeps neither checkpoints nor tokens: it is not the embedded engine"
+            return "this server has no checkpoints and tokens: it is not the embedded engine"
         return one_line(str(detail or f"it answered {status}"), 300)

@@ -1,4 +1,4 @@
-"""`engine-start`, `engine-stop` and the other commands that need no job."""
+"""`engine-start`, `engine-stop` and the other engine commands except those about the job."""
 
 import argparse
 import asyncio
@@ -8,7 +8,7 @@ from ajet_swarm.common.text import did_you_mean, one_line
 from console.cli.common import (
     cert_of,
     confirm,
-    look_home,
+    existing_home,
     need_proxy,
     token_of,
 )
@@ -41,99 +41,100 @@ def add_plain(parser: argparse.ArgumentParser) -> None:
 
 def add_reset(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `engine-reset`."""
-    add_targets(parser, asked)
+    add_targets(parser, confirmed)
     add_yes(parser)
 
 
 def add_abort_episode(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `engine-abort-episode`."""
-    add_targets(parser, asked, every=False)
+    add_targets(parser, confirmed, every=False)
     about = COMMANDS["engine.abort_episode"].args[0].help
     parser.add_argument("episode", metavar="EPISODE", help=about)
     parser.add_argument("--reason", metavar="TEXT", help="why")
     add_yes(parser)
 
 
-def start(given: argparse.Namespace) -> int:
+def start(args: argparse.Namespace) -> int:
     """Send the job and start the engine."""
     from console.cli.engine.direct import start_directly
     from console.cli.engine.job_source import given_job, job_args
     from console.cli.engine.start import agreed_to_start
 
-    aim = aimed(given)
-    if not agreed_to_start(given, aim):
+    aim = aimed(args)
+    if not agreed_to_start(args, aim):
         return 1
 
     async def one(target: Target) -> str:
         if aim.proxy:
-            order = await job_args(given, aim, target)
-            return await send(given, aim, "engine.start", order)
+            order = await job_args(args, aim, target)
+            return await send(args, aim, "engine.start", order)
         return await start_directly(
-            target.name, target.url, await given_job(given, aim, target, needed=True)
+            target.name, target.url, await given_job(args, aim, target, needed=True)
         )
 
-    return each(given, aim, one)
+    return each(args, aim, one)
 
 
-def stop(given: argparse.Namespace) -> int:
-    """Stop the engine, after saying what is lost."""
+def stop(args: argparse.Namespace) -> int:
+    """Stop the engine after showing what is lost."""
     from console.cli.engine.direct import stop_directly
 
-    aim = aimed(given, look=not given.yes)
-    if not agreed(given, aim, "Stop the engine"):
+    aim = aimed(args, with_state=not args.yes)
+    if not agreed(args, aim, "Stop the engine"):
         return 1
 
     async def one(target: Target) -> str:
         if aim.proxy:
-            return await send(given, aim, "engine.stop", {"server": target.name or None})
+            return await send(args, aim, "engine.stop", {"server": target.name or None})
         return await stop_directly(target.name, target.url)
 
-    return each(given, aim, one)
+    return each(args, aim, one)
 
 
-def plain(given: argparse.Namespace) -> int:
-    """An order that needs a proxy and no question."""
-    aim = aimed(given, proxy=need_proxy(given, look_home(given)))
-    return each(given, aim, lambda target: _ordered(given, aim, target))
+def plain(args: argparse.Namespace) -> int:
+    """Send a command that needs a proxy but no confirmation."""
+    aim = aimed(args, proxy=need_proxy(args, existing_home(args)))
+    return each(args, aim, lambda target: _send_plain(args, aim, target))
 
 
-def asked(given: argparse.Namespace) -> int:
-    """An order that needs a proxy and destroys something."""
-    proxy = need_proxy(given, look_home(given))
-    aim = aimed(given, look=not given.yes, proxy=proxy)
-    act = COMMANDS[given.order_name].title.partition(": ")[2]
-    if given.order_name == "engine.abort_episode":
-        if not given.yes:
-            asyncio.run(_check_episode(given, aim))
-        yes = confirm(f"{act} {given.episode}", "it: the client that holds it loses it", given.yes)
+def confirmed(args: argparse.Namespace) -> int:
+    """Send a command that needs a proxy and, because it destroys something, a confirmation."""
+    proxy = need_proxy(args, existing_home(args))
+    aim = aimed(args, with_state=not args.yes, proxy=proxy)
+    act = COMMANDS[args.order_name].title.partition(": ")[2]
+    if args.order_name == "engine.abort_episode":
+        if not args.yes:
+            asyncio.run(_check_episode(args, aim))
+        loss = "the episode, also for the client that claimed it"
+        yes = confirm(f"{act} {args.episode}", loss, args.yes)
     else:
-        yes = agreed(given, aim, act)
+        yes = agreed(args, aim, act)
     if not yes:
         return 1
-    return each(given, aim, lambda target: _ordered(given, aim, target))
+    return each(args, aim, lambda target: _send_plain(args, aim, target))
 
 
-async def _check_episode(given: argparse.Namespace, aim: Aim) -> None:
-    """See that there is an episode to abort, before the operator is asked.
+async def _check_episode(args: argparse.Namespace, aim: Aim) -> None:
+    """Check that the episode exists, before asking the operator.
 
     Raises:
-        AjetError: no claimed episode, or several, begin so.
+        AjetError: no claimed episode has this id, or several do.
     """
     from proxy.control.client import ControlClient
 
     home = aim.home
-    async with ControlClient(aim.proxy, token_of(given, home), cert=cert_of(home)) as client:
-        looked = await client.look(aim.targets[0].name)
-    uuids = [one.uuid for one in looked.episodes]
-    found = [uuid for uuid in uuids if uuid.startswith(given.episode)]
-    if len(found) == 1 or len(uuids) >= DETAILS_CAP:
+    async with ControlClient(aim.proxy, token_of(args, home), cert=cert_of(home)) as client:
+        details = await client.look(aim.targets[0].name)
+    uuids = [one.uuid for one in details.episodes]
+    matches = [uuid for uuid in uuids if uuid.startswith(args.episode)]
+    if len(matches) == 1 or len(uuids) >= DETAILS_CAP:
         return
-    what = f"{len(found)} claimed episodes begin" if found else "no claimed episode begins"
-    todo = "Give more of its id" if found else did_you_mean(given.episode, uuids)
-    raise AjetError(f"{what} with `{one_line(given.episode, 60)}`", todo=todo)
+    what = f"{len(matches)} claimed episodes begin" if matches else "no claimed episode begins"
+    todo = "Give more of its id" if matches else did_you_mean(args.episode, uuids)
+    raise AjetError(f"{what} with `{one_line(args.episode, 60)}`", todo=todo)
 
 
-async def _ordered(given: argparse.Namespace, aim: Aim, target: Target) -> str:
-    known = {arg.name for arg in COMMANDS[given.order_name].args} - {"server"}
-    args = {name: getattr(given, name, None) for name in known}
-    return await send(given, aim, given.order_name, {**args, "server": target.name or None})
+async def _send_plain(args: argparse.Namespace, aim: Aim, target: Target) -> str:
+    known = {arg.name for arg in COMMANDS[args.order_name].args} - {"server"}
+    values = {name: getattr(args, name, None) for name in known}
+    return await send(args, aim, args.order_name, {**values, "server": target.name or None})

@@ -1,4 +1,4 @@
-"""Engines ordered without a proxy: the command speaks to the swarm server itself."""
+"""Engine commands without a proxy: they talk to the swarm server directly."""
 
 import asyncio
 import os
@@ -22,10 +22,10 @@ WAY_OUT = "Stop it with `ajet-console engine-stop`, correct the job, start it ag
 
 @asynccontextmanager
 async def reached(name: str, url: str) -> AsyncIterator["AsyncSwarmClient"]:
-    """A client of a server that answers.
+    """Open a client of a server, after checking that the server answers.
 
     Raises:
-        NotRunning: it does not; says how to get one.
+        NotRunning: the server does not answer.
     """
     async with open_client(name, url) as client:
         try:
@@ -40,7 +40,7 @@ async def reached(name: str, url: str) -> AsyncIterator["AsyncSwarmClient"]:
 
 
 async def answers_as_embedded(name: str, url: str) -> bool:
-    """Whether the embedded engine answers at `url`; no when nothing answers."""
+    """Return whether the embedded engine answers at `url`; False when nothing answers."""
     try:
         async with reached(name, url) as client:
             return await client.is_embedded()
@@ -49,13 +49,13 @@ async def answers_as_embedded(name: str, url: str) -> bool:
 
 
 def preset_job(preset: str, embedded: bool, model: str) -> str:
-    """A job that comes with the program, as YAML.
+    """Return a shipped job as YAML.
 
     Args:
         preset: default or hand.
-        embedded: For the embedded engine; else for an AgentJet server, which trains the model that
-            the environment names, or that the operator sets.
-        model: Of the embedded engine.
+        embedded: For the embedded engine; else for an AgentJet server, whose model comes from the
+            environment or from the operator.
+        model: Model of the embedded engine.
     """
     from ajet_swarm.protocol.job import default_job, dump_job, hand_job
     from ajet_swarm.protocol.server_job import MODEL_VARIABLE, server_hand_job, server_job
@@ -67,7 +67,7 @@ def preset_job(preset: str, embedded: bool, model: str) -> str:
 
 
 async def start_directly(name: str, url: str, job: str) -> str:
-    """Send `job` and start.
+    """Send the job and start the engine.
 
     Raises:
         AjetError: the engine is not OFFLINE, or refuses.
@@ -85,7 +85,7 @@ async def start_directly(name: str, url: str, job: str) -> str:
             )
         try:
             await client.sync_train_config(job)
-        except TrainingFinished as error:  # nothing starts: no exit code 0
+        except TrainingFinished as error:  # nothing is started, so the command fails
             raise AjetError(error.what, url, error.todo) from error
         except AjetError as error:
             raise hidden_error(error, job) from None
@@ -99,17 +99,17 @@ async def start_directly(name: str, url: str, job: str) -> str:
 
 
 async def stop_directly(name: str, url: str) -> str:
-    """Stop, whatever it does."""
+    """Stop the engine in whatever state it is."""
     async with reached(name, url) as client:
         await client.stop_engine()
     return f"{name} is stopped ({url})"
 
 
 async def apply_directly(name: str, url: str, job: str) -> str:
-    """Stop, wait for a stable OFFLINE, send `job`, start; says each step.
+    """Stop, wait for a stable OFFLINE, send the job and start; print each step.
 
     Raises:
-        AjetError: a step failed; says what the engine is left in.
+        AjetError: a step failed; the error contains the state of the engine.
     """
     from ajet_swarm.protocol.job_secrets import hidden
 
@@ -123,7 +123,7 @@ async def apply_directly(name: str, url: str, job: str) -> str:
                 await client.stop_engine()
             step = "wait for a stable OFFLINE"
             say(f"{name}: {step}")
-            await _stable(client)
+            await _wait_offline(client)
             step = "send the job"
             say(f"{name}: {step}")
             await client.sync_train_config(job)
@@ -138,7 +138,7 @@ async def apply_directly(name: str, url: str, job: str) -> str:
     return f"{name} is starting with the job ({url})"
 
 
-async def _stable(client: "AsyncSwarmClient") -> None:
+async def _wait_offline(client: "AsyncSwarmClient") -> None:
     from ajet_swarm.api.watcher import Watcher
     from ajet_swarm.protocol.schemas import EngineState
 

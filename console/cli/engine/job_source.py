@@ -1,4 +1,4 @@
-"""The job a command sends to a server: from a file, a preset, single fields, or as it is saved."""
+"""The job that a command sends: from a file, a preset or single fields, or the saved job."""
 
 import argparse
 import os
@@ -15,10 +15,12 @@ CAP = 1_000_000
 
 
 def add_job_source(parser: argparse.ArgumentParser) -> None:
-    """Add the options that name a job."""
+    """Add the options that choose a job."""
     source = parser.add_mutually_exclusive_group()
-    source.add_argument("--file", type=Path, metavar="FILE", help="the job as YAML; - reads it")
-    source.add_argument("--preset", choices=PRESETS, help="a job that comes with the program")
+    source.add_argument(
+        "--file", type=Path, metavar="FILE", help="the job as YAML; - is standard input"
+    )
+    source.add_argument("--preset", choices=PRESETS, help="a shipped job")
     parser.add_argument(
         "--set",
         action="append",
@@ -30,10 +32,10 @@ def add_job_source(parser: argparse.ArgumentParser) -> None:
 
 
 async def job_args(args: argparse.Namespace, aim: Aim, target: Target) -> dict[str, str | None]:
-    """Arguments of the order that starts a server of the proxy: which job, and its model.
+    """Return the arguments of the command that starts a server: the job and its model.
 
     Raises:
-        JobError: the job that the command names is none; names file and line.
+        JobError: the job is invalid; the error contains file and line.
     """
     order: dict[str, str | None] = {"server": target.name or None, "model": remote_model() or None}
     if args.file is not None or args.set:
@@ -42,30 +44,34 @@ async def job_args(args: argparse.Namespace, aim: Aim, target: Target) -> dict[s
 
 
 def remote_model() -> str:
+    """Return the model that an AgentJet server trains, from the environment; may be empty."""
     return os.environ.get("REMOTE_MODEL_PATH", "")
 
 
 async def given_job(
-    given: argparse.Namespace, aim: Aim, target: Target, *, needed: bool = False
+    args: argparse.Namespace, aim: Aim, target: Target, *, needed: bool = False
 ) -> str:
-    """The job that the flags mean for one server.
+    """Return the job that the flags choose for one server, as YAML.
 
     Args:
-        needed: Without a flag it is the one the server would be started with.
+        args: The parsed command line.
+        aim: How the servers are reached.
+        target: The server.
+        needed: Without flags, return the job that the server would be started with.
 
     Raises:
-        JobError: it is none; names file and line.
+        JobError: the job is invalid; the error contains file and line.
     """
     from console.models.job_form import check_job, parse_set, values, with_values
 
-    if given.file is not None:
-        text, where = _read(given.file), str(given.file)
+    if args.file is not None:
+        text, where = _read(args.file), str(args.file)
     else:
-        text, where = await base_job(given, aim, target, needed)
-    if not aim.proxy:  # which does it itself
+        text, where = await base_job(args, aim, target, needed)
+    if not aim.proxy:  # a proxy restores masked secrets itself
         text = _unmasked(aim, target, text)
     check_job(text, where)
-    fields = parse_set(given.set)
+    fields = parse_set(args.set)
     if (model := remote_model()) and not values(text)["model"]:
         fields = {"model": model, **fields}
     return with_values(text, fields) if fields else text
@@ -78,35 +84,36 @@ def _unmasked(aim: Aim, target: Target, text: str) -> str:
 
 
 async def base_job(
-    given: argparse.Namespace, aim: Aim, target: Target, needed: bool
+    args: argparse.Namespace, aim: Aim, target: Target, needed: bool
 ) -> tuple[str, str]:
+    """Return the job before single fields are changed, and where it comes from."""
     if aim.proxy:
-        sheet = await sheet_of(given, aim, target)
-        if given.preset:
-            return (sheet.hand if given.preset == "hand" else sheet.default), given.preset
-        if sheet.last:
-            note = "default; a start keeps the job the server has, which another client sent"
-            return (sheet.saved, sheet.path) if sheet.saved else (sheet.default, note)
-        return (sheet.saved, sheet.path) if sheet.saved else (sheet.default, "default")
+        info = await job_info(args, aim, target)
+        if args.preset:
+            return (info.hand if args.preset == "hand" else info.default), args.preset
+        if info.last:
+            note = "default; a start keeps the server's job, which another client sent"
+            return (info.saved, info.path) if info.saved else (info.default, note)
+        return (info.saved, info.path) if info.saved else (info.default, "default")
     from console.cli.engine.direct import answers_as_embedded, preset_job
     from proxy.control.job_store import JobStore
 
     store = JobStore.beside(aim.home.journal)
-    saved = None if given.preset else store.load(target.name)
+    saved = None if args.preset else store.load(target.name)
     if saved is not None:
         return saved[0], str(store.path(target.name))
-    settings = settings_of(aim.home, given.swarm_url)
-    preset = given.preset or "default"
+    settings = settings_of(aim.home, args.swarm_url)
+    preset = args.preset or "default"
     own = settings.servers().get(target.name) == "embedded"
     embedded = own or await answers_as_embedded(target.name, target.url)
     return preset_job(preset, embedded, settings.engine.model), preset
 
 
-async def sheet_of(given: argparse.Namespace, aim: Aim, target: Target) -> JobInfo:
-    """What the proxy knows about the jobs of a server."""
+async def job_info(args: argparse.Namespace, aim: Aim, target: Target) -> JobInfo:
+    """Return the proxy's information about the jobs of a server."""
     from proxy.control.client import ControlClient
 
-    token = token_of(given, aim.home)
+    token = token_of(args, aim.home)
     async with ControlClient(aim.proxy, token, cert=cert_of(aim.home)) as client:
         name = target.name or next(iter((await client.snapshot()).servers), "")
         return await client.job(name)

@@ -1,4 +1,4 @@
-"""`engine-job` and `engine-apply`: what an engine is started with, and putting it into force."""
+"""`engine-job` and `engine-apply`: show or save an engine's job, and restart the engine with it."""
 
 import argparse
 import asyncio
@@ -14,8 +14,8 @@ from console.cli.engine.job_source import (
     base_job,
     given_job,
     job_args,
+    job_info,
     remote_model,
-    sheet_of,
 )
 from console.cli.engine.target import Aim, Target, add_targets, agreed, aimed, each, send
 from console.cli.options import add_swarm_url, add_yes
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from proxy.control.client import ControlClient
 
 LEFT_LIMIT = 30.0
-"""Seconds an interrupted work may take to come to a safe place; a stop takes 19."""
+"""Seconds in which an interrupted operation must reach a safe state; a stop takes 19."""
 
 
 def add_job(parser: argparse.ArgumentParser) -> None:
@@ -35,9 +35,11 @@ def add_job(parser: argparse.ArgumentParser) -> None:
     add_swarm_url(parser)
     add_job_source(parser)
     show = parser.add_mutually_exclusive_group()
-    show.add_argument("--check", action="store_true", help="check it, save nothing")
-    show.add_argument("--diff", action="store_true", help="against the job the server runs")
-    show.add_argument("--running", action="store_true", help="the job the server runs")
+    show.add_argument("--check", action="store_true", help="check the job, save nothing")
+    show.add_argument(
+        "--diff", action="store_true", help="show the differences from the server's running job"
+    )
+    show.add_argument("--running", action="store_true", help="show the server's running job")
 
 
 def add_apply(parser: argparse.ArgumentParser) -> None:
@@ -48,103 +50,101 @@ def add_apply(parser: argparse.ArgumentParser) -> None:
     add_job_source(parser)
 
 
-def job(given: argparse.Namespace) -> int:
+def job(args: argparse.Namespace) -> int:
     """Show, check or save the job of a server."""
-    aim = aimed(given)
-    if given.diff or given.running:
-        return _look(given, aim)
-    changes = given.file is not None or given.preset is not None or given.set
-    if not changes and not given.check:
-        return _show(given, aim)
+    aim = aimed(args)
+    if args.diff or args.running:
+        return _show_running(args, aim)
+    changes = args.file is not None or args.preset is not None or args.set
+    if not changes and not args.check:
+        return _show(args, aim)
 
     async def one(target: Target) -> str:
-        text = await given_job(given, aim, target, needed=True)
-        if given.check:
-            return await _checked_for(given, aim, target, text)
+        text = await given_job(args, aim, target, needed=True)
+        if args.check:
+            return await _check_for_server(args, aim, target, text)
         if aim.proxy:
-            return await send(
-                given, aim, "engine.job", {"server": target.name or None, "job": text}
-            )
+            return await send(args, aim, "engine.job", {"server": target.name or None, "job": text})
         from proxy.control.job_store import JobStore
 
-        _checked(target, text)
+        _check(target, text)
         file = JobStore.beside(aim.home.journal).save(target.name, text)
-        return f"{target.name}: the job is saved in {file}; the next start takes it"
+        return f"{target.name}: the job is saved in {file}; the next start uses it"
 
-    return each(given, aim, one)
+    return each(args, aim, one)
 
 
-def apply(given: argparse.Namespace) -> int:
-    """Stop, wait, send the job and start, after saying what is lost."""
+def apply(args: argparse.Namespace) -> int:
+    """Stop the engine, send the job and start again, after showing what is lost."""
     from console.cli.engine.start import show_first_jobs
 
-    aim = aimed(given, look=not given.yes)
-    if not given.yes:
-        show_first_jobs(given, aim, keeps=False)
-    if not agreed(given, aim, "Stop and start again with the job: the engine"):
+    aim = aimed(args, with_state=not args.yes)
+    if not args.yes:
+        show_first_jobs(args, aim, keeps=False)
+    if not agreed(args, aim, "Restart with the job: the engine"):
         return 1
     from console.cli.engine.direct import apply_directly
 
     async def one(target: Target) -> str:
         if not aim.proxy:
-            text = await given_job(given, aim, target, needed=True)
+            text = await given_job(args, aim, target, needed=True)
             return await apply_directly(target.name, target.url, text)
-        args = await job_args(given, aim, target)
-        return await _followed(given, aim, target, args)
+        values = await job_args(args, aim, target)
+        return await _apply_through_proxy(args, aim, target, values)
 
-    return each(given, aim, one)
+    return each(args, aim, one)
 
 
-async def _followed(
-    given: argparse.Namespace, aim: Aim, target: Target, args: dict[str, str | None]
+async def _apply_through_proxy(
+    args: argparse.Namespace, aim: Aim, target: Target, values: dict[str, str | None]
 ) -> str:
-    """Give the order and tell its steps meanwhile; an interrupt cancels it."""
-    if given.json:
-        return await send(given, aim, "engine.apply", args)
+    """Send the command and print its steps meanwhile; an interrupt cancels it."""
+    if args.json:
+        return await send(args, aim, "engine.apply", values)
     from proxy.control.client import ControlClient
 
-    token, cert = token_of(given, aim.home), cert_of(aim.home)
+    token, cert = token_of(args, aim.home), cert_of(aim.home)
     async with ControlClient(aim.proxy, token, cert=cert) as client, asyncio.TaskGroup() as tasks:
-        steps = tasks.create_task(_tell_steps(client, target, await client.snapshot()))
+        steps = tasks.create_task(_print_steps(client, target, await client.snapshot()))
         try:
-            return await send(given, aim, "engine.apply", args)
+            return await send(args, aim, "engine.apply", values)
         except AjetError as error:
-            failure = error  # raised outside of the group, which would wrap it
+            failure = error  # raised outside the task group, which would wrap it
         except asyncio.CancelledError:
             with contextlib.suppress(AjetError, TimeoutError):
-                await send(given, aim, "engine.cancel", {"server": target.name or None})
+                await send(args, aim, "engine.cancel", {"server": target.name or None})
                 async with asyncio.timeout(LEFT_LIMIT):
-                    await _tell_left(client, target)
+                    await _print_result(client, target)
             raise
         finally:
             steps.cancel()
     raise failure
 
 
-async def _tell_left(client: "ControlClient", target: Target) -> None:
-    """Say what a cancelled work has left the server in, once it is over."""
+async def _print_result(client: "ControlClient", target: Target) -> None:
+    """Print in which state a cancelled operation leaves the server, once it has ended."""
     while True:
         servers = (await client.snapshot()).servers
         name = target.name or next(iter(servers), "")
         work = servers[name].work
         if work is None or work.over:
-            said = work.said if work is not None else "nothing was begun"
-            sys.stderr.write(f"{one_line(name, 40)}: {one_line(said, 300)}\n")
+            result = work.said if work is not None else "no operation was started"
+            sys.stderr.write(f"{one_line(name, 40)}: {one_line(result, 300)}\n")
             return
         await asyncio.sleep(0.2)
 
 
-async def _tell_steps(client: "ControlClient", target: Target, state: "State") -> None:
-    """Say each step of the server's work that begins after `state`."""
+async def _print_steps(client: "ControlClient", target: Target, state: "State") -> None:
+    """Print each step of the server's operation that begins after `state`."""
     name = target.name or next(iter(state.servers), "")
-    told: set[str] = set()
-    with contextlib.suppress(AjetError):  # the order itself says what is wrong
+    printed: set[str] = set()
+    with contextlib.suppress(AjetError):  # the command itself reports the error
         async for event in client.events(state.seq, run_id=state.run_id):
             if not isinstance(event, WorkChanged) or event.server != name:
                 continue
             for step in event.steps:
-                if step.began and step.title not in told:
-                    told.add(step.title)
+                if step.began and step.title not in printed:
+                    printed.add(step.title)
                     sys.stderr.write(f"{one_line(name, 40)}: {step.title}\n")
                     sys.stderr.flush()
 
@@ -152,30 +152,32 @@ async def _tell_steps(client: "ControlClient", target: Target, state: "State") -
 # --- which job -----------------------------------------------------------------------------------
 
 
-async def _checked_for(args: argparse.Namespace, aim: Aim, target: Target, text: str) -> str:
-    """What a check says of a job, with what an AgentJet server will get beside it.
+async def _check_for_server(args: argparse.Namespace, aim: Aim, target: Target, text: str) -> str:
+    """Check a job and describe the result, with the keys that are added for an AgentJet server.
 
     Raises:
-        JobError: it cannot be sent to this server.
+        JobError: the job cannot be sent to this server.
     """
     from console.cli.engine.direct import answers_as_embedded
     from console.models.job_form import for_server
 
     if aim.proxy:
-        sheet = await sheet_of(args, aim, target)
-        embedded, model = sheet.embedded, sheet.model
+        info = await job_info(args, aim, target)
+        embedded, model = info.embedded, info.model
     else:
         own = settings_of(aim.home, args.swarm_url).servers().get(target.name) == "embedded"
         embedded = own or await answers_as_embedded(target.name, target.url)
         model = remote_model()
-    said = _checked(target, text)
+    result = _check(target, text)
     if embedded:
-        return said
+        return result
     added = len(for_server(text, model, str(args.file or "job")).added)
-    return f"{said}; {added} keys that start an AgentJet server are added" if added else said
+    if not added:
+        return result
+    return f"{result}; {added} keys that an AgentJet server needs are added"
 
 
-def _checked(target: Target, text: str) -> str:
+def _check(target: Target, text: str) -> str:
     from console.models.job_form import check_job
 
     notices = [
@@ -184,47 +186,48 @@ def _checked(target: Target, text: str) -> str:
     return "; ".join([f"{target.name or 'the job'}: it can be sent", *notices])
 
 
-# --- looking -------------------------------------------------------------------------------------
+# --- show ----------------------------------------------------------------------------------------
 
 
-def _show(given: argparse.Namespace, aim: Aim) -> int:
-    """Print the job a start would take."""
+def _show(args: argparse.Namespace, aim: Aim) -> int:
+    """Print the job that a start would use."""
     from ajet_swarm.protocol.job_secrets import masked
 
     several = len(aim.targets) > 1
     for target in aim.targets:
-        text, where = asyncio.run(base_job(given, aim, target, True))
+        text, where = asyncio.run(base_job(args, aim, target, True))
         text = masked(text)
-        if given.json:
+        if args.json:
             say_json({"server": target.name, "from": where, "job": text})
         else:
             say(f"# {target.name}: {where}\n{text}" + ("---" if several else "").rstrip())
     return 0
 
 
-def _look(given: argparse.Namespace, aim: Aim) -> int:
-    """What the server runs, or what a start would change."""
+def _show_running(args: argparse.Namespace, aim: Aim) -> int:
+    """Print the server's running job, or its differences from the job of the next start."""
     from console.models.job_form import change_words, difference
 
     if not aim.proxy:
         raise UsageError(
-            "what a server runs is known to a proxy alone", todo="Start one, or name it with --url"
+            "only a proxy knows the running job of a server",
+            todo="Start a proxy, or name one with --url",
         )
     for target in aim.targets:
-        sheet = asyncio.run(sheet_of(given, aim, target))
-        known = f"# {sheet.server}: {sheet.source or 'what it runs is not known'}"
-        if given.running:
-            say(known + (f"\n{sheet.running}" if sheet.running else ""))
+        info = asyncio.run(job_info(args, aim, target))
+        head = f"# {info.server}: {info.source or 'its running job is unknown'}"
+        if args.running:
+            say(head + (f"\n{info.running}" if info.running else ""))
             continue
-        text = asyncio.run(given_job(given, aim, target, needed=True))
-        found = difference(sheet.running, text, sheet.whole)
-        rows = [change_words(one) for one in found]
-        if given.json:
-            say_json({"server": sheet.server, "source": sheet.source, "changes": rows})
+        text = asyncio.run(given_job(args, aim, target, needed=True))
+        changes = difference(info.running, text, info.whole)
+        rows = [change_words(one) for one in changes]
+        if args.json:
+            say_json({"server": info.server, "source": info.source, "changes": rows})
             continue
-        say(known)
+        say(head)
         for name, before, after in rows:
             say(f"{name}: {before} -> {after}")
-        if not rows and sheet.running:
+        if not rows and info.running:
             say("no difference")
     return 0

@@ -9,7 +9,7 @@ import time
 from ajet_swarm.common.errors import AjetError, UsageError
 from ajet_swarm.common.text import one_line, plain
 from console.cli.commands import send
-from console.cli.common import cert_of, look_home, need_proxy, say, say_json, token_of
+from console.cli.common import cert_of, existing_home, need_proxy, say, say_json, token_of
 from console.cli.options import add_json, add_proxy_access, add_server
 from console.text.format import clock, duration
 from console.views.probes import compared, progress
@@ -53,12 +53,12 @@ def add_stop(parser: argparse.ArgumentParser) -> None:
     add_proxy_access(parser)
 
 
-def stop(given: argparse.Namespace) -> int:
+def stop(args: argparse.Namespace) -> int:
     """Cancel a try."""
-    return send(given, look_home(given), "engine.try_stop", {"try_id": given.try_id})
+    return send(args, existing_home(args), "engine.try_stop", {"try_id": args.try_id})
 
 
-def try_prompt(given: argparse.Namespace) -> int:
+def try_prompt(args: argparse.Namespace) -> int:
     """Ask, wait, show the answer and the last ones.
 
     Returns:
@@ -68,31 +68,31 @@ def try_prompt(given: argparse.Namespace) -> int:
         UsageError: there is nothing to ask.
         AjetError: no proxy runs, or it refuses.
     """
-    prompt = sys.stdin.read() if given.prompt == "-" else given.prompt
+    prompt = sys.stdin.read() if args.prompt == "-" else args.prompt
     if not prompt.strip():
         raise UsageError("there is nothing to try", todo="Give a prompt")
-    if given.last < 0 or not given.timeout > 0:
+    if args.last < 0 or not args.timeout > 0:
         raise UsageError("--last counts from 0 and --timeout is above 0")
-    return asyncio.run(_tried(given, prompt))
+    return asyncio.run(_tried(args, prompt))
 
 
-async def _tried(given: argparse.Namespace, prompt: str) -> int:
-    home = look_home(given)
+async def _tried(args: argparse.Namespace, prompt: str) -> int:
+    home = existing_home(args)
     try_id = secrets.token_hex(4)
-    args = validate("engine.try", {"prompt": prompt, "server": given.server, "try_id": try_id})
+    values = validate("engine.try", {"prompt": prompt, "server": args.server, "try_id": try_id})
     async with ControlClient(
-        need_proxy(given, home), token_of(given, home), cert=cert_of(home)
+        need_proxy(args, home), token_of(args, home), cert=cert_of(home)
     ) as client:
         try:  # interrupted before its answer, the command may have reached the proxy
-            await client.command("engine.try", args)
-            async with asyncio.timeout(given.timeout):
-                state, one = await _answered(client, try_id, quiet=given.json)
+            await client.command("engine.try", values)
+            async with asyncio.timeout(args.timeout):
+                state, one = await _answered(client, try_id, quiet=args.json)
         except (TimeoutError, asyncio.CancelledError) as error:
             await _give_back(client, try_id)
             if isinstance(error, asyncio.CancelledError):
                 raise
             state, one = await _ended(client, try_id)
-    _show(given, state, one)
+    _show(args, state, one)
     return 1 if one.error else 0
 
 
@@ -143,9 +143,9 @@ async def _answered(client: ControlClient, try_id: str, *, quiet: bool) -> tuple
         pause = min(1.0, pause * 1.3)
 
 
-def _show(given: argparse.Namespace, state: State, one: Probe) -> None:
-    shown = compared(state, one.try_id, 1 + given.last)
-    if given.json:
+def _show(args: argparse.Namespace, state: State, one: Probe) -> None:
+    shown = compared(state, one.try_id, 1 + args.last)
+    if args.json:
         told = {"try": one, "last": shown[1:]}
         say_json(told)
         return

@@ -1,4 +1,4 @@
-"""The question before the first start of an AgentJet server: what will be sent."""
+"""The confirmation before the first start of an AgentJet server: it shows the job to send."""
 
 import argparse
 import asyncio
@@ -13,37 +13,39 @@ from console.cli.engine.target import Aim, Target, snapshot
 
 @dataclass(frozen=True, slots=True)
 class FirstStart:
-    """A start that the operator has not agreed to yet."""
+    """A start that the operator has not confirmed yet."""
 
     target: Target
     text: str
-    """The job as the server will get it, with its secrets masked."""
+    """The job as it will be sent, with its secrets masked."""
 
 
 def agreed_to_start(args: argparse.Namespace, aim: Aim) -> bool:
-    """Show what AgentJet servers that never got a job from here will be sent, and ask once.
+    """Show the job for each AgentJet server that never got one from here, and ask once.
 
-    Without a proxy it is not known what a server got before: its job is always shown.
+    Without a proxy, the earlier jobs of a server are unknown: its job is always shown.
 
     Raises:
-        UsageError: there is no terminal to ask on, and no `--yes`.
+        UsageError: standard input is not a terminal, and `--yes` is not given.
         JobError: a server cannot start with its job.
     """
     if args.yes or not (names := show_first_jobs(args, aim)):
         return True
     if confirm(f"Start {names} with this job", "", False):
         return True
-    say("left as it is")
+    say("nothing was changed")
     return False
 
 
 def show_first_jobs(args: argparse.Namespace, aim: Aim, *, keeps: bool = True) -> str:
-    """Print the first job of each AgentJet server, as it will be sent.
+    """Print the first job of each AgentJet server as it will be sent.
 
-    The embedded engine's is not shown.
+    The job of the embedded engine is not shown.
 
     Args:
-        keeps: A server that another client started keeps the job it has: nothing is sent to it.
+        args: The parsed command line.
+        aim: The servers, and how they are reached.
+        keeps: A server that another client started keeps its job: nothing is sent to it.
 
     Returns:
         The names of these servers; empty when there are none.
@@ -65,7 +67,7 @@ async def _first_starts(args: argparse.Namespace, aim: Aim, keeps: bool) -> Sequ
 async def _first_start(
     args: argparse.Namespace, aim: Aim, target: Target, keeps: bool
 ) -> FirstStart | None:
-    from console.cli.engine.job_source import given_job, sheet_of
+    from console.cli.engine.job_source import given_job, job_info
     from console.models.job_form import for_server, masked
 
     if not aim.proxy:
@@ -76,12 +78,12 @@ async def _first_start(
             if await client.is_embedded():
                 return None
             return FirstStart(target, masked(await client.prepared(text)))
-    sheet = await sheet_of(args, aim, target)
-    keeps = keeps and sheet.last and not (args.preset or args.file or args.set)
-    if sheet.embedded or keeps:
+    info = await job_info(args, aim, target)
+    keeps = keeps and info.last and not (args.preset or args.file or args.set)
+    if info.embedded or keeps:
         return None
     state = aim.state or await snapshot(args, aim.home, aim.proxy)
-    if state.servers[sheet.server].job is not None:
+    if state.servers[info.server].job is not None:
         return None
     text = await given_job(args, aim, target, needed=True)
-    return FirstStart(Target(sheet.server), masked(for_server(text, sheet.model).text))
+    return FirstStart(Target(info.server), masked(for_server(text, info.model).text))

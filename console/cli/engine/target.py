@@ -1,4 +1,4 @@
-"""The swarm servers a command goes to: which ones, how they are reached, what it costs each."""
+"""The swarm servers that a command is sent to: their choice, their URLs, and what each loses."""
 
 import argparse
 import asyncio
@@ -13,11 +13,11 @@ from console.cli.common import (
     cert_of,
     confirm,
     count,
-    look_home,
-    order,
+    existing_home,
     proxy_url,
     say,
     say_json,
+    send_command,
     settings_of,
     token_of,
 )
@@ -25,7 +25,7 @@ from console.cli.options import add_json, add_note, add_proxy_access, add_server
 from core.runtime.home import Home
 from core.state import State
 
-RESULT = "One result line a server. Exit code: 0 all done, 1 one or more failed, 2 wrong use."
+RESULT = "One result line per server. Exit code: 0 all done, 1 one or more failed, 2 wrong use."
 
 
 def add_targets(
@@ -34,16 +34,16 @@ def add_targets(
     *,
     every: bool = True,
 ) -> None:
-    """Add what all commands about engines have: `--json`, the servers and the proxy.
+    """Add the options of all engine commands: `--json`, the servers and the proxy.
 
     Args:
-        parser: Of the command.
-        run: Carries the command out and returns the exit code.
-        every: It can be sent to all servers.
+        parser: The command's parser.
+        run: Carries out the command and returns the exit code.
+        every: Whether the command can be sent to all servers at once.
     """
     parser.set_defaults(handler=run)
     add_note(parser, RESULT)
-    add_json(parser, "the results as JSON")
+    add_json(parser, "print the results as JSON")
     which = parser.add_mutually_exclusive_group()
     add_server(which)
     if every:
@@ -53,20 +53,20 @@ def add_targets(
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One server an order is for."""
+    """A server that the command is sent to."""
 
     name: str
-    """Empty: the first one, which is the proxy's to know."""
+    """Empty for the first server; the proxy chooses it."""
     url: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Aim:
-    """Where an order goes.
+    """The servers that a command is sent to, and how they are reached.
 
     Attributes:
-        proxy: Address of the proxy; empty when the servers are asked themselves.
-        state: What that proxy knows; None without one, or when it was not asked.
+        proxy: URL of the proxy; empty when the command talks to the servers directly.
+        state: The proxy's state; None without a proxy, or when it was not read.
     """
 
     home: Home
@@ -75,65 +75,66 @@ class Aim:
     state: State | None = None
 
 
-Doing = Callable[[Target], Awaitable[str]]
+Action = Callable[[Target], Awaitable[str]]
 
 
-def aimed(given: argparse.Namespace, *, look: bool = False, proxy: str | None = None) -> Aim:
-    """Which servers are meant, and how they are reached.
+def aimed(args: argparse.Namespace, *, with_state: bool = False, proxy: str | None = None) -> Aim:
+    """Return the servers that the command line chooses, and how they are reached.
 
     Args:
-        look: Read the proxy's state, too: what an order costs is told from it.
-        proxy: Address of the proxy when it is known already.
+        args: The parsed command line.
+        with_state: Read the proxy's state as well, to show what the command loses.
+        proxy: URL of the proxy when it is known already.
 
     Raises:
         UsageError: there is no server of that name.
     """
-    home = look_home(given)
+    home = existing_home(args)
     if proxy is None:
-        direct = getattr(given, "swarm_url", None) and not given.url
-        proxy = "" if direct else proxy_url(given, home)
-    every = getattr(given, "all", False)
-    if proxy and not (every or look):
-        return Aim(home, proxy, [Target(given.server or "")])
+        direct = getattr(args, "swarm_url", None) and not args.url
+        proxy = "" if direct else proxy_url(args, home)
+    every = getattr(args, "all", False)
+    if proxy and not (every or with_state):
+        return Aim(home, proxy, [Target(args.server or "")])
     if proxy:
-        state = asyncio.run(snapshot(given, home, proxy))
+        state = asyncio.run(snapshot(args, home, proxy))
         known = {one.name: one.url for one in state.servers.values()}
     else:
         state = None
-        known = addresses(settings_of(home, given.swarm_url), home)
+        known = addresses(settings_of(home, args.swarm_url), home)
     if not known:
         raise AjetError("the proxy knows no swarm server", proxy)
     if every:
         return Aim(home, proxy, [Target(*one) for one in known.items()], state)
-    return Aim(home, proxy, [Target(*choose(known, given))], state)
+    return Aim(home, proxy, [Target(*choose(known, args))], state)
 
 
-async def snapshot(given: argparse.Namespace, home: Home, proxy: str) -> State:
-    """What the proxy knows."""
+async def snapshot(args: argparse.Namespace, home: Home, proxy: str) -> State:
+    """Return the proxy's state."""
     from proxy.control.client import ControlClient
 
-    async with ControlClient(proxy, token_of(given, home), cert=cert_of(home)) as client:
+    async with ControlClient(proxy, token_of(args, home), cert=cert_of(home)) as client:
         return await client.snapshot()
 
 
-async def send(given: argparse.Namespace, aim: Aim, name: str, args: dict[str, Any]) -> str:
-    """Give an order to the proxy; returns what it says."""
+async def send(args: argparse.Namespace, aim: Aim, name: str, values: dict[str, Any]) -> str:
+    """Send a command to the proxy and return its message."""
     home = aim.home
-    return await order(aim.proxy, token_of(given, home), name, args, cert_of(home))
+    return await send_command(aim.proxy, token_of(args, home), name, values, cert_of(home))
 
 
-def each(given: argparse.Namespace, aim: Aim, doing: Doing) -> int:
-    """Do it for every server at once and say how each went.
+def each(args: argparse.Namespace, aim: Aim, action: Action) -> int:
+    """Run the action for all servers at once and print each result.
 
     Returns:
         The exit code.
     """
-    every = getattr(given, "all", False)
-    if not every and not given.json:
-        say(asyncio.run(_one(doing, aim.targets[0])))
+    every = getattr(args, "all", False)
+    if not every and not args.json:
+        say(asyncio.run(_one(action, aim.targets[0])))
         return 0
-    results = asyncio.run(_every(doing, aim.targets))
-    if given.json:
+    results = asyncio.run(_every(action, aim.targets))
+    if args.json:
         say_json([{"server": name, "ok": ok, "message": text} for name, ok, text in results])
     else:
         for name, ok, text in results:
@@ -142,14 +143,14 @@ def each(given: argparse.Namespace, aim: Aim, doing: Doing) -> int:
     return 0 if all(ok for _, ok, _ in results) else 1
 
 
-async def _one(doing: Doing, target: Target) -> str:
-    return await doing(target)
+async def _one(action: Action, target: Target) -> str:
+    return await action(target)
 
 
-async def _every(doing: Doing, targets: Sequence[Target]) -> list[tuple[str, bool, str]]:
+async def _every(action: Action, targets: Sequence[Target]) -> list[tuple[str, bool, str]]:
     async def guarded(target: Target) -> tuple[str, bool, str]:
         try:
-            return target.name, True, await doing(target)
+            return target.name, True, await action(target)
         except UsageError:
             raise  # the same for all of them
         except AjetError as error:
@@ -160,57 +161,57 @@ async def _every(doing: Doing, targets: Sequence[Target]) -> list[tuple[str, boo
     return [task.result() for task in running]
 
 
-def agreed(given: argparse.Namespace, aim: Aim, act: str) -> bool:
-    """Ask once for all servers, naming what each would lose."""
-    if given.yes:
+def agreed(args: argparse.Namespace, aim: Aim, act: str) -> bool:
+    """Ask once for all servers, showing what each would lose."""
+    if args.yes:
         return True
-    told = asyncio.run(_losses(aim))
-    if len(told) == 1:
-        where, lost = told[0]
+    losses = asyncio.run(_losses(aim))
+    if len(losses) == 1:
+        where, lost = losses[0]
         act = f"{act} of {where}"
     else:
-        act = f"{act} of {len(told)} servers"
-        lost = "; ".join(f"{where}: {one}" for where, one in told)
-    if confirm(act, lost, given.yes):
+        act = f"{act} of {len(losses)} servers"
+        lost = "; ".join(f"{where}: {one}" for where, one in losses)
+    if confirm(act, lost, args.yes):
         return True
-    say("left as it is")
+    say("nothing was changed")
     return False
 
 
 async def _losses(aim: Aim) -> list[tuple[str, str]]:
     own = aim.state.client_uuid if aim.state is not None else ""
     async with asyncio.TaskGroup() as tasks:
-        asking = [
+        running = [
             tasks.create_task(_server_loss(one.name, one.url, own, aim.state))
             for one in aim.targets
         ]
-    return [task.result() for task in asking]
+    return [task.result() for task in running]
 
 
 async def _server_loss(
     name: str, url: str, own: str, state: State | None = None
 ) -> tuple[str, str]:
-    seen = await report(name, url)
+    server = await report(name, url)
     losses: list[str] = []
-    if seen.claimed is not None:
-        others = {who: n for who, n in seen.claimed_by.items() if who != own}
-        mine = seen.claimed - sum(others.values())
+    if server.claimed is not None:
+        others = {who: n for who, n in server.claimed_by.items() if who != own}
+        mine = server.claimed - sum(others.values())
         if mine:
             losses.append(f"{count(mine, 'episode')} of yours")
         if others:
             kind = "other client" if own else "client"
             losses.append(f"{count(sum(others.values()), 'episode')} of {count(len(others), kind)}")
     elif state is not None and (pool := state.servers[name].pool) is not None:
-        losses.append(f"{count(pool.running, 'running episode')} as last seen")
+        losses.append(f"{count(pool.running, 'running episode')} at the last poll")
     if state is not None:
         unrated = [
             group for group in state.waiting() if group.server == name and group.rating is None
         ]
         if unrated:
             losses.append(f"{count(len(unrated), 'unrated group')} of yours")
-    if seen.pool and seen.pool["episodes"]:
-        losses.append(f"{count(seen.pool['episodes'], 'finished episode')} of this batch")
+    if server.pool and server.pool["episodes"]:
+        losses.append(f"{count(server.pool['episodes'], 'finished episode')} of this batch")
     lost = ", ".join(losses) or (
-        "nothing that is claimed" if not seen.error else "what it does not report"
+        "no claimed episode" if not server.error else "episodes that it does not report"
     )
-    return f"{name} ({url}, {seen.state})", lost
+    return f"{name} ({url}, {server.state})", lost

@@ -30,17 +30,17 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="what was written, as JSON")
 
 
-def compat(given: argparse.Namespace) -> int:
+def compat(args: argparse.Namespace) -> int:
     """Write the package, and say how a script uses it."""
-    if not given.folder.strip():
+    if not args.folder.strip():
         raise UsageError("no folder is named", "compat", "Give one, as `compat ./shim`")
-    folder = Path(given.folder).expanduser().resolve()
+    folder = Path(args.folder).expanduser().resolve()
     _refuse_installed()
     package = folder / "ajet"
     _refuse_foreign(package)
     write(folder)
     command = [f"PYTHONPATH={shlex.quote(str(folder))}", shlex.quote(sys.executable), "script.py"]
-    if given.json:
+    if args.json:
         from console.cli.common import say_json
 
         modules = {name: list(names) for name, names in sorted(MODULES.items())}

@@ -52,20 +52,20 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def debug(given: argparse.Namespace) -> int:
+def debug(args: argparse.Namespace) -> int:
     """Run the episode in a process of its own, where a change is a change."""
-    folder: Path = given.folder.expanduser().resolve()
+    folder: Path = args.folder.expanduser().resolve()
     if not folder.is_dir():
         raise UsageError("there is no such folder", str(folder))
-    if not given.timeout > 0:
-        raise UsageError("seconds above 0", f"--timeout {given.timeout:g}")
-    url = _server(given, open_home(given), folder)
-    if not given.watch:
-        return _run(given, folder, url)
+    if not args.timeout > 0:
+        raise UsageError("seconds above 0", f"--timeout {args.timeout:g}")
+    url = _server(args, open_home(args), folder)
+    if not args.watch:
+        return _run(args, folder, url)
     watch, told = Watch(folder), False
     while True:
         watch.begins()
-        _run(given, folder, url)
+        _run(args, folder, url)
         watch.ended()
         if watch.full and not told:
             told = True
@@ -76,15 +76,15 @@ def debug(given: argparse.Namespace) -> int:
             time.sleep(LOOK)
 
 
-def _run(given: argparse.Namespace, folder: Path, url: str) -> int:
-    command = [sys.executable, "-P", "-m", "ajet_swarm.debug", str(folder), "--item", given.item]
+def _run(args: argparse.Namespace, folder: Path, url: str) -> int:
+    command = [sys.executable, "-P", "-m", "ajet_swarm.debug", str(folder), "--item", args.item]
     command += ["--swarm-url", url]
-    command += [flag for flag in ("--train", "--json") if getattr(given, flag[2:])]
+    command += [flag for flag in ("--train", "--json") if getattr(args, flag[2:])]
     child = subprocess.Popen(command, env=_environment(), start_new_session=True)
     try:
-        return child.wait(given.timeout)
+        return child.wait(args.timeout)
     except subprocess.TimeoutExpired:
-        sys.stderr.write(f"ended after {given.timeout:g} s: the agent hangs, or --timeout is low\n")
+        sys.stderr.write(f"ended after {args.timeout:g} s: the agent hangs, or --timeout is low\n")
         return 1
     finally:
         _end(child)
@@ -108,13 +108,13 @@ def _environment() -> Mapping[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONUNBUFFERED": "1"}
 
 
-def _server(given: argparse.Namespace, home: Home, folder: Path) -> str:
+def _server(args: argparse.Namespace, home: Home, folder: Path) -> str:
     """Address of the server; an embedded engine that does not run is started and left running."""
-    settings = settings_of(home, [given.swarm_url]) if given.swarm_url else effective(given, home)
+    settings = settings_of(home, [args.swarm_url]) if args.swarm_url else effective(args, home)
     name, url = next(iter(addresses(settings, home).items()))
     if settings.servers()[name] != "embedded":
         return url
-    if not given.swarm_url and (own := _written(folder)) and _may_be_there(own):
+    if not args.swarm_url and (own := _written(folder)) and _may_be_there(own):
         return own
     if running(home, "engine") is None:
         url = asyncio.run(_start(home, settings))

@@ -62,16 +62,16 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--force", action="store_true", help="replace files that are there")
 
 
-def init(given: argparse.Namespace) -> int:
+def init(args: argparse.Namespace) -> int:
     """Write the folder."""
-    folder: Path = given.folder.expanduser()
+    folder: Path = args.folder.expanduser()
     if folder.exists() and not folder.is_dir():
         raise UsageError("not a folder", str(folder))
-    choices = _choices(given, folder)
-    written = write(given.kind, folder, choices, force=given.force)
+    choices = _choices(args, folder)
+    written = write(args.kind, folder, choices, force=args.force)
     for name, new in written.items():
         say(f"{'wrote ' if new else 'kept  '} {folder / name}")
-    say(f"read {folder / _readme(given.kind)}")
+    say(f"read {folder / _readme(args.kind)}")
     return 0
 
 
@@ -140,17 +140,15 @@ def _readme(kind: str) -> str:
 # --- what it is written for ----------------------------------------------------------------------
 
 
-def _choices(given: argparse.Namespace, folder: Path) -> Choices:
-    ask = not given.yes and sys.stdin.isatty()
-    server = given.server or _asked(ask, "swarm server", os.environ.get("AJET_SWARM_URL") or SERVER)
-    model = given.model or _asked(
+def _choices(args: argparse.Namespace, folder: Path) -> Choices:
+    ask = not args.yes and sys.stdin.isatty()
+    server = args.server or _asked(ask, "swarm server", os.environ.get("AJET_SWARM_URL") or SERVER)
+    model = args.model or _asked(
         ask, "model it trains", os.environ.get("REMOTE_MODEL_PATH") or MODEL
     )
-    repeats = _whole(given.repeats, ask, "episodes of a task", REPEATS, 2)
-    batch = _whole(given.batch, ask, "tasks of a policy update", BATCH, 1)
-    dataset = given.dataset or _asked(
-        ask, "dataset (a file of your own, or the small one)", DATASET
-    )
+    repeats = _whole(args.repeats, ask, "episodes of a task", REPEATS, 2)
+    batch = _whole(args.batch, ask, "tasks of a policy update", BATCH, 1)
+    dataset = args.dataset or _asked(ask, "dataset (a file of your own, or the small one)", DATASET)
     if not _is_address(server):
         raise UsageError(
             "not an address", f"--server {one_line(server, 80)}", "Give http://HOST:PORT"

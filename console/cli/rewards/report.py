@@ -31,16 +31,16 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_proxy_access(parser)
 
 
-def rewards(given: argparse.Namespace) -> int:
+def rewards(args: argparse.Namespace) -> int:
     """Show what scores the answers.
 
     Raises:
         AjetError: no proxy answers.
     """
-    home = open_home(given)
-    state = asyncio.run(_snapshot(given, home))
-    found = figures(Digests().last(state, max(1, given.last)), state.rewards.version)
-    if given.json:
+    home = open_home(args)
+    state = asyncio.run(_snapshot(args, home))
+    found = figures(Digests().last(state, max(1, args.last)), state.rewards.version)
+    if args.json:
         data = _data(state, found)
         say_json(data)
         return 0
@@ -75,11 +75,11 @@ def _text(line: Line) -> str:
     return text.replace("  z folds", "")
 
 
-async def _snapshot(given: argparse.Namespace, home: Home) -> State:
+async def _snapshot(args: argparse.Namespace, home: Home) -> State:
     from proxy.control.client import ControlClient
 
-    url = proxy_url(given, home)
-    async with ControlClient(url, token_of(given, home), cert=cert_of(home)) as client:
+    url = proxy_url(args, home)
+    async with ControlClient(url, token_of(args, home), cert=cert_of(home)) as client:
         return await client.snapshot()
 
 

@@ -84,7 +84,7 @@ def whole_number(text: str) -> int:
     return number
 
 
-def reward_test(given: argparse.Namespace) -> int:
+def reward_test(args: argparse.Namespace) -> int:
     """Score groups anew and say what would have been otherwise; changes nothing.
 
     Raises:
@@ -92,29 +92,29 @@ def reward_test(given: argparse.Namespace) -> int:
     """
     from proxy.rewards.trial.source import TrialChoice
 
-    if given.pdb and not given.one:
+    if args.pdb and not args.one:
         raise UsageError("--pdb needs one group", todo="Give it with --one GROUP")
-    home = open_home(given)
+    home = open_home(args)
     choice = TrialChoice(
-        file=str(given.rewards or ""),
-        hooks=str(given.hooks or ""),
-        weights=weights_of(given.weight or ()),
+        file=str(args.rewards or ""),
+        hooks=str(args.hooks or ""),
+        weights=weights_of(args.weight or ()),
     )
-    settings = effective(given, home)
+    settings = effective(args, home)
     bad: list[UsageError] = []
-    cases = _cases(given, home, bad)
-    if not given.yes:
+    cases = _cases(args, home, bad)
+    if not args.yes:
         asked = _asked_about(home, settings, choice, cases)
         if asked is None:
-            say("left as it is")
+            say("nothing was changed")
             return 1
         cases = asked
-    if given.pdb:
+    if args.pdb:
         from console.cli.rewards.debug import debug
 
         return debug(home, settings, choice, next(cases))
     results, used = asyncio.run(_run(home, settings, choice, cases))
-    code = _tell(given, results, used)
+    code = _tell(args, results, used)
     for error in bad[:SHOWN]:
         sys.stderr.write(f"left out: {error}\n")
     return 1 if bad else code
@@ -161,11 +161,11 @@ def weights_of(given: Sequence[str]) -> dict[str, float]:
     return found
 
 
-def _cases(given: argparse.Namespace, home: "Home", bad: list[UsageError]) -> "Iterator[Case]":
+def _cases(args: argparse.Namespace, home: "Home", bad: list[UsageError]) -> "Iterator[Case]":
     from proxy.rewards.trial.cases import cases_in, cases_of, full_id, newest_ids, pages
 
-    if given.file:
-        yield from cases_in(Path(given.file).expanduser(), bad)
+    if args.file:
+        yield from cases_in(Path(args.file).expanduser(), bad)
         return
     from core.journal.read_only import JournalFile
 
@@ -178,13 +178,13 @@ def _cases(given: argparse.Namespace, home: "Home", bad: list[UsageError]) -> "I
         raise nothing
     journal = JournalFile(home.journal)
     try:
-        if given.one:
-            found = cases_of(journal, [full_id(journal, given.one)], every=True)
+        if args.one:
+            found = cases_of(journal, [full_id(journal, args.one)], every=True)
             if not found:
-                raise UsageError("no candidate of this group answered", f"--one {given.one}")
+                raise UsageError("no candidate of this group answered", f"--one {args.one}")
             yield from found
             return
-        ids = newest_ids(journal, given.last if given.last is not None else LAST)
+        ids = newest_ids(journal, args.last if args.last is not None else LAST)
         if not ids:
             raise nothing
         for page in pages(ids):
@@ -207,11 +207,11 @@ async def _run(
 # --- telling ------------------------------------------------------------------------------------
 
 
-def _tell(given: argparse.Namespace, results: "list[TrialResult]", used: "TrialSource") -> int:
+def _tell(args: argparse.Namespace, results: "list[TrialResult]", used: "TrialSource") -> int:
     from proxy.rewards.trial.replay import summary_of
 
     found = summary_of(results, used.version)
-    if given.json:
+    if args.json:
         data = {
             "summary": found,
             "groups": [_data(one) for one in results],
@@ -219,12 +219,12 @@ def _tell(given: argparse.Namespace, results: "list[TrialResult]", used: "TrialS
         }
         say_json(data)
         return 1 if found.abstained else 0
-    if given.one:
+    if args.one:
         for line in parts_table(results[0]):
             say(line)
         say("")
     else:
-        for line in _table(results, given.all):
+        for line in _table(results, args.all):
             say(line)
     for line in summary_lines(found):
         say(line)

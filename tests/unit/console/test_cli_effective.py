@@ -93,7 +93,7 @@ async def test_a_proxy_that_is_not_reached_is_named(
     home: Home, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert await run("clients", "pi", "--url", "http://127.0.0.1:9") == 0
-    assert "those of the proxy are not known" in capsys.readouterr().err
+    assert "the proxy's are unknown" in capsys.readouterr().err
 
 
 async def test_doctor_looks_at_the_hooks_and_servers_of_the_running_proxy(

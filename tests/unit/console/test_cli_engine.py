@@ -121,7 +121,7 @@ async def test_a_changed_job_is_saved_compared_and_applied(
     async with two(home) as both:
         assert await both.run("engine-job", "--set", "lr=1e-4", "--server", "t") == 0
         assert (home.root / "jobs" / "t.yaml").exists()
-        assert "the next start takes it" in capsys.readouterr().out
+        assert "the next start uses it" in capsys.readouterr().out
         assert await both.run("engine-job", "--set", "batch=0", "--server", "t") == 2
         assert "Tasks a step: cannot be 0" in capsys.readouterr().err
 
@@ -165,7 +165,7 @@ async def test_an_episode_of_another_client_is_aborted(
         body = {"client_uuid": "other", "episode_type": "train", "discard_episode_timeout": 60}
         uuid = both.s.claim(body)["episode_uuid"]
         assert await both.run("engine-abort-episode", uuid[:12]) == 2
-        assert "loses it" in capsys.readouterr().err
+        assert "also for the client" in capsys.readouterr().err
         assert await both.run("engine-abort-episode", uuid[:12], "--yes") == 0
         assert "of client other aborted" in capsys.readouterr().out
 

@@ -93,7 +93,7 @@ def test_a_filter_takes_those_the_order_makes_sense_for(
     assert main(["mark", "--where", "reward<0.2"]) == 0
     assert _ids(proxy) == ["g0001", "g0003"]
     assert main(["accept", "--where", "text~nowhere"]) == 0
-    assert "no group fits" in capsys.readouterr().out
+    assert "no group matches" in capsys.readouterr().out
 
 
 def test_an_abort_of_no_group_is_refused_before_the_question(

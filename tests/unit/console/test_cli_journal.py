@@ -82,7 +82,7 @@ def test_stats_say_which_share_is_the_write_ahead_log(
         assert asked(home, "stats", "--json") == 0
         assert json.loads(capsys.readouterr().out)["wal"] == wal > 300_000
         assert asked(home, "stats") == 0
-    assert " kB of it is the write-ahead log (-wal)" in capsys.readouterr().out
+    assert " kB of write-ahead log (-wal)" in capsys.readouterr().out
 
 
 def test_stats_say_what_is_there(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
@@ -102,7 +102,7 @@ def test_prune_says_what_goes_and_asks(
     home: Home, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert asked(home, "prune") == 0
-    assert "nothing is to be deleted" in capsys.readouterr().out
+    assert "there is nothing to delete" in capsys.readouterr().out
     before = listed(home)
     monkeypatch.setattr(sys, "stdin", io.StringIO())
     assert asked(home, "prune", "--days", "20.5") == 2  # nobody is there to ask
@@ -129,7 +129,7 @@ def test_prune_by_size_and_write_the_file_anew(
         db.execute("pragma auto_vacuum=none")
         db.execute("vacuum")
     assert asked(home, "stats") == 0
-    assert "free pages are used again, but not given back" in capsys.readouterr().out
+    assert "it reuses free pages but never shrinks" in capsys.readouterr().out
     assert asked(home, "prune", "--bytes", str(before // 2), "--rewrite", "--yes") == 0
     out = capsys.readouterr().out
     assert "the oldest first, rated ones last" in out
@@ -147,7 +147,7 @@ def test_check_finds_what_is_damaged(home: Home, capsys: pytest.CaptureFixture[s
         db.commit()
     assert asked(home, "check") == 1
     out = capsys.readouterr().out
-    assert "1 rows or events do not, 1 texts are missing" in out
+    assert "1 rows or events are not, 1 texts are missing" in out
     size = home.journal.stat().st_size
     with home.journal.open("r+b") as file:
         file.seek(size - 8192)

@@ -247,7 +247,7 @@ def test_accepting_all_on_a_terminal_says_how_many_and_asks(
     }
     monkeypatch.setattr(sys, "stdin", Terminal(answer))
     assert main(["accept-all"]) == 1 - sent
-    assert "rewards of 2 groups that wait for a rating (1 rated" in capsys.readouterr().err
+    assert "rewards of 2 groups waiting for a rating (1 rated" in capsys.readouterr().err
     assert len(proxied.orders) == sent
 
 
@@ -346,7 +346,7 @@ def test_status_counts_what_is_claimed(proxied: World, capsys: pytest.CaptureFix
     text = capsys.readouterr().out
     assert f"gpu  {proxied.url}  ROLLING  step 3  1/4 tasks  5/16 episodes  2 claimed" in text
     assert "paused (no process here)  2/9 rows" in text
-    assert "1 waiting, 1 user waits for it" in text
+    assert "1 waiting, 1 user waits for a rating" in text
     assert re.search(r"g1  user waits \d+ s", text)
 
 

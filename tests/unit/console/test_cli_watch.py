@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from ajet_swarm.common.errors import UsageError
 from console.cli import main
-from console.cli.watch import Follower, Json, People, Wanted, known_kinds
+from console.cli.watch import EventFilter, Follower, JsonOutput, TextOutput, known_kinds
 from core.events import (
     EVENT_KINDS,
     CandidateScore,
@@ -77,8 +77,8 @@ class Told:
 def _follower(
     told: Told, line: str | None = None, until: str | None = None, **more: Any
 ) -> Follower:
-    wanted = Wanted(line, more.pop("kinds", ()), until)
-    return Follower(wanted, more.pop("form", Json()), write=told, **more)
+    wanted = EventFilter(line, more.pop("kinds", ()), until)
+    return Follower(wanted, more.pop("form", JsonOutput()), write=told, **more)
 
 
 async def test_a_snapshot_comes_first_then_the_events_as_the_journal_has_them() -> None:
@@ -97,7 +97,7 @@ async def test_the_first_line_is_small_unless_all_is_asked_for(full: bool) -> No
     events = [event for number in range(60) for event in group_events(number)]
     proxy, told = Proxy(EngineChanged(server="gpu", state="ROLLING", step=3), *events), Told()
     proxy.known = len(proxy.events_)
-    await _follower(told, form=Json(full=full)).follow(proxy)
+    await _follower(told, form=JsonOutput(full=full)).follow(proxy)
     state = json.loads(told.lines[0])["state"]
     assert (len(told.lines[0]) > 100_000) is full
     assert full or len(told.lines[0]) < 4_096
@@ -172,15 +172,15 @@ async def test_only_events_of_groups_that_fit() -> None:
 
 def test_an_event_that_does_not_exist_is_wrong_use() -> None:
     with pytest.raises(UsageError, match="Did you mean `group_closed`"):
-        Wanted(None, ["group_close"], None)
+        EventFilter(None, ["group_close"], None)
     with pytest.raises(UsageError, match="no field"):
-        Wanted("nonsense<3", (), None)
+        EventFilter("nonsense<3", (), None)
 
 
 async def test_people_get_one_safe_line_an_event() -> None:
     proxy = Proxy(*group_events(1, query=HOSTILE), GroupNoted(group_id="g0001", note=HOSTILE))
     told = Told()
-    await _follower(told, form=People()).follow(proxy)
+    await _follower(told, form=TextOutput()).follow(proxy)
     text = b"\n".join(told.lines).decode()
     assert "\x1b" not in text
     assert "\u202e" not in text
@@ -192,11 +192,11 @@ def test_scripts_hear_that_generation_starts_whichever_event_tells_it() -> None:
     whole = EpisodesClaimed(
         group_id="g", episodes=(ClaimedEpisode(0, "e0"), ClaimedEpisode(1, "e1")), expires_at=9.0
     )
-    told = [msgspec.json.decode(line) for line in Json().event(whole, State())]
+    told = [msgspec.json.decode(line) for line in JsonOutput().event(whole, State())]
     assert [one["kind"] for one in told] == ["episodes_claimed", "generation_started"]
     assert (told[1]["n"], told[1]["expires_at"]) == (2, 9.0)
     part = msgspec.structs.replace(whole, expires_at=0.0)
-    assert len(Json().event(part, State())) == 1
+    assert len(JsonOutput().event(part, State())) == 1
 
 
 def test_every_event_has_a_line_or_is_left_out_on_purpose() -> None:
@@ -217,7 +217,7 @@ async def test_who_reads_no_more_ends_it() -> None:
     def broken(_: list[bytes]) -> None:
         raise BrokenPipeError
 
-    follower = Follower(Wanted(None, (), None), Json(), write=broken)
+    follower = Follower(EventFilter(None, (), None), JsonOutput(), write=broken)
     with pytest.raises(BrokenPipeError):
         await follower.follow(Proxy(*group_events(1)))
 
@@ -227,7 +227,7 @@ def test_a_time_that_is_none_is_wrong_use(
     seconds: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     assert main(["watch", "--home", str(tmp_path), f"--timeout={seconds}"]) == 2
-    assert "seconds, 0 or more" in capsys.readouterr().err
+    assert "not a time" in capsys.readouterr().err
 
 
 async def test_a_score_that_is_held_down_says_by_what() -> None:
@@ -236,7 +236,7 @@ async def test_a_score_that_is_held_down_says_by_what() -> None:
         group_id="g1", scores=(CandidateScore(0, 0.0, (part,)), CandidateScore(1, 0.5)),
         best=1, version="v", seconds=0.1,
     )  # fmt: skip
-    line = People().event(scored, State())[0].decode()
+    line = TextOutput().event(scored, State())[0].decode()
     assert line.endswith("scored 0.00 0.50, best 2 (1 refusal: declines to answer)")
 
 
@@ -249,6 +249,6 @@ async def test_an_update_with_human_ratings_names_automatic_and_human_figures() 
         events.append(event)
     proxy = Proxy(*events, UpdateDone(server="embedded", step=1, stats={"reward_mean": 0.25}))
     told = Told()
-    await _follower(told, form=People()).follow(proxy)
+    await _follower(told, form=TextOutput()).follow(proxy)
     wanted = "mean reward sent 0.25, automatic 0.4, human-rated groups 1, winner 1"
     assert wanted in b"\n".join(told.lines).decode()

@@ -12,7 +12,7 @@ import pytest
 
 from ajet_swarm.common.errors import AjetError, UsageError
 from console.cli import main
-from console.cli.replay import which
+from console.cli.replay import journal_and_run
 from console.replay.player import Replay, Tempo
 from console.session.app_state import Session
 from core.events import Event, ProxyStarted
@@ -254,13 +254,13 @@ def test_an_older_journal_is_read_from_a_copy(kept: Path) -> None:
 
 def test_what_is_meant_by_the_name(kept: Path, tmp_path: Path) -> None:
     home = Home(tmp_path / "home")
-    assert which(None, None, home) == (home.journal, "")
-    assert which(str(kept.parent), "last", home) == (kept, "last")
-    assert which(str(kept), None, home) == (kept, "")
+    assert journal_and_run(None, None, home) == (home.journal, "")
+    assert journal_and_run(str(kept.parent), "last", home) == (kept, "last")
+    assert journal_and_run(str(kept), None, home) == (kept, "")
     home.root.mkdir()
     shutil.copyfile(kept, home.journal)
-    assert which("run1", None, home) == (home.journal, "run1")
-    assert which("run1.db", None, home)[0].name == "run1.db"
+    assert journal_and_run("run1", None, home) == (home.journal, "run1")
+    assert journal_and_run("run1.db", None, home)[0].name == "run1.db"
 
 
 def test_the_runs_are_listed_without_a_terminal(

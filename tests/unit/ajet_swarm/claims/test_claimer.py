@@ -315,7 +315,7 @@ async def test_a_hook_that_fails_leaves_nothing_claimed(
         await desk.claim_group(4, on_claimed=full)
     assert await desk.settle(60)
     assert server.claimed() == []
-    assert "could not be noted" in caplog.text
+    assert "could not be recorded" in caplog.text
 
 
 async def test_claims_come_within_a_quarter_second_of_rolling(

@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ajet_swarm.api.outcomes import Claimed, ClaimRefused, RefusedKind
+from ajet_swarm.claims.lane_queue import Lane
 from ajet_swarm.claims.queue import TurnQueue
 from ajet_swarm.claims.request import ClaimRequest
 from ajet_swarm.claims.shared_batch import MOST, SharedBatch
-from ajet_swarm.claims.shares import Lane
 
 NONE = ClaimRefused(RefusedKind.NONE_AVAILABLE, "none free")
 OTHER = ClaimRefused(RefusedKind.NOT_ROLLING, "ENGINE.WEIGHT_SYNCING")
@@ -65,7 +65,7 @@ def test_an_engine_that_does_not_roll_ends_it_at_once() -> None:
     found.answered(OTHER)
     assert list(found.to_return()) == [one]
     assert (one.stop, two.stop) == (OTHER, OTHER)
-    assert not found.wanted
+    assert not found.is_incomplete
 
 
 def test_what_nobody_wants_any_more_goes_back() -> None:
@@ -123,7 +123,7 @@ def test_never_do_two_hold_parts(sizes: list[int], answers: list[str]) -> None:
     assert held + back == granted
     assert complete == [one for one in requests if one.complete]
     if not found.left:
-        assert not found.wanted
+        assert not found.is_incomplete
 
 
 # --- the queue ----------------------------------------------------------------------------------

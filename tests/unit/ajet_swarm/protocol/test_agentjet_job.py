@@ -50,7 +50,7 @@ def test_attributes_and_the_tree_are_one() -> None:
     copy = job.config.to_dict()
     copy["ajet"]["model"]["path"] = "other"
     assert job.model == "m"
-    with pytest.raises(AttributeError, match="no `temprature` here; there is"):
+    with pytest.raises(AttributeError, match="no `temprature` here; available"):
         _ = job.config.ajet.rollout.temprature
     with pytest.raises(AttributeError):
         _ = job.no_such_thing

@@ -12,7 +12,7 @@ from ajet_swarm.protocol.job import (
     hand_job,
     put,
 )
-from ajet_swarm.protocol.job_diff import NOTHING, Change, changes
+from ajet_swarm.protocol.job_diff import MISSING, Change, changes
 from ajet_swarm.protocol.job_validation import KNOWN, MAX_DEPTH, check_job
 
 
@@ -148,8 +148,8 @@ def test_changes_of_two_jobs() -> None:
     assert [(one.path, one.before, one.after) for one in found] == [
         (BATCH, 4, 1),
         (LEARNING_RATE, 5e-4, 8e-4),
-        ("ajet.new", NOTHING, None),
-        ("ajet.extra", [1], NOTHING),
+        ("ajet.new", MISSING, None),
+        ("ajet.extra", [1], MISSING),
     ]
     assert changes({"a": 1}, {"a": 1.0}) == []
     assert changes({"a": 1}, {"a": True}) == [Change("a", 1, True)]

@@ -28,7 +28,7 @@ async def test_a_call_has_the_key_and_its_answer_the_words_without_it() -> None:
         return httpx.Response(401, json={"error": {"message": f"no key {KEY}"}})
 
     found = await api(answer).call("GET", "/models", None, seconds=1)
-    assert (found.status, found.words) == (401, "no key [redacted]")
+    assert (found.status, found.message) == (401, "no key [redacted]")
     assert found.fault == "401: no key [redacted]"
     assert not found.is_success
 

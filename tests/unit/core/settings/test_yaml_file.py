@@ -52,7 +52,7 @@ def test_each_fault_has_the_line_of_what_is_wrong() -> None:
         assert inner.get("key", int) == 1
         inner.check_unknown()
     assert str(joined(faults.collected)).splitlines() == [
-        "f.yaml:1: port cannot be 70000. It is a whole number from 0 to 65535",
+        "f.yaml:1: port cannot be 70000. Give a whole number from 0 to 65535",
         "f.yaml:2: mode cannot be `fsat`. Did you mean `fast`? Valid: fast, slow",
         "f.yaml:5: names[1] is not text. Put it in quotes",
         "f.yaml:8: set.b is not a whole number",
@@ -67,7 +67,7 @@ def test_a_missing_field_is_named_by_the_field_that_may_be_meant() -> None:
     reader = FieldReader(faults.compose("\nulr: x\n"), faults)
     with pytest.raises(FileFault, match=r"f\.yaml:2: ulr is unknown\. Did you mean `url`\?"):
         reader.require("url", "url: http://h")
-    with pytest.raises(FileFault, match=r"f\.yaml:2: command is missing\. As `command: x`"):
+    with pytest.raises(FileFault, match=r"f\.yaml:2: command is missing\. Example: `command: x`"):
         reader.require("command", "command: x")
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ajet_swarm.claims.shares import FairQueue
+from ajet_swarm.claims.lane_queue import LaneQueue
 from ajet_swarm.common.tasks import Tasks
 from proxy.groups.fair_queue import CLAIMING, FairGate, Turn
 
@@ -98,14 +98,14 @@ async def test_a_full_gate_does_not_go_through_its_queue(
     tasks: Tasks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     walks = 0
-    walk = FairQueue.__iter__
+    walk = LaneQueue.__iter__
 
-    def counted(queue: FairQueue[object]) -> Iterator[tuple[tuple[str, ...], object]]:
+    def counted(queue: LaneQueue[object]) -> Iterator[tuple[tuple[str, ...], object]]:
         nonlocal walks
         walks += 1
         return walk(queue)
 
-    monkeypatch.setattr(FairQueue, "__iter__", counted)
+    monkeypatch.setattr(LaneQueue, "__iter__", counted)
     gate = FairGate()
     turns = [gate.turn() for _ in range(200)]
     waits = [tasks.spawn(turn.enter(("a",), soon(), 4), "a") for turn in turns]

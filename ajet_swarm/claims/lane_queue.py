@@ -1,4 +1,4 @@
-"""A queue with equal shares: of each API key, then of each address, then of each session."""
+"""Queue of the senders of requests: API keys take turns, then addresses, then sessions."""
 
 from collections import Counter, OrderedDict, deque
 from collections.abc import Iterable, Iterator, Sequence
@@ -7,18 +7,19 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 Lane = tuple[str, ...]
-"""Who sent a request, from the outermost name to the innermost, as (key, address, session)."""
+"""Sender of a request, as names from the outermost level to the innermost: (key, address,
+session)."""
 
 
-class FairQueue(Generic[T]):
-    """Items by lane. At each level of the lanes the names take turns; items of one lane go in
-    order.
+class LaneQueue(Generic[T]):
+    """Queue of items by lane; at each level the names take turns, within a lane items are in order.
 
-    A name that joins the queue goes before the one that had the last turn. All lanes of one queue
-    have as many names.
+    A name that joins the queue goes before the one that had the last turn. All lanes of a queue
+    have the same number of names.
 
-    Of the newcomers of one sender (a lane without its session) the newest passes all others of the
-    sender, in every second of its turns at most: nobody waits more than twice as long for them.
+    The newest of a sender's newcomers overtakes the sender's other items, but at most in every
+    second turn of the sender, so that no item waits more than twice as long. A sender is a lane
+    without its session.
     """
 
     def __init__(self) -> None:
@@ -31,11 +32,11 @@ class FairQueue(Generic[T]):
         return self._size
 
     def __iter__(self) -> Iterator[tuple[Lane, T]]:
-        """All items; those of the names whose turn is next come first."""
+        """Yield lane and item of all items; those of the names whose turn is next come first."""
         return self._root.items(())
 
     def first(self) -> T | None:
-        """The first item of all; None when there is none."""
+        """Return the next item; None when the queue is empty."""
         node = self._root
         while True:
             if node.newcomers and (newcomer := node.first_newcomer()) is not None:
@@ -46,30 +47,30 @@ class FairQueue(Generic[T]):
                 return None
             node = next(iter(node.names.values()))
 
-    def served(self, lane: Lane, item: T | None = None) -> None:
-        """The lane had a turn: at each level its name goes behind the others.
+    def end_turn(self, lane: Lane, item: T | None = None) -> None:
+        """Record a turn of a lane: at each level, its name moves behind the others.
 
         Args:
-            lane: Of the item that has the turn.
-            item: None when it does not wait in the queue.
+            lane: Lane of the item that had the turn.
+            item: The item; None when it is not in the queue.
         """
         self._last = lane
         node = self._root
         for name in lane:
             if name not in node.names:
                 return
-            passed = item is not None and bool(node.newcomers)
-            node.passed = passed and item is node.first_newcomer()
+            may_overtake = item is not None and bool(node.newcomers)
+            node.overtaken = may_overtake and item is node.first_newcomer()
             node.names.move_to_end(name)
             node = node.names[name]
 
     def push(self, lane: Lane, item: T, newcomer: bool = False) -> None:
-        """Add an item behind those of its lane.
+        """Add an item behind the others of its lane.
 
         Args:
-            lane: All of its names.
-            item: Hashable if it is a newcomer.
-            newcomer: It may pass.
+            lane: Lane of the item, with all its names.
+            item: The item; hashable if it is a newcomer.
+            newcomer: Whether it may overtake other items of its sender.
         """
         node = sender = self._root
         for level, name in enumerate(lane):
@@ -85,7 +86,7 @@ class FairQueue(Generic[T]):
         self._size += 1
 
     def put_back(self, lane: Lane, item: T) -> None:
-        """Add an item before all others."""
+        """Add an item in front of all others."""
         node = self._root
         for name in lane:
             if name not in node.names:
@@ -97,7 +98,7 @@ class FairQueue(Generic[T]):
         self._last = ()
 
     def remove(self, lane: Lane, item: T) -> bool:
-        """Take an item out; False when it is not there."""
+        """Remove an item; return False when it is not in the queue."""
         nodes = [self._root]
         for name in lane:
             if name not in nodes[-1].names:
@@ -121,51 +122,53 @@ class FairQueue(Generic[T]):
 
 
 class _Node(Generic[T]):
-    """One name of a level."""
+    """One name of a level, with the names below it and the items of its lane."""
 
-    __slots__ = ("names", "newcomers", "passed", "waiting")
+    __slots__ = ("names", "newcomers", "overtaken", "waiting")
 
     def __init__(self) -> None:
         self.names: OrderedDict[str, _Node[T]] = OrderedDict()
-        """Of the next level, the one whose turn is next first."""
+        """Names of the next level, in the order of their turns."""
         self.waiting: deque[T] = deque()
+        """Items of this lane, in order."""
         self.newcomers: dict[T, Lane] = {}
-        """Those of the lanes directly below."""
-        self.passed = False
-        """The last turn was that of a newcomer that passed others."""
+        """Newcomers of the lanes directly below."""
+        self.overtaken = False
+        """Whether the last turn was that of a newcomer that overtook others."""
 
     def first_newcomer(self) -> T | None:
-        """The newcomer that goes before all others now."""
-        return next(reversed(self.newcomers), None) if not self.passed else None
+        """Return the newcomer that overtakes the others now, or None."""
+        return next(reversed(self.newcomers), None) if not self.overtaken else None
 
-    def items(self, lane: Lane, besides: T | None = None) -> Iterator[tuple[Lane, T]]:
-        """All items below but one, with their lanes."""
+    def items(self, lane: Lane, excluded: T | None = None) -> Iterator[tuple[Lane, T]]:
+        """Yield lane and item of all items below except `excluded`; `lane` is the node's own."""
         if self.newcomers and (first := self.first_newcomer()) is not None:
-            besides = first
+            excluded = first
             yield self.newcomers[first], first
         for item in self.waiting:
-            if item is not besides:
+            if item is not excluded:
                 yield lane, item
         for name, node in self.names.items():
-            yield from node.items((*lane, name), besides)
+            yield from node.items((*lane, name), excluded)
 
 
-def crowding(waiting: Iterable[tuple[Lane, T]], lane: Lane) -> T | None:
-    """The item that gives way to one more of `lane` when no more may wait.
+def item_to_displace(waiting: Iterable[tuple[Lane, T]], lane: Lane) -> T | None:
+    """Return the item to remove from a full queue in favour of a new item of `lane`.
 
-    At each level, from the outermost: the name that has the most items gives way where it has at
-    least two more than the name of `lane`. So nobody keeps more than half while others ask.
+    At each level, from the outermost, the name with the most items loses one if it has at least two
+    more than the name in `lane`. Thus no sender keeps more than half of the places while others
+    wait.
 
     Args:
-        waiting: In the order in which they came.
-        lane: Of the item that comes.
+        waiting: Lane and item of the waiting items, oldest first.
+        lane: Lane of the new item.
 
     Returns:
-        The newest item of who has the most; None when `lane` itself has its share.
+        The newest item of the name with the most; None when `lane` already has its share.
     """
     items: Sequence[tuple[Lane, T]] = list(waiting)
     for level, name in enumerate(lane):
-        counts = Counter(one[level] for one, _ in items)
+        counts = Counter(waiting_lane[level] for waiting_lane, _ in items)
         if not counts:
             return None
         most = max(counts, key=counts.__getitem__)
@@ -176,11 +179,11 @@ def crowding(waiting: Iterable[tuple[Lane, T]], lane: Lane) -> T | None:
 
 
 def _newest(items: Sequence[tuple[Lane, T]], name: str, level: int) -> T:
-    """The newest item of the name that has the most at each level below `name`."""
+    """Return the newest item below `name`, of the name with the most items at each level."""
     while True:
         items = [pair for pair in items if pair[0][level] == name]
         level += 1
         if level == len(items[0][0]):
             return items[-1][1]
-        counts = Counter(one[level] for one, _ in items)
+        counts = Counter(lane[level] for lane, _ in items)
         name = max(counts, key=counts.__getitem__)

@@ -1,0 +1,94 @@
+"""The order of a lane queue, and the item that a full one removes."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ajet_swarm.claims.lane_queue import Lane, LaneQueue, item_to_displace
+
+
+def drained(queue: LaneQueue[str]) -> list[str]:
+    """Return all items in the order of their turns; the queue is empty afterwards."""
+    items = []
+    while queue:
+        lane, item = next(iter(queue))
+        assert queue.first() == item
+        queue.end_turn(lane, item)
+        assert queue.remove(lane, item)
+        items.append(item)
+    return items
+
+
+def test_keys_take_turns_then_addresses_then_sessions() -> None:
+    queue: LaneQueue[str] = LaneQueue()
+    for lane in ("AxS", "AxS", "AxT", "AyS", "BxS", "BxS"):
+        queue.push(tuple(lane), lane)
+    queue.push(("C", "x", "S"), "CxS")
+    assert drained(queue) == ["AxS", "BxS", "CxS", "AyS", "BxS", "AxT", "AxS"]
+
+
+def test_an_item_put_back_is_the_next() -> None:
+    queue: LaneQueue[str] = LaneQueue()
+    for name in ("a1", "b1", "a2"):
+        queue.push((name[0],), name)
+    first = [next(iter(queue))]
+    queue.end_turn(first[0][0])
+    queue.remove(*first[0])
+    queue.put_back(*first[0])
+    assert drained(queue) == ["a1", "b1", "a2"]
+    assert not queue.remove(("a",), "a1")
+
+
+def test_the_newest_newcomer_of_a_sender_gets_every_second_turn() -> None:
+    queue: LaneQueue[str] = LaneQueue()
+    for number in range(6):
+        queue.push(("A", ""), f"A{number}", newcomer=True)
+    for number in range(2):
+        queue.push(("A", "S"), f"S{number}")
+    queue.push(("B", ""), "B")
+    assert [item for _, item in queue] == ["A5", "A0", "A1", "A2", "A3", "A4", "S0", "S1", "B"]
+    assert queue.remove(("A", ""), "A4")
+    order = drained(queue)
+    assert order[1] == "B"
+    order.remove("B")
+    assert order == ["A5", "S0", "A3", "S1", "A2", "A0", "A1"]
+
+
+def test_requests_repeated_on_busy_connections_do_not_delay_a_newcomer() -> None:
+    queue: LaneQueue[str] = LaneQueue()
+    for number in range(100):
+        queue.push(("A", ""), f"old {number}")
+    queue.end_turn(*next(iter(queue)))
+    queue.push(("A", ""), "one", newcomer=True)
+    assert next(iter(queue))[1] == "one"
+
+
+coming = st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("ab"), st.booleans()))
+
+
+@given(coming)
+def test_each_item_gets_one_turn_despite_overtaking(
+    items: list[tuple[str, str, bool]],
+) -> None:
+    queue: LaneQueue[str] = LaneQueue()
+    names = [f"item {number}" for number in range(len(items))]
+    for name, (sender, session, newcomer) in zip(names, items, strict=True):
+        queue.push((sender, session), name, newcomer)
+    assert sorted(item for _, item in queue) == sorted(names)
+    assert sorted(drained(queue)) == sorted(names)
+
+
+lanes = st.lists(st.tuples(*[st.sampled_from("abc")] * 3), max_size=40)
+
+
+@given(lanes, st.tuples(*[st.sampled_from("abc")] * 3))
+def test_no_sender_keeps_more_than_half_while_others_wait(waiting: list[Lane], lane: Lane) -> None:
+    """A new item of a sender with fewer items always displaces one of the sender with the most."""
+    pairs = [(lane, number) for number, lane in enumerate(waiting)]
+    displaced = item_to_displace(pairs, lane)
+    own = sum(other[0] == lane[0] for other in waiting)
+    most = max((sum(other[0] == key for other in waiting) for key in "abc"), default=0)
+    assert (displaced is not None) or most <= own + 1
+    if displaced is not None and most > own + 1:
+        its_lane = waiting[displaced]
+        assert sum(other[0] == its_lane[0] for other in waiting) == most
+        assert not any(other == its_lane for other in waiting[displaced + 1 :])
