@@ -8,7 +8,7 @@ from console.screens.dialogs.confirm import AskScreen, ConfirmScreen
 from console.shell.palette import entries
 from console.text.format import UNKNOWN
 from core.events import Event, RewardPart, RewardsChanged
-from tests.pilot.test_rewards_screen import parted
+from tests.pilot.rewards.test_screen import parted
 from tests.support.console import HOSTILE, NOW, seat, state_of
 
 PARTS = (

@@ -14,7 +14,7 @@ from console.session.rater_name import save_name, saved_name
 from core.events import GroupSealed
 from core.runtime.home import Home
 from core.settings import load
-from tests.pilot.test_rate import PLACES, votes, waiting
+from tests.pilot.rate.test_screen import PLACES, votes, waiting
 from tests.support.console import Seat, seat
 
 

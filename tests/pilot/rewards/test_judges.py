@@ -3,7 +3,7 @@
 import pytest
 
 from core.events import AlertRaised
-from tests.pilot.test_rewards_screen import in_use
+from tests.pilot.rewards.test_screen import in_use
 from tests.support.console import NOW, seat
 from tests.unit.console.views.test_judges import changed, spent
 

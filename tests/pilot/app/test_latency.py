@@ -19,7 +19,7 @@ import pytest
 
 from console.models.ballot import shown_order
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 DELAY = 0.2
 """Seconds each way."""
 F2, F3, CTRL_Q = b"\x1bOQ", b"\x1bOR", b"\x11"

@@ -1,7 +1,7 @@
 """The footer: one widget, its keys are clicked."""
 
 from console.widgets.key_bar import KeyBar
-from tests.pilot.test_rate import waiting
+from tests.pilot.rate.test_screen import waiting
 from tests.support.console import seat
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from tests.support.terminal import Terminal
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 CTRL_Q, CTRL_Z, F3 = "\x11", "\x1a", "\x1bOR"
 CONTROLLING = (
     "import fcntl, os, sys, termios;"

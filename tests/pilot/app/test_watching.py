@@ -5,7 +5,7 @@ import pytest
 from console.models.screen_registry import SCREENS, shown_screens
 from console.shell.palette import entries
 from core.state import State
-from tests.pilot.test_rate import PLACES, waiting
+from tests.pilot.rate.test_screen import PLACES, waiting
 from tests.support.console import NOW, group_events, seat, state_of
 
 

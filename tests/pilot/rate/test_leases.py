@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from core.events import ConsoleAttached, GroupLeased, GroupRated, RatingModeChanged
-from tests.pilot.test_rate import PLACES, held, order_of, votes, waiting
+from tests.pilot.rate.test_screen import PLACES, held, order_of, votes, waiting
 from tests.support.console import NOW, Clock, FakeLink, FakeReply, Seat, seat, state_of
 
 

@@ -7,6 +7,7 @@ import pytest
 from textual.app import App
 
 import console.screens.rate.tools as asides
+from console.models.ballot import reshuffled
 from console.models.screen_registry import SCREENS
 from console.screens.rate.dialogs import tag_names
 from console.widgets.editor import EditorError, edit_text
@@ -21,7 +22,7 @@ from core.events import (
     RatingRepeated,
 )
 from core.settings import RatingSettings
-from tests.pilot.test_rate import order_of, votes, waiting
+from tests.pilot.rate.test_screen import order_of, votes, waiting
 from tests.support.console import HOSTILE, NOW, FakeReply, Seat, group_events, seat
 from tests.unit.console.models.test_rate_queue import rated_state
 

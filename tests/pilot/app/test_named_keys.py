@@ -7,7 +7,7 @@ from console.models.screen_registry import SCREENS
 from console.views.group_detail import DetailOptions, header_lines
 from console.widgets.key_bar import MOST, KeyBar
 from core.events import AlertRaised, EngineChanged, GroupRated
-from tests.pilot.test_rate import waiting
+from tests.pilot.rate.test_screen import waiting
 from tests.support.console import NOW, FakeChild, FakeProcessManager, group_events, seat, state_of
 from tests.support.groups import text_of
 

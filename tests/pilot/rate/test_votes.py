@@ -22,7 +22,7 @@ from core.events import (
 )
 from core.settings import RatingSettings
 from core.state import State
-from tests.pilot.test_rate import PLACES, held, order_of, sent_vote, waiting
+from tests.pilot.rate.test_screen import PLACES, held, order_of, sent_vote, waiting
 from tests.support.console import NOW, FakeLink, FakeReply, group_events, seat, state_of
 
 HELD = AlertRaised(key="hold:embedded", cause="2 open ratings hold up the weight update")

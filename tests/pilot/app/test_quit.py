@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from console.screens.dialogs.quit import QuitScreen, StoppingScreen
-from tests.pilot.test_app import running_processes
+from tests.pilot.app.test_screens import running_processes
 from tests.support.console import FakeProcessManager, Seat, sample_state, seat
 
 

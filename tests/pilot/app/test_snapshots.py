@@ -2,7 +2,7 @@
 
 Renew them after a wanted change, then read the difference:
 
-    SNAPSHOTS=renew python -m pytest -q tests/pilot/test_snapshots.py
+    SNAPSHOTS=renew python -m pytest -q tests/pilot/app/test_snapshots.py
 """
 
 import asyncio

@@ -11,8 +11,8 @@ from console.screens.requests import RequestsScreen
 from console.widgets.group_list import GroupList
 from core.events import ConsoleAttached
 from proxy.control.client import ControlClient, ControlError
-from tests.pilot.test_requests import PLACES, some
-from tests.pilot.test_startup import World, until
+from tests.pilot.app.test_startup import World, until
+from tests.pilot.requests.test_screen import PLACES, some
 from tests.support.console import FakeLink, Seat, group_events, seat
 
 DOWN = AjetError("the proxy does not answer")

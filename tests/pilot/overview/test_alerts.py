@@ -119,7 +119,7 @@ def test_every_alert_has_a_way_out(key: str) -> None:
 
 
 def test_the_page_on_alerts_has_every_one() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "guide" / "alerts.md").read_text()
+    page = (Path(__file__).parents[3] / "docs" / "guide" / "alerts.md").read_text()
     listed = {one.partition(":")[0] for one in re.findall(r"`([a-z_]+(?::[A-Za-z]+)?)`", page)}
     assert {key.partition(":")[0] for key in _WAYS} <= listed
     assert set(PAST) <= listed
