@@ -244,8 +244,8 @@ class Checkpoint:
     """Time of the save, seconds since 1970."""
     base: str
     """Digest of the base weights it was trained from."""
-    kept: bool
-    """Made by the engine for itself; `prune` never deletes it."""
+    internal: bool
+    """Whether the engine made it for its own use; `prune` never deletes it."""
     damaged: bool = False
 
 

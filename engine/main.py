@@ -23,7 +23,7 @@ from core.runtime.sockets import bind, is_loopback, loop_factory, public_url
 from core.settings import ModelName
 from engine.app import create_app, loopback_hosts
 from engine.interface import PolicyBackend
-from engine.policy.saved import SavedCheckpoints, TinyCheckpoints
+from engine.policy.checkpoint_manager import LocalCheckpoints, TinyCheckpoints
 from engine.policy.smollm_files import TEMPERATURE, SmolFiles
 from engine.server.lifecycle import Engine
 from engine.server.policy_holder import PolicyFactory
@@ -113,11 +113,18 @@ def _listen(options: EngineOptions) -> socket.socket:
 
 
 def make_engine(options: EngineOptions, factory: PolicyFactory | None = None) -> Engine:
-    """Return the engine for the options, with their policy unless a factory is given."""
+    """Return the engine for the options.
+
+    Args:
+        options: Options of the command line.
+        factory: Creates the policy; that of `options.model` by default.
+    """
     smol = SmolFiles(options.home) if options.model == "smollm2" else None
     root = smol.checkpoints if smol else options.home.engine
-    keepers = partial(SavedCheckpoints, base=partial(_smol_base, smol)) if smol else TinyCheckpoints
-    experiments = Experiments(root, None if factory else keepers)
+    managers = (
+        partial(LocalCheckpoints, base=partial(_smol_base, smol)) if smol else TinyCheckpoints
+    )
+    experiments = Experiments(root, None if factory else managers)
     default_factory = smol_policy(smol, experiments) if smol else tiny_policy(experiments)
     engine = Engine(
         factory or default_factory,

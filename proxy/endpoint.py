@@ -43,7 +43,7 @@ def _table(
     context: ProxyContext, groups: Groups, handler: RequestHandler
 ) -> dict[str, Mapping[str, App]]:
     chat = chat_dialect(context.settings.proxy.reasoning_field)
-    info = InfoRoutes(context, groups, handler.meter, handler.gauge)
+    info = InfoRoutes(context, groups, handler.metrics, handler.token_estimator)
     return {
         "/v1/chat/completions": {"POST": handler.endpoint(chat)},
         "/v1/completions": {"POST": handler.endpoint(COMPLETIONS)},
@@ -51,7 +51,7 @@ def _table(
         "/v1/responses/{}": {"GET": info.response},
         "/v1/responses/{}/cancel": {"POST": info.response},
         "/v1/messages": {"POST": handler.endpoint(MESSAGES)},
-        "/v1/messages/count_tokens": {"POST": info.count},
+        "/v1/messages/count_tokens": {"POST": info.count_tokens},
         "/v1/models": {"GET": info.models},
         "/v1/models/{*}": {"GET": info.model},
         "/health": {"GET": info.health},
@@ -59,8 +59,8 @@ def _table(
         "/load": {"GET": info.load},
         "/version": {"GET": info.version},
         "/metrics": {"GET": info.metrics},
-        "/tokenize": {"POST": info.passing("/tokenize")},
-        "/detokenize": {"POST": info.passing("/detokenize")},
+        "/tokenize": {"POST": info.forwarded("/tokenize")},
+        "/detokenize": {"POST": info.forwarded("/detokenize")},
         "/openapi.json": {"GET": _openapi()},
     }
 

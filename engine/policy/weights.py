@@ -16,9 +16,10 @@ import numpy as np
 
 from engine import tokenizer as bpe
 from engine.interface import LATEST, WeightsError
-from engine.storage import checkpoints, safetensors
+from engine.storage import checkpoint_files as checkpoints
+from engine.storage import safetensors
+from engine.storage.checkpoint_files import BASE_NAME, DAMAGED, OtherBaseError
 from engine.storage.checkpoint_store import CheckpointStore
-from engine.storage.checkpoints import BASE_NAME, DAMAGED, OtherBaseError
 from engine.storage.safetensors import SafetensorsError, Tensor
 from engine.training.model import Array, Config, Params
 from engine.training.optimizer import Adam

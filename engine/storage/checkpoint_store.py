@@ -1,4 +1,4 @@
-"""The checkpoints of one policy in one directory: write, set aside, restore.
+"""Folder of one policy's checkpoints: atomic writes, reset, restore, and the lock of the folder.
 
 A file is written beside its target, synced and renamed, so that a kill or a full disk leaves the
 previous file intact.
@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from engine.interface import LATEST, SaveError, WeightsError
-from engine.storage.checkpoints import (
+from engine.storage.checkpoint_files import (
     BASE_NAME,
     BEFORE_RESET,
     BEFORE_RESTORE,
@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 
 class CheckpointStore:
-    """The checkpoints of one policy in one directory, locked by one process at a time.
+    """The checkpoints of one policy in one directory, which one process at a time can lock.
 
     Args:
         directory: Created when it does not exist.

@@ -1,4 +1,4 @@
-"""Classifies a request before it becomes a group: a retry, a helper call, one of many of a session.
+"""Classification of a request before it becomes a group: retry, helper call, session, limits.
 
 Nothing here claims an episode or waits.
 """
@@ -16,22 +16,22 @@ from core.events import AnswerReturned, GroupEvent, RequestJoined, RequestReplay
 from core.settings import ProxySettings
 from proxy.admission.conversations import Conversations
 from proxy.admission.helper_calls import helper_of
-from proxy.admission.replay_cache import ReplayCache, is_retry, joins
+from proxy.admission.replay_cache import ReplayCache, is_retry, may_join
 from proxy.admission.sessions import MINUTE, LimitExceeded, RequestLimits
 from proxy.alerts import clear_alert, show_alert
 from proxy.dataset_rows import HEADER, Row, own_words
 from proxy.dialects.request import ChatRequest
 from proxy.dialects.session_marks import key_of, sender_of, session_of, trace_of
-from proxy.groups.fair_queue import FairGate, Turn
+from proxy.groups.claim_gate import ClaimGate, ClaimTurn
 from proxy.groups.run import AnswerWaiter, GroupRun
 from proxy.http.errors import ApiError
 
 TRAIN_HEADER = "x-ajet-train"
 JUDGE_HEADER = "x-ajet-judge"
-"""A request that one of our judges sends to the fake vLLM is neither trained on nor judged."""
-OWN = frozenset({"temperature", "seed"})
+"""Marks a request that one of our judges sends to the fake vLLM: not trained on, not judged."""
+RUN_SAMPLING = frozenset({"temperature", "seed"})
 """Fields that the run decides itself in training: with one seed all candidates would be equal."""
-ALERTS = 20
+MAX_ALERTS = 20
 """Maximum number of sessions with an alert at a time."""
 
 
@@ -64,22 +64,22 @@ class Admission:
         self._bus = bus
         self._clock = clock
         self._joinable: dict[str, GroupRun] = {}
-        """Runs by the key of their request."""
-        self._kept: set[str] = set()
-        """Runs whose answer is in `replay`."""
+        """Open runs by the key of their request."""
+        self._cached: set[str] = set()
+        """Ids of open runs whose answer is in `replay`."""
         self.replay = ReplayCache(settings.replay_window, clock, mode=settings.replay)
         self.conversations = Conversations()
         self.sessions = RequestLimits(settings.session_cap, settings.session_calls, clock)
         self.keys = RequestLimits(settings.key_cap, settings.key_calls, clock)
         """The same limits for API keys, by the name that `key_of` gives them."""
-        self._gates: dict[str, FairGate] = {}
-        self._over: dict[str, float] = {}
-        """Alerts of sessions and keys over their limit: when they were refused last."""
+        self._gates: dict[str, ClaimGate] = {}
+        self._limit_alerts: dict[str, float] = {}
+        """Alert key of a session or API key over its limit -> time of its last refusal."""
         self._timers: dict[str, asyncio.TimerHandle] = {}
 
-    # --- the same request again -----------------------------------------------------------------
+    # --- repeated requests ----------------------------------------------------------------------
 
-    def again(self, request: ChatRequest) -> AnswerWaiter | None:
+    def find_waiter(self, request: ChatRequest) -> AnswerWaiter | None:
         """Return a waiter for the group of an identical earlier request; None for a new request."""
         run = self._joinable.get(request.key)
         waits = run is not None and run.final_answer is None and run.stop is None
@@ -88,68 +88,68 @@ class Admission:
             self._bus.publish(RequestJoined(server=run.facts.server.name, group_id=run.group_id))
             return waiter
         if run is not None:
-            self._keep(run)
-        found = self.replay.find(request.key, request.headers, request.body)
-        if found is None:
+            self._cache_answer(run)
+        cached = self.replay.find(request.key, request.headers, request.body)
+        if cached is None:
             return None
-        group = self._bus.state.groups.get(found.group_id)
+        group = self._bus.state.groups.get(cached.group_id)
         server = group.server if group is not None else ""
-        self._bus.publish(RequestReplayed(server=server, group_id=found.group_id))
-        return self.replay.waiter(found, request.stream)
+        self._bus.publish(RequestReplayed(server=server, group_id=cached.group_id))
+        return self.replay.waiter(cached, request.stream)
 
     def _joins(self, request: ChatRequest) -> bool:
         headers = request.headers
-        return is_retry(headers) or (self._settings.join and joins(headers))
+        return is_retry(headers) or (self._settings.join and may_join(headers))
 
-    def refused(self, request: ChatRequest) -> None:
+    def on_refusal(self, request: ChatRequest) -> None:
         """Forget the cached answer: the request got an error, so its retry is a new one."""
         self.replay.forget(request.key)
 
-    def happened(self, run: GroupRun, event: GroupEvent) -> None:
-        """Handle an event of a run: it may have its answer."""
+    def on_event(self, run: GroupRun, event: GroupEvent) -> None:
+        """Handle an event of a run; cache its answer once it has one."""
         if isinstance(event, AnswerReturned):
-            self._keep(run)
+            self._cache_answer(run)
             if run.final_answer is not None and run.final_answer.answer is not None:
-                self.conversations.answered(run.request.session, run.final_answer.answer.message)
+                self.conversations.add_answer(run.request.session, run.final_answer.answer.message)
 
-    def _keep(self, run: GroupRun) -> None:
+    def _cache_answer(self, run: GroupRun) -> None:
         reply = run.final_answer
-        if reply is not None and reply.answers and run.group_id not in self._kept:
-            self._kept.add(run.group_id)
+        if reply is not None and reply.answers and run.group_id not in self._cached:
+            self._cached.add(run.group_id)
             self.replay.remember(run.request.key, run.group_id, reply, tuple(run.waiters))
 
-    # --- a new one ------------------------------------------------------------------------------
+    # --- new requests ---------------------------------------------------------------------------
 
     def lane(self, request: ChatRequest) -> Lane:
-        """Return key, address and marked session of a request.
+        """Return API key, address and named session of a request.
 
-        Where a key is required all requests share one, whatever else they carry.
+        If the proxy requires its API key, the key is empty: all requests have the same.
         """
         key = "" if self._settings.api_key else key_of(request.headers)
         session = session_of(request.headers, request.body) or request.session
         return (key, request.address, session)
 
-    def place(self, request: ChatRequest, row: Row | None, server: str) -> AdmittedRequest:
-        """Find a request's session, and whether it is a helper call.
+    def classify(self, request: ChatRequest, row: Row | None, server: str) -> AdmittedRequest:
+        """Determine a new request's session, and whether it is a helper call.
 
         Args:
-            request: A new one.
-            row: The row of a dataset it belongs to. Named by the request it is no helper call; what
-                an agent asks beside it in the same session, or with the same last words, may be.
-            server: Where it would go.
+            request: The request.
+            row: The dataset row it belongs to, or None. A request that names its row is never a
+                helper call; other requests of an agent for the same row may be.
+            server: Name of the request's server.
 
         Raises:
-            ApiError: its key or its session is over a cap.
+            ApiError: The request's API key or session is over a limit.
         """
         headers, body = request.headers, request.body
-        key, address, marked = self.lane(request)
-        session = marked
+        key, address, named_session = self.lane(request)
+        session = named_session
         helper = "judge" if JUDGE_HEADER in headers else ""
-        sure = _wants(headers) or (row is not None and HEADER in headers)
-        if request.train and self._settings.helpers and not (sure or helper):
-            agent = bool(session) and self.sessions.has_tools(session)
-            words = "" if row is not None and own_words(row, request.query) else request.query
-            helper = helper_of(body, words, stream=request.stream, agent=agent)
+        excluded = _demands_training(headers) or (row is not None and HEADER in headers)
+        if request.train and self._settings.helpers and not (excluded or helper):
+            from_agent = bool(session) and self.sessions.has_tools(session)
+            query = "" if row is not None and own_words(row, request.query) else request.query
+            helper = helper_of(body, query, stream=request.stream, agent=from_agent)
         if not session:
             session = self._by_content(request, helper)
         turn = self._open(key, session, request, helper, server)
@@ -157,90 +157,91 @@ class Admission:
             request = msgspec.structs.replace(request, session=session, helper=helper, train=False)
         elif session != request.session:
             request = msgspec.structs.replace(request, session=session)
-        if request.train and self._run_samples and not OWN.isdisjoint(body):
-            own = {name: value for name, value in body.items() if name not in OWN}
-            request = msgspec.structs.replace(request, body=own)
-        # Conversations that begin unmarked share a lane: else many of them would be many sessions.
-        name = session if marked or turn > 1 else ""
+        if request.train and self._run_samples and not RUN_SAMPLING.isdisjoint(body):
+            remaining = {name: value for name, value in body.items() if name not in RUN_SAMPLING}
+            request = msgspec.structs.replace(request, body=remaining)
+        # New conversations without a named session share a lane: else each would get its own share.
+        name = session if named_session or turn > 1 else ""
         lane = (key, address, f"{name} {helper}" if helper else name)
         return AdmittedRequest(request, turn, lane, request.idle and turn == 1)
 
     def _open(self, key: str, session: str, request: ChatRequest, helper: str, server: str) -> int:
-        """Count a request of its key and its session; returns which turn of the session it is."""
+        """Count a request for its key and its session; return its turn within the session."""
         try:
             self.keys.open(key)
-        except LimitExceeded as over:
-            self._told("key", key[:8] or "none", request, over, server)
-            raise _too_many("with this key", over) from None
+        except LimitExceeded as exceeded:
+            self._raise_limit_alert("key", key[:8] or "none", request, exceeded, server)
+            raise _too_many("with this key", exceeded) from None
         if not session:
             return 0
         try:
             tools = bool(request.body.get("tools"))
             return self.sessions.open(session, helper=bool(helper), tools=tools)
-        except LimitExceeded as over:
+        except LimitExceeded as exceeded:
             self.keys.close(key)
-            self._told("session", session, request, over, server)
-            raise _too_many("in this session", over) from None
+            self._raise_limit_alert("session", session, request, exceeded, server)
+            raise _too_many("in this session", exceeded) from None
 
     def _by_content(self, request: ChatRequest, helper: str) -> str:
         sender, trace = sender_of(request.headers), trace_of(request.headers)
-        if helper:  # no turn of the conversation, though it may repeat all of it
+        if helper:  # not a turn, though it may repeat the whole conversation
             return self.conversations.find(request.messages, sender, trace)
         return self.conversations.match(request.messages, sender, trace).session
 
-    def opened(self, run: GroupRun) -> None:
+    def run_opened(self, run: GroupRun) -> None:
         """Record that the request became this run."""
         self._joinable[run.request.key] = run
         settings, name = self._settings, run.facts.server.name
         gate = self._gates.get(name)
         if gate is None:
-            gate = self._gates[name] = FairGate(settings.max_groups)
+            gate = self._gates[name] = ClaimGate(settings.max_groups)
         run.gate = gate.turn()
 
-    def over(self, run: GroupRun) -> None:
-        """Record that the run is over."""
-        self._keep(run)
-        self._kept.discard(run.group_id)
+    def run_ended(self, run: GroupRun) -> None:
+        """Record that the run has ended."""
+        self._cache_answer(run)
+        self._cached.discard(run.group_id)
         if self._joinable.get(run.request.key) is run:
             del self._joinable[run.request.key]
-        if isinstance(run.gate, Turn):
+        if isinstance(run.gate, ClaimTurn):
             run.gate.leave()
         self.sessions.close(run.request.session)
         self.keys.close(run.lane[0])
 
-    # --- sessions and keys over their cap -------------------------------------------------------
+    # --- sessions and keys over their limit -----------------------------------------------------
 
-    def _told(
-        self, what: str, name: str, request: ChatRequest, over: LimitExceeded, server: str
+    def _raise_limit_alert(
+        self, scope: str, name: str, request: ChatRequest, exceeded: LimitExceeded, server: str
     ) -> None:
-        alert = f"{what}:{name}"
-        known = alert in self._over
-        if not known and len(self._over) >= ALERTS:
+        alert = f"{scope}:{name}"
+        known = alert in self._limit_alerts
+        if not known and len(self._limit_alerts) >= MAX_ALERTS:
             return
-        self._over[alert] = self._clock()
+        self._limit_alerts[alert] = self._clock()
         if known:
             return
-        groups = self._bus.state.groups.values()
+        groups = self._bus.state.groups.values() if scope == "session" else ()
+        affected = [group.group_id for group in groups if group.session == name]
         show_alert(
             self._bus,
             alert,
-            f"{what} {one_line(name, 60)} is answered 429, it is over {over.limit}: "
+            f"{scope} {one_line(name, 60)} is answered 429, it is over {exceeded.limit}: "
             f"{one_line(request.query, 60)}",
-            f"Stop that client, or raise proxy.{what}_calls and proxy.{what}_cap",
-            groups=[one.group_id for one in groups if what == "session" and one.session == name],
+            f"Stop that client, or raise proxy.{scope}_calls and proxy.{scope}_cap",
+            groups=affected,
             server=server,
         )
-        self._look_again(alert)
+        self._check_later(alert)
 
-    def _look_again(self, alert: str) -> None:
+    def _check_later(self, alert: str) -> None:
         loop = asyncio.get_running_loop()
-        self._timers[alert] = loop.call_later(MINUTE, self._calm, alert)
+        self._timers[alert] = loop.call_later(MINUTE, self._clear_if_past, alert)
 
-    def _calm(self, alert: str) -> None:
-        if self._clock() - self._over[alert] < MINUTE:
-            self._look_again(alert)
+    def _clear_if_past(self, alert: str) -> None:
+        if self._clock() - self._limit_alerts[alert] < MINUTE:
+            self._check_later(alert)
             return
-        del self._over[alert], self._timers[alert]
+        del self._limit_alerts[alert], self._timers[alert]
         clear_alert(self._bus, alert)
 
     def close(self) -> None:
@@ -249,10 +250,10 @@ class Admission:
             timer.cancel()
 
 
-def _too_many(where: str, over: LimitExceeded) -> ApiError:
-    text = f"Too many requests {where}: {over.limit}. Please try again later."
-    return ApiError(429, over.retry_after, text, kind="Too Many Requests")
+def _too_many(where: str, exceeded: LimitExceeded) -> ApiError:
+    text = f"Too many requests {where}: {exceeded.limit}. Please try again later."
+    return ApiError(429, exceeded.retry_after, text, kind="Too Many Requests")
 
 
-def _wants(headers: Mapping[str, str]) -> bool:
+def _demands_training(headers: Mapping[str, str]) -> bool:
     return headers.get(TRAIN_HEADER, "").strip().lower() in ("yes", "true", "1", "on")

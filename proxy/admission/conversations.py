@@ -1,12 +1,13 @@
-"""Finds the conversation a request goes on, when its client does not say: by its content.
+"""Match a request to the conversation that it continues, by its content.
 
-Clients change what they send back: reasoning is dropped or renamed, ids of tool calls are
-rewritten, arguments written anew, lists of blocks become strings, the system prompt changes its
-form, a last message moves. So messages are compared in a normal form without all that, and a
-request belongs to the conversation whose last prompt, or prompt and answer, it goes on from with an
-assistant's turn. A prompt without an assistant's turn begins a conversation. One that was asked
-before goes on from the newest conversation that leads to it and has not asked it (the same task
-held once more), else it begins one: many equal prompts are many conversations, none a runaway.
+This is for clients that do not name their session. Clients change the messages that they send back:
+reasoning is dropped or renamed, ids of tool calls are rewritten, arguments are re-encoded, lists of
+blocks become strings, the system prompt changes its form, the last message moves. So messages are
+compared in a normal form without all these, and a request belongs to the conversation whose last
+prompt, or prompt and answer, it extends by an assistant's turn. A prompt without an assistant's
+turn starts a conversation. A prompt that was sent before continues the newest matching conversation
+that has not sent it yet (the same task once more); if there is none, it starts a conversation. So
+many equal prompts are many conversations, and none of them exceeds the limits of a session.
 """
 
 import contextlib
@@ -29,14 +30,14 @@ _decode = msgspec.json.Decoder().decode
 # --- normal form --------------------------------------------------------------------------------
 
 _EDGE = 4096
-"""Characters looked at from both ends of a long text."""
+"""Characters at each end of a long text that are compared."""
 _KEPT = 2048
-"""Of these, characters other than white space that are kept."""
+"""Characters of each end that remain after white space is removed, at most."""
 _BLANKS = bytes(code for code in range(128) if chr(code).isspace())
 
 
 class _ReadBudget:
-    """What may still be read of the arguments of a prompt's calls, in values; then as texts."""
+    """Number of JSON values that may still be decoded in the arguments of a prompt's tool calls."""
 
     __slots__ = ("left",)
 
@@ -48,238 +49,243 @@ class _ReadBudget:
         return self.left >= 0
 
 
-def normal(message: Mapping[str, Any], work: _ReadBudget | None = None) -> bytes:
-    """What of a message stays the same when a client sends it again.
+def normal_form(message: Mapping[str, Any], budget: _ReadBudget | None = None) -> bytes:
+    """Return the normal form of a message, which is the same when a client sends it again.
 
-    The role, the text without white space (long ones by both ends) and without what an agent wrote
-    into its user's message, and names and arguments of tool calls. Reasoning, ids, names of
-    speakers and cache marks are no part of it.
+    It consists of the role, the text without white space and agents' notes (both ends of a long
+    one), and the names and arguments of tool calls. It leaves out reasoning, ids, names of speakers
+    and cache marks.
+
+    Args:
+        message: A chat message.
+        budget: Number of JSON values that may be decoded, for all messages of a prompt; None for a
+            new one.
     """
     text = content_text(message.get("content"))
-    said = _text(without_asides(text) or text)
+    text_form = _text(without_asides(text) or text)
     calls = message.get("tool_calls")
     if not isinstance(calls, list) or not calls:
-        return f"{message.get('role')}\0{said}".encode(errors="replace")
-    work = work or _ReadBudget()
-    told = [_call(call, work) for call in calls if isinstance(call, dict)]
-    return "\0".join((str(message.get("role")), said, *told)).encode(errors="replace")
+        return f"{message.get('role')}\0{text_form}".encode(errors="replace")
+    budget = budget or _ReadBudget()
+    calls_form = [_call(call, budget) for call in calls if isinstance(call, dict)]
+    return "\0".join((str(message.get("role")), text_form, *calls_form)).encode(errors="replace")
 
 
 def _text(text: str) -> str:
     if len(text) <= 2 * _EDGE:
-        if text.isascii():  # the same, at a fifth of the cost
+        if text.isascii():  # same result in a fifth of the time
             return text.encode("ascii").translate(None, _BLANKS).decode("ascii")
         return "".join(text.split())
     head, tail = "".join(text[:_EDGE].split()), "".join(text[-_EDGE:].split())
     return head[:_KEPT] + tail[-_KEPT:]
 
 
-def _call(call: Mapping[str, Any], work: _ReadBudget) -> str:
+def _call(call: Mapping[str, Any], budget: _ReadBudget) -> str:
     function = call.get("function")
     function = function if isinstance(function, dict) else {}
     arguments = function.get("arguments")
-    if isinstance(arguments, str) and work.allows(arguments):
-        # What was cut off by max_tokens is compared as text.
+    if isinstance(arguments, str) and budget.allows(arguments):
+        # Arguments that max_tokens cut off are compared as text.
         with contextlib.suppress(msgspec.MsgspecError, UnicodeError, RecursionError):
             arguments = _decode(arguments) if arguments.strip() else {}
     try:
-        told = _text(_encode(arguments or {}).decode())
+        arguments_form = _text(_encode(arguments or {}).decode())
     except (msgspec.MsgspecError, TypeError, ValueError, RecursionError):
-        told = ""
-    return f"{function.get('name')}({told})"
+        arguments_form = ""
+    return f"{function.get('name')}({arguments_form})"
 
 
 SYSTEM = ("system", "developer")
-"""Roles of messages that are no part of what is said."""
+"""Roles of messages that do not count as turns of a conversation."""
 
 
 # --- conversations ------------------------------------------------------------------------------
 
-MOST_CONVERSATIONS = 2048
-KEYS = 12
-"""Ways in which a conversation can be found again."""
-TELLING = 40
-"""Bytes an answer has at least that tells a conversation by itself."""
+MAX_CONVERSATIONS = 2048
+MAX_KEYS = 12
+"""Digests by which one conversation is found again."""
+MIN_DISTINCT_BYTES = 40
+"""Minimum size of an answer's normal form that identifies a conversation by itself."""
 
 
 class ConversationTurn(msgspec.Struct, frozen=True):
-    """Where a request stands."""
+    """Position of a request within a session."""
 
     session: str
     turn: int
-    """From 1: which request of the session it is."""
+    """Number of the request within the session, from 1."""
 
 
 class _Conversation(msgspec.Struct, eq=False):
     session: str
     turn: int = 0
     tail: int = 0
-    """The chain of its newest prompt."""
+    """Digest of its newest prompt."""
     opening: int = 0
     keys: dict[int, bool] = {}
-    """Ways in which it is found again; true for the whole of a prompt of its own."""
+    """Digests by which it is found again; true for that of a complete prompt."""
 
 
 class _Prompt(msgspec.Struct, eq=False):
-    """A prompt without its system messages, each message by its normal form."""
+    """A prompt without its system messages, with the normal form of each message."""
 
     messages: list[Mapping[str, Any]]
     parts: list[bytes]
     chain: list[int]
-    """For each message the digest of all up to and with it."""
+    """For each message, the digest of all messages up to and including it."""
     tail: int
-    """The last of the chain."""
+    """The last item of `chain`."""
     opening: int
-    """Of the system prompt's beginning and the first user text."""
+    """Digest of the start of the system prompt and the first user message."""
 
 
 class Conversations:
-    """The newest conversations of clients that do not mark theirs.
+    """The recent conversations of clients that do not name their session.
 
     Args:
-        cap: Conversations that are remembered; the ones unused for longest go.
+        cap: Number of conversations that are remembered; the least recently used are dropped.
     """
 
-    def __init__(self, cap: int = MOST_CONVERSATIONS) -> None:
+    def __init__(self, cap: int = MAX_CONVERSATIONS) -> None:
         self._cap = cap
-        self._talks: OrderedDict[str, _Conversation] = OrderedDict()
+        self._conversations: OrderedDict[str, _Conversation] = OrderedDict()
         self._by_key: dict[int, _Conversation] = {}
 
     def __len__(self) -> int:
-        return len(self._talks)
+        return len(self._conversations)
 
     def match(
         self, messages: Sequence[Mapping[str, Any]], sender: str = "", trace: str = ""
     ) -> ConversationTurn:
-        """The conversation a prompt goes on, or a new one; the prompt becomes its newest.
+        """Add a prompt to the conversation that it continues, or to a new one.
 
         Args:
-            messages: In the form of chat completions.
-            sender: Conversations of two senders are never the same.
-            trace: A weak mark: counts for prompts with results of tools, among which it names the
-                same system prompt's conversation.
+            messages: The prompt, in the form of chat completions.
+            sender: Credentials of the sender; different senders never share a conversation.
+            trace: Trace id of the request. It is only used for prompts with tool results, and only
+                matches prompts with the same system prompt and first user message.
         """
-        prompt = _read(messages, sender)
-        talk = self._find(prompt, trace) or self._new()
-        self._talks.move_to_end(talk.session)
-        talk.turn += 1
-        talk.tail, talk.opening = prompt.tail, prompt.opening
-        for key in _ways(prompt, trace):
-            self._add(talk, key, whole=key == prompt.tail)
-        return ConversationTurn(talk.session, talk.turn)
+        prompt = _parse_prompt(messages, sender)
+        conversation = self._find(prompt, trace) or self._new()
+        self._conversations.move_to_end(conversation.session)
+        conversation.turn += 1
+        conversation.tail, conversation.opening = prompt.tail, prompt.opening
+        for key in _keys_of(prompt, trace):
+            self._add(conversation, key, whole=key == prompt.tail)
+        return ConversationTurn(conversation.session, conversation.turn)
 
     def find(self, messages: Sequence[Mapping[str, Any]], sender: str = "", trace: str = "") -> str:
-        """The session a prompt looks to be part of, empty for none; nothing is remembered."""
-        talk = self._find(_read(messages, sender), trace)
-        return talk.session if talk else ""
+        """Return the session that a prompt continues, empty for none, without adding the prompt."""
+        conversation = self._find(_parse_prompt(messages, sender), trace)
+        return conversation.session if conversation else ""
 
-    def answered(self, session: str, message: Mapping[str, Any]) -> None:
-        """What the newest prompt of a session was answered with; no matter for others."""
-        talk = self._talks.get(session)
-        if talk is not None:
-            part = normal({**message, "role": "assistant"})
-            self._add(talk, _after(talk.tail, part))
-            if len(part) >= TELLING:
-                self._add(talk, _digest("a", talk.opening, part))
+    def add_answer(self, session: str, message: Mapping[str, Any]) -> None:
+        """Record the answer to the newest prompt of a session; ignore unknown sessions."""
+        conversation = self._conversations.get(session)
+        if conversation is not None:
+            part = normal_form({**message, "role": "assistant"})
+            self._add(conversation, _extend_chain(conversation.tail, part))
+            if len(part) >= MIN_DISTINCT_BYTES:
+                self._add(conversation, _digest("a", conversation.opening, part))
 
     def _find(self, prompt: _Prompt, trace: str) -> _Conversation | None:
         messages, known = prompt.messages, self._by_key
         if not any([message.get("role") == "assistant" for message in messages]):
             return None
-        asked = False
+        repeated = False
         for index in range(len(messages) - 1, -1, -1):
-            talk = known.get(prompt.chain[index])
-            if talk is None:
+            conversation = known.get(prompt.chain[index])
+            if conversation is None:
                 continue
-            if talk.keys.get(prompt.tail):
-                asked = True  # the same once more is no turn of it; a newer one may lead here
+            if conversation.keys.get(prompt.tail):
+                repeated = True  # not its next turn; an older prefix may match another one
                 continue
             if messages[index].get("role") == "assistant" or (
                 index + 1 < len(messages) and messages[index + 1].get("role") == "assistant"
             ):
-                return talk
-        if asked:
+                return conversation
+        if repeated:
             return None
         answers = [i for i, message in enumerate(messages) if message.get("role") == "assistant"]
         for index in answers[:-9:-1]:
-            if talk := known.get(_digest("a", prompt.opening, prompt.parts[index])):
-                return talk
+            if conversation := known.get(_digest("a", prompt.opening, prompt.parts[index])):
+                return conversation
         if trace and any(message.get("role") == "tool" for message in messages):
-            return known.get(_traced(prompt, trace))
+            return known.get(_trace_key(prompt, trace))
         return None
 
     def _new(self) -> _Conversation:
-        talk = _Conversation(f"c-{hex_id(5)}")
-        self._talks[talk.session] = talk
-        if len(self._talks) > self._cap:
-            _, oldest = self._talks.popitem(last=False)
+        conversation = _Conversation(f"c-{hex_id(5)}")
+        self._conversations[conversation.session] = conversation
+        if len(self._conversations) > self._cap:
+            _, oldest = self._conversations.popitem(last=False)
             for key in oldest.keys:
                 self._drop(oldest, key)
-        return talk
+        return conversation
 
-    def _add(self, talk: _Conversation, key: int, *, whole: bool = False) -> None:
-        talk.keys[key] = talk.keys.pop(key, False) or whole
-        self._by_key[key] = talk
-        if len(talk.keys) > KEYS:
-            oldest = next(iter(talk.keys))
-            del talk.keys[oldest]
-            self._drop(talk, oldest)
+    def _add(self, conversation: _Conversation, key: int, *, whole: bool = False) -> None:
+        conversation.keys[key] = conversation.keys.pop(key, False) or whole
+        self._by_key[key] = conversation
+        if len(conversation.keys) > MAX_KEYS:
+            oldest = next(iter(conversation.keys))
+            del conversation.keys[oldest]
+            self._drop(conversation, oldest)
 
-    def _drop(self, talk: _Conversation, key: int) -> None:
-        if self._by_key.get(key) is talk:
+    def _drop(self, conversation: _Conversation, key: int) -> None:
+        if self._by_key.get(key) is conversation:
             del self._by_key[key]
 
 
 def _digest(*parts: str | bytes | int) -> int:
-    """64 bits that only this process can compute: Python hashes texts with a secret of its own."""
+    """Return a 64-bit digest, unpredictable because Python's string hashes have a secret seed."""
     return hash(parts)
 
 
-def _after(chain: int, part: bytes) -> int:
+def _extend_chain(chain: int, part: bytes) -> int:
     return hash((chain, part))
 
 
-def _read(messages: Sequence[Mapping[str, Any]], sender: str) -> _Prompt:
-    said: list[Mapping[str, Any]] = []
+def _parse_prompt(messages: Sequence[Mapping[str, Any]], sender: str) -> _Prompt:
+    turns: list[Mapping[str, Any]] = []
     parts: list[bytes] = []
     chain: list[int] = []
-    beginning: str | None = None
-    first: bytes | None = None
-    work = _ReadBudget()
-    link = seed = _digest("sender", sender)
-    for one in messages:
-        role = one.get("role")
+    system: str | None = None
+    first_user: bytes | None = None
+    budget = _ReadBudget()
+    digest = seed = _digest("sender", sender)
+    for message in messages:
+        role = message.get("role")
         if role in SYSTEM:
-            if beginning is None:
-                beginning = content_text(one.get("content"))[:400]
+            if system is None:
+                system = content_text(message.get("content"))[:400]
             continue
-        part = normal(one, work)
-        link = _after(link, part)
-        if first is None and role == "user":
-            first = part
-        said.append(one)
+        part = normal_form(message, budget)
+        digest = _extend_chain(digest, part)
+        if first_user is None and role == "user":
+            first_user = part
+        turns.append(message)
         parts.append(part)
-        chain.append(link)
-    opening = _digest(seed, _squeezed(beginning or ""), first or b"")
-    return _Prompt(said, parts, chain, link, opening)
+        chain.append(digest)
+    opening = _digest(seed, _system_digest_text(system or ""), first_user or b"")
+    return _Prompt(turns, parts, chain, digest, opening)
 
 
 @lru_cache(maxsize=256)
-def _squeezed(beginning: str) -> bytes:
-    """Of a system prompt; kept, since an application's is the same in all its requests."""
+def _system_digest_text(beginning: str) -> bytes:
+    """Return the normal form of a system prompt; cached, as it repeats in all requests."""
     return _text(beginning).encode(errors="replace")
 
 
-def _traced(prompt: _Prompt, trace: str) -> int:
+def _trace_key(prompt: _Prompt, trace: str) -> int:
     return _digest("t", prompt.opening, trace)
 
 
-def _ways(prompt: _Prompt, trace: str) -> Iterator[int]:
-    """How the prompt's conversation is found again.
+def _keys_of(prompt: _Prompt, trace: str) -> Iterator[int]:
+    """Yield the digests by which the prompt's conversation is found again.
 
-    A last user message that moves is no part of the next prompt; the one before it is then where
-    the conversation goes on. After an assistant's turn that would not tell conversations apart
-    that begin with the same examples.
+    If the last user message moves, the next prompt only contains the messages before it, so their
+    digest is one too. It is not used after an assistant's turn: conversations that begin with the
+    same examples would be mixed up.
     """
     if not prompt.chain:
         return
@@ -288,4 +294,4 @@ def _ways(prompt: _Prompt, trace: str) -> Iterator[int]:
         yield prompt.chain[-2]
     yield prompt.chain[-1]
     if trace:
-        yield _traced(prompt, trace)
+        yield _trace_key(prompt, trace)

@@ -1,15 +1,15 @@
-"""Helper calls: what agents and chat pages ask beside a conversation, by documented rules.
+"""Rules that detect helper calls: requests of agents and chat pages outside the conversation.
 
-A helper call (a title, a summary, follow-up questions, tags, notes for a memory) is answered from
-one episode and trained on nothing: it is no turn of the conversation, its user waits for something
-small, and nobody rates it. `RULES` is all there is to it: each rule names its client, what it looks
-for and why that is safe. All conditions of a rule must hold; the first rule that does counts.
+A helper call (a title, a summary, follow-up questions, tags, memory notes) is answered from one
+episode and not trained on: it is not a turn of the conversation, and no one rates it. `RULES` has
+all rules; each one names its client, its conditions and the reason why it is safe. All conditions
+of a rule must hold; the first matching rule counts.
 
-A rule looks only at the beginning of the system prompt (`system`) and of the last user text
-(`user`), and is worded so that no task of a dataset reads like it. Never a helper: what the
-words of a dataset's row alone would make one, a request that names its row (`X-Ajet-Row`), one with
-`X-Ajet-Train: yes`, anything with the setting `proxy.helpers` off.
-`X-Ajet-Train: no` says the same as a rule, for what no rule knows.
+A rule only checks the beginning of the system prompt (`system`) and of the last user text
+(`user`), and is specific enough that no task of a dataset matches it. These are never helper calls:
+a request whose text matches only because a dataset row has that text, a request that names its row
+(`X-Ajet-Row`), one with `X-Ajet-Train: yes`, and any request if the setting `proxy.helpers` is off.
+A client can mark other helper calls with `X-Ajet-Train: no`.
 """
 
 import re
@@ -22,30 +22,30 @@ from ajet_swarm.common.text import content_text
 
 _SYSTEM = 600
 _USER = 1200
-"""Characters of the two texts that are looked at."""
+"""Characters of the two texts that are checked."""
 
-_ASKED = r"(?:generate|write|create|suggest|provide|give|produce|summari[sz]e|extract|name)\b"
+_VERBS = r"(?:generate|write|create|suggest|provide|give|produce|summari[sz]e|extract|name)\b"
 _MEMORY = r"^\s*you are (?:now )?acting as the (?:[\w-]+ ){0,3}memory[ -]extraction (?:sub)?agent"
 _PRODUCT = r"\b(?:titles?|summary|summari[sz]e|follow-?ups?|tags|topics?|slug|commit message)\b"
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What makes a request a helper call."""
+    """One kind of helper call."""
 
     name: str
     client: str
     why: str
-    """Why it is a helper call, and why nothing else is taken for one."""
+    """Why this is a helper call, and why no other request matches."""
     system: str = ""
-    """Found in the beginning of the system prompt; a pattern."""
+    """Regular expression for the beginning of the system prompt."""
     user: str = ""
-    """Found in the beginning of the last user text; a pattern."""
+    """Regular expression for the beginning of the last user text."""
     tools: bool | None = None
-    """Whether the request offers tools; None is either."""
+    """Whether the request offers tools; None for both."""
     stream: bool | None = None
     agent: bool = False
-    """Only where the same marked session has sent requests with tools."""
+    """Only if the client names its session and that session has sent requests with tools."""
 
 
 RULES = (
@@ -258,7 +258,7 @@ RULES = (
         "any agent that marks its session",
         "an agent's own turns offer its tools: a request of the same session without any, that "
         "begins by asking for a title, a summary, tags or the like, is none of them",
-        user=rf"^(?:[^\n]{{0,80}}\b)?{_ASKED}[^\n]{{0,120}}{_PRODUCT}",
+        user=rf"^(?:[^\n]{{0,80}}\b)?{_VERBS}[^\n]{{0,120}}{_PRODUCT}",
         tools=False,
         agent=True,
     ),
@@ -266,29 +266,29 @@ RULES = (
         "beside-an-agent-system",
         "any agent that marks its session",
         "the same, asked in the system prompt",
-        system=rf"^(?:[^\n]{{0,80}}\b)?{_ASKED}[^\n]{{0,120}}{_PRODUCT}",
+        system=rf"^(?:[^\n]{{0,80}}\b)?{_VERBS}[^\n]{{0,120}}{_PRODUCT}",
         tools=False,
         agent=True,
     ),
 )
 
-_Looker = Callable[[str], re.Match[str] | None]
+_Matcher = Callable[[str], re.Match[str] | None]
 
 
-def _looker(pattern: str) -> _Looker:
-    """Finds it; what is tied to the beginning is not looked for anywhere else.
+def _matcher(pattern: str) -> _Matcher:
+    """Compile a pattern; one that begins with `^` is only matched at the beginning of a text.
 
-    Alternatives in such a pattern stand in a group.
+    Alternatives of such a pattern must be in a group.
     """
-    found = re.compile(pattern, re.IGNORECASE)
-    return found.match if pattern.startswith("^") else found.search
+    compiled = re.compile(pattern, re.IGNORECASE)
+    return compiled.match if pattern.startswith("^") else compiled.search
 
 
 _COMPILED = tuple(
     (
         rule,
         re.compile(rule.system, re.IGNORECASE) if rule.system else None,
-        _looker(rule.user) if rule.user else None,
+        _matcher(rule.user) if rule.user else None,
     )
     for rule in RULES
 )
@@ -297,18 +297,18 @@ _COMPILED = tuple(
 def helper_of(
     body: Mapping[str, Any], query: str, *, stream: bool = False, agent: bool = False
 ) -> str:
-    """The name of the rule that takes a request for a helper call; empty for none.
+    """Return the name of the rule that classifies a request as a helper call; empty for none.
 
     Args:
-        body: In the form of chat completions.
+        body: The request's body, in the form of chat completions.
         query: Text of the last user message.
-        stream: Whether its answer is streamed.
-        agent: Whether its session is known to send requests with tools.
+        stream: Whether the answer is streamed.
+        agent: Whether the request's session has sent requests with tools.
     """
     system, user = _system(body.get("messages")), query[:_USER]
-    possible = _possible(system, bool(body.get("tools")), stream, agent)
-    begins = possible.begins
-    rules = possible.others if begins is None or begins(user) is None else possible.rules
+    candidates = _candidate_rules(system, bool(body.get("tools")), stream, agent)
+    begins = candidates.begins
+    rules = candidates.others if begins is None or begins(user) is None else candidates.rules
     for name, in_user in rules:
         if in_user is None or in_user(user):
             return name
@@ -316,34 +316,36 @@ def helper_of(
 
 
 @dataclass(frozen=True, slots=True)
-class _Possible:
-    """Rules that fit all of a request but perhaps the user's text: name, and what that holds."""
+class _CandidateRules:
+    """The rules whose conditions hold, except for the user's text: (name, matcher of that text)."""
 
-    rules: tuple[tuple[str, _Looker | None], ...]
-    others: tuple[tuple[str, _Looker | None], ...]
-    """Those that do not look at how the user's text begins."""
-    begins: _Looker | None
-    """Whether the user's text begins as one of the rest wants it: most begin like none of them."""
+    rules: tuple[tuple[str, _Matcher | None], ...]
+    others: tuple[tuple[str, _Matcher | None], ...]
+    """The rules that do not depend on the beginning of the user's text."""
+    begins: _Matcher | None
+    """Matches the beginning of any other rule; most texts match none, so this is fast."""
 
 
 @lru_cache(maxsize=256)
-def _possible(system: str, tools: bool, stream: bool, agent: bool) -> _Possible:
-    """The rules that all this fits.
+def _candidate_rules(system: str, tools: bool, stream: bool, agent: bool) -> _CandidateRules:
+    """Return the rules that match these properties of a request.
 
-    Kept, since the system prompt of an application is the same in all its requests.
+    Cached, as all requests of an application have the same system prompt.
     """
-    fit = [
-        (rule, in_user)
-        for rule, in_system, in_user in _COMPILED
+    candidates = [
+        (rule, matcher)
+        for rule, system_pattern, matcher in _COMPILED
         if rule.tools in (None, tools)
         and rule.stream in (None, stream)
         and (agent or not rule.agent)
-        and (in_system is None or (system and in_system.search(system)))
+        and (system_pattern is None or (system and system_pattern.search(system)))
     ]
-    beginnings = "|".join(f"(?:{rule.user})" for rule, _ in fit if rule.user.startswith("^"))
-    return _Possible(
-        rules=tuple((rule.name, in_user) for rule, in_user in fit),
-        others=tuple((rule.name, look) for rule, look in fit if not rule.user.startswith("^")),
+    beginnings = "|".join(f"(?:{rule.user})" for rule, _ in candidates if rule.user.startswith("^"))
+    return _CandidateRules(
+        rules=tuple((rule.name, matcher) for rule, matcher in candidates),
+        others=tuple(
+            (rule.name, matcher) for rule, matcher in candidates if not rule.user.startswith("^")
+        ),
         begins=re.compile(beginnings, re.IGNORECASE).match if beginnings else None,
     )
 

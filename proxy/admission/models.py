@@ -1,4 +1,4 @@
-"""The list of models in vLLM's form, and what a named model can take."""
+"""The list of models in vLLM's form, and checks of a request's model."""
 
 import secrets
 import time
@@ -13,48 +13,54 @@ from proxy.context import ServerHandle
 from proxy.http.errors import ApiError
 
 FALLBACK = "ajet"
-"""What the policy is called when nobody has named it."""
+"""Model name if neither the settings nor the server give one."""
 
 
-def shown_name(path: str | None) -> str:
-    """A model's name as clients may see it: of a path only the last part."""
+def public_name(path: str | None) -> str:
+    """Return a model's name for clients: of a local path only the last part."""
     name = (path or "").replace("\\", "/").rstrip("/")
     local = name.startswith(("/", ".", "~")) or name[1:2] == ":"
     return name.rpartition("/")[2] if local else name
 
 
 def model_names(settings: Settings, upstreams: Mapping[str, str | None]) -> list[str]:
-    """What is served, the default first.
+    """Return the served model names, the default first.
 
     Args:
-        settings: `served_model_name` goes before the upstream's own name.
-        upstreams: Each swarm server's name and its model's path; with several servers each can be
-            asked for by its name.
+        settings: `served_model_name` takes precedence over the upstream's own name.
+        upstreams: Name of each swarm server -> path of its model. With several servers, the name of
+            each server is a model name too.
     """
     first = next(iter(upstreams.values()), None)
-    default = settings.proxy.served_model_name or shown_name(first) or FALLBACK
+    default = settings.proxy.served_model_name or public_name(first) or FALLBACK
     others = [name for name in upstreams if name != default] if len(upstreams) > 1 else []
     return [default, *others]
 
 
-def check_model(settings: Settings, asked: str, names: Sequence[str]) -> None:
-    """Refuse a model that is not served; only when a name was set. An empty one is served.
+def check_model(settings: Settings, model: str, names: Sequence[str]) -> None:
+    """Refuse an unknown model if `served_model_name` is set; an empty name is accepted.
 
     Raises:
         ApiError: vLLM's 404.
     """
-    if settings.proxy.served_model_name and asked and asked not in names:
-        raise no_model(asked, names)
+    if settings.proxy.served_model_name and model and model not in names:
+        raise no_model(model, names)
 
 
-def no_model(asked: str, names: Sequence[str]) -> ApiError:
-    """vLLM's 404 for a model that is not served."""
-    text = f"The model `{asked}` does not exist. Valid aliases: {', '.join(names)}."
+def no_model(model: str, names: Sequence[str]) -> ApiError:
+    """Return vLLM's 404 for an unknown model."""
+    text = f"The model `{model}` does not exist. Valid aliases: {', '.join(names)}."
     return ApiError(404, None, text, param="model")
 
 
 def model_card(name: str, created: float, max_model_len: int | None) -> dict[str, Any]:
-    """One entry of the list."""
+    """Return one entry of the list of models.
+
+    Args:
+        name: Name of the model.
+        created: Start of the proxy in Unix seconds.
+        max_model_len: Context window in tokens; None if unknown.
+    """
     now = int(time.time())
     permission = {
         "id": f"modelperm-{secrets.token_hex(8)}",
@@ -83,18 +89,22 @@ def model_card(name: str, created: float, max_model_len: int | None) -> dict[str
 
 
 def model_list(cards: list[dict[str, Any]]) -> bytes:
-    """The whole answer."""
+    """Return the response body of `/v1/models`."""
     return msgspec.json.encode({"object": "list", "data": cards})
 
 
 def check_vision(server: ServerHandle, settings: Settings, *, own: bool) -> None:
-    """Refuse a request with an image for a server that takes text only.
+    """Refuse a request with an image if the server's model accepts text only.
+
+    In observe mode the upstream decides.
 
     Args:
-        own: The server is known to run the embedded engine, whose models take text only.
+        server: The server.
+        settings: The settings, which may declare that a server's model accepts images.
+        own: The server runs the embedded engine, whose models accept text only.
 
     Raises:
-        ApiError: a 400 with the reason. In observe mode the upstream decides.
+        ApiError: A 400 with the reason.
     """
     known = settings.server.get(server.name)
     embedded = own or settings.servers().get(server.name) == "embedded"
@@ -102,10 +112,10 @@ def check_vision(server: ServerHandle, settings: Settings, *, own: bool) -> None
         return
     name = one_line(server.name, 60)
     if embedded:
-        text = f"Server `{name}` is the embedded engine, which takes text only: it sees no images."
+        text = f"Server `{name}` is the embedded engine, which accepts text only, no images."
     else:
         text = (
-            f"Server `{name}` takes text only, and the request holds an image. "
-            f"Set servers.{name}.vision: true if its model sees images."
+            f"Server `{name}` accepts text only, but the request contains an image. "
+            f"Set servers.{name}.vision: true if its model accepts images."
         )
     raise ApiError(400, None, text, param="messages")

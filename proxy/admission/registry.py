@@ -55,11 +55,11 @@ class Timeouts:
     """Times in seconds that are not settings."""
 
     leave_grace: float = 0.4
-    """A retry that comes this soon after its client has left still finds its group."""
+    """How long a group stays open after its client has disconnected, so that a retry can join."""
     down_grace: float = 10.0
     """How long a server may be down before requests that wait for it are refused."""
     console_grace: float = 10.0
-    """How long a detached console is expected to return."""
+    """How long a detached console still counts as attached."""
     recover: float = 1.0
     """How long recovery may delay the start; it then continues in the background, and claims wait
     for it."""
@@ -72,35 +72,36 @@ class Groups:
 
     Args:
         context: The shared parts of the proxy; the watchers run.
-        limits: For tests.
+        limits: Times that tests shorten.
     """
 
     def __init__(self, context: ProxyContext, limits: Timeouts | None = None) -> None:
         self.context = context
         self.runs: dict[str, GroupRun] = {}
-        """Groups that live, by id."""
+        """Open groups by id."""
         self.limits = limits or Timeouts()
         self.draining = False
         self._closing = False
         observes = bool(context.settings.upstream.url)
         self._admission = Admission(context.settings.proxy, context.bus, observes)
         self._tasks = Tasks("groups")
-        self._rescue = Tasks("groups-rescue")
-        self._behind = Tasks("groups-background")
+        self._rescue_tasks = Tasks("groups-rescue")
+        self._background_tasks = Tasks("groups-background")
         self._console_left = 0.0
         self._removers: list[Callable[[], None]] = []
         self.server_facts: dict[str, ServerFacts] = {}
         for name, server in context.servers.items():
-            self.server_facts[name] = ServerFacts(server, self._behind)
+            self.server_facts[name] = ServerFacts(server, self._background_tasks)
             self._removers.append(server.watcher.add_listener(partial(self._engine_changed, name)))
         self._lifecycle = Lifecycle(
-            self._rescue,
+            self._rescue_tasks,
             draining=lambda: self.draining,
             closing=lambda: self._closing,
             attended_until=lambda: self._console_left + self.limits.console_grace,
         )
-        self._removers.append(context.rewards.add_listener(rescoring(self.runs, self._behind)))
-        self._recovery = Recovery(context, self.server_facts, self._behind)
+        rescore = rescoring(self.runs, self._background_tasks)
+        self._removers.append(context.rewards.add_listener(rescore))
+        self._recovery = Recovery(context, self.server_facts, self._background_tasks)
         context.bus.listen(
             self._on_event,
             AnswerReturned,
@@ -110,7 +111,7 @@ class Groups:
             RatingModeChanged,
         )
 
-    # --- what others ask -----------------------------------------------------------------------
+    # --- queries -------------------------------------------------------------------------------
 
     @property
     def open_count(self) -> int:
@@ -120,7 +121,7 @@ class Groups:
     @property
     def waiting(self) -> int:
         """Number of requests that wait for their episodes."""
-        return sum(map(_waits, self.runs.values()))
+        return sum(map(_is_waiting, self.runs.values()))
 
     @property
     def serving(self) -> bool:
@@ -143,10 +144,10 @@ class Groups:
         return window(server, self.server_facts[server.name].context_length)
 
     async def recover(self) -> None:
-        """End or abort what a killed proxy left, before anything is claimed.
+        """End or abort the groups of a killed proxy before new episodes are claimed.
 
-        Bounded: what takes too long, as with a server that does not answer, continues in the
-        background.
+        Bounded: if it takes too long, such as for a server that does not answer, it continues in
+        the background.
         """
         await self._recovery.run(self.limits.recover)
 
@@ -158,7 +159,7 @@ class Groups:
             done: What is about to happen to it, as a participle for the error text: "rated".
 
         Raises:
-            NotNow: no such group, several that begin so, or it is finished.
+            NotNow: There is no such group, several ids begin so, or the group is finished.
         """
         whole = find_id(group_id, {**self.context.bus.state.groups, **self.runs})
         run = self.runs.get(whole)
@@ -178,16 +179,16 @@ class Groups:
                 limit, an unknown model. Nothing was claimed.
         """
         try:
-            return self._admission.again(request) or self._admit(request)
+            return self._admission.find_waiter(request) or self._admit(request)
         except ApiError as refusal:
-            self._admission.refused(request)
-            self._refused(request, refusal)
+            self._admission.on_refusal(request)
+            self._publish_refusal(request, refusal)
             raise
 
-    def _refused(self, request: ChatRequest, refusal: ApiError) -> None:
-        """Publish the refusal: the operator must see that users are turned away."""
+    def _publish_refusal(self, request: ChatRequest, refusal: ApiError) -> None:
+        """Publish the refusal, so that the operator sees that users get errors."""
         server = self.context.server_of(request.model)
-        seen = server.watcher.current
+        status = server.watcher.current
         server.watcher.in_demand()
         bus = self.context.bus
         bus.publish(
@@ -199,8 +200,8 @@ class Groups:
             )
         )
         key = f"refused:{server.name}"
-        if is_down(seen):
-            cause = refused_cause(server.name, seen)
+        if is_down(status):
+            cause = refused_cause(server.name, status)
             if key not in bus.state.alerts and key not in bus.state.dismissed:
                 log.warning("%s", cause)
             show_alert(bus, key, cause, "5 opens Engine: `s` starts it", level="error")
@@ -213,11 +214,11 @@ class Groups:
         server = self.context.server_of(request.model)
         if is_down(server.watcher.current):
             raise server.overloaded(request.model, 10)
-        most = self.context.settings.proxy.queue_limit
-        gives_way: GroupRun | None = None
-        if len(self.runs) >= most and self.waiting >= most:
+        limit = self.context.settings.proxy.queue_limit
+        yielding_run: GroupRun | None = None
+        if len(self.runs) >= limit and self.waiting >= limit:
             lane = self._admission.lane(request)
-            gives_way = _crowding(self.runs.values(), lane, request.idle)
+            yielding_run = _run_to_replace(self.runs.values(), lane, request.idle)
         if request.shown is not None:
             # Only the embedded engine reports its window; AgentJet's server does not.
             reports_window = self.server_facts[server.name].context_length is not None
@@ -227,19 +228,19 @@ class Groups:
         row = self.context.rows.match(request.headers, request.query)
         if row is not None and not row.train and request.train:
             request = replace(request, train=False)
-        placed = self._admission.place(request, row, server.name)
-        run = self._open(placed, None if placed.request.helper else row, server)
-        if gives_way is not None:
-            _give_way(gives_way)
+        admitted = self._admission.classify(request, row, server.name)
+        run = self._open(admitted, None if admitted.request.helper else row, server)
+        if yielding_run is not None:
+            _end_for_another(yielding_run)
         waiter = run.join(request.stream)
         self.runs[run.group_id] = run
-        self._admission.opened(run)
-        run.task = self._tasks.spawn(self._live(run), run.group_id)
+        self._admission.run_opened(run)
+        run.task = self._tasks.spawn(self._run_group(run), run.group_id)
         return waiter
 
-    def _open(self, placed: AdmittedRequest, row: Row | None, server: ServerHandle) -> GroupRun:
-        request = placed.request
-        shown = request.shown
+    def _open(self, admitted: AdmittedRequest, row: Row | None, server: ServerHandle) -> GroupRun:
+        request = admitted.request
+        described = request.shown
         group_id = hex_id(6)
         if row is not None:
             self.context.rows.take(row.row_id)
@@ -256,8 +257,8 @@ class Groups:
             metadata=_metadata(row),
             opened_at=self.context.clock(),
             on_abandoned=self._abandoned,
-            lane=placed.lane,
-            newcomer=placed.newcomer,
+            lane=admitted.lane,
+            newcomer=admitted.newcomer,
             kind=_kind(request, server),
         )
         if request.helper:
@@ -271,45 +272,46 @@ class Groups:
                 task_id=run.task_id,
                 n=run.n,
                 query=request.query,
-                body=request.body if shown is None else {**request.body, "messages": shown},
-                images=image_labels(shown),
+                body=request.body if described is None else {**request.body, "messages": described},
+                images=image_labels(described),
                 model=request.model,
                 stream=request.stream,
                 episode_type=run.kind,
                 session=request.session,
-                turn=placed.turn,
+                turn=admitted.turn,
                 helper=request.helper,
                 client_timeout=client_timeout(request.headers, request.stream),
-                turns=1 + sum([one.get("role") == "assistant" for one in request.messages]),
+                turns=1 + sum([message.get("role") == "assistant" for message in request.messages]),
                 **kept(row),
             )
         )
         run.n = max(self.context.settings.proxy.repeats, 1) if request.train else 1
         return run
 
-    async def _live(self, run: GroupRun) -> None:
+    async def _run_group(self, run: GroupRun) -> None:
         alarm: asyncio.TimerHandle | None = None
         if patience := self.context.settings.proxy.queue_timeout:
             loop = asyncio.get_running_loop()
-            alarm = loop.call_later(patience, self._still_queued, run)
+            alarm = loop.call_later(patience, self._stop_if_queued, run)
         try:
             await self._lifecycle.walk(run)
         finally:
             if alarm is not None:
                 alarm.cancel()
             self.runs.pop(run.group_id, None)
-            self._admission.over(run)
-            run.waiters.clear()  # they know their run: left so, both would wait for the collector
-            if not self._closing and not any(one.facts is run.facts for one in self.runs.values()):
+            self._admission.run_ended(run)
+            run.waiters.clear()  # breaks the reference cycle of run and waiters
+            others_open = any(other.facts is run.facts for other in self.runs.values())
+            if not self._closing and not others_open:
                 await run.facts.agree()
 
     # --- leaving -------------------------------------------------------------------------------
 
     def _abandoned(self, run: GroupRun) -> None:
-        """Nobody waits for the answer any more."""
-        asyncio.get_running_loop().call_later(self.limits.leave_grace, self._still_abandoned, run)
+        """Handle that the last client of a run has disconnected."""
+        asyncio.get_running_loop().call_later(self.limits.leave_grace, self._stop_if_abandoned, run)
 
-    def _still_abandoned(self, run: GroupRun) -> None:
+    def _stop_if_abandoned(self, run: GroupRun) -> None:
         if run.waiters:
             return
         if run.final_answer is None:
@@ -317,12 +319,12 @@ class Groups:
         elif run.final_answer.index is None:
             self.stop(run, StopReason("no answer in time", "ABORTED", overloaded(2)))
 
-    def _still_queued(self, run: GroupRun) -> None:
+    def _stop_if_queued(self, run: GroupRun) -> None:
         if run.phase in ("QUEUED", "CLAIMING"):
             self.stop(run, StopReason("no episodes in time", "ABORTED", run.overloaded(2)))
 
     def stop(self, run: GroupRun, stop: StopReason) -> bool:
-        """End a run early; False if it is too late for that."""
+        """End a run early; return False if it is too late for that."""
         if run.sealed or run.closing or run.stop is not None or run.task is None:
             return False
         run.stop = stop
@@ -332,42 +334,43 @@ class Groups:
         """Move the deadline of every request that waits for episodes of server `name`.
 
         Args:
-            name: Of the server.
+            name: Name of the server.
             seconds: How much later; no request waits longer than a stream may.
         """
-        most = self.context.settings.proxy.stream_budget
-        for waiter in [one for run in self._of(name) if _waits(run) for one in run.waiters]:
-            waiter.postpone(seconds, most)
+        max_seconds = self.context.settings.proxy.stream_budget
+        runs = [run for run in self._runs_of(name) if _is_waiting(run)]
+        for waiter in [waiter for run in runs for waiter in run.waiters]:
+            waiter.postpone(seconds, max_seconds)
 
-    # --- the world changes ---------------------------------------------------------------------
+    # --- events --------------------------------------------------------------------------------
 
-    def _engine_changed(self, name: str, seen: ServerStatus) -> None:
-        self.server_facts[name].engine_changed(seen)
-        if is_down(seen):
+    def _engine_changed(self, name: str, status: ServerStatus) -> None:
+        self.server_facts[name].engine_changed(status)
+        if is_down(status):
             loop = asyncio.get_running_loop()
-            loop.call_later(self.limits.down_grace, self._still_down, name, seen.since)
-        for run in self._of(name):
+            loop.call_later(self.limits.down_grace, self._stop_if_down, name, status.since)
+        for run in self._runs_of(name):
             run.wake.set()
 
-    def _still_down(self, name: str, since: float) -> None:
-        seen = self.context.servers[name].watcher.current
-        if not is_down(seen) or seen.since != since:
+    def _stop_if_down(self, name: str, since: float) -> None:
+        status = self.context.servers[name].watcher.current
+        if not is_down(status) or status.since != since:
             return
-        for run in self._of(name):
+        for run in self._runs_of(name):
             if run.phase in ("QUEUED", "CLAIMING"):
                 self.stop(
                     run,
                     StopReason(
-                        f"the server is {seen.display_state.value}", "FAILED", run.overloaded(10)
+                        f"the server is {status.display_state.value}", "FAILED", run.overloaded(10)
                     ),
                 )
 
-    def _of(self, name: str) -> list[GroupRun]:
+    def _runs_of(self, name: str) -> list[GroupRun]:
         return [run for run in self.runs.values() if run.facts.server.name == name]
 
     def _on_event(self, event: Event, dirty: Dirty) -> None:
         if isinstance(event, GroupEvent) and (run := self.runs.get(event.group_id)) is not None:
-            self._admission.happened(run, event)
+            self._admission.on_event(run, event)
         if "proxy" not in dirty:
             return
         if isinstance(event, ConsoleDetached) and not event.consoles:
@@ -404,15 +407,15 @@ class Groups:
         self.draining = self._closing = True
         self._admission.close()
         self._wake_all()
-        gone = StopReason("the proxy stopped", "ABORTED", ProxyStopping())
+        stop_reason = StopReason("the proxy stopped", "ABORTED", ProxyStopping())
         for run in tuple(self.runs.values()):
             if run.phase not in ("AWAITING_RATING", "SUBMITTING"):
-                self.stop(run, gone)
+                self.stop(run, stop_reason)
         await self._tasks.drain(self.limits.last_ends)
         await self._tasks.close()
-        await self._rescue.drain(self.limits.last_ends)
-        await self._rescue.close()
-        await self._behind.close()
+        await self._rescue_tasks.drain(self.limits.last_ends)
+        await self._rescue_tasks.close()
+        await self._background_tasks.close()
         while self._removers:
             self._removers.pop()()
 
@@ -421,49 +424,49 @@ def find_id(group_id: str, ids: Iterable[str]) -> str:
     """Return the one group id among `ids` that is `group_id` or begins with it.
 
     Raises:
-        NotNow: none does, or several do.
+        NotNow: There is none, or there are several.
     """
-    known = list(ids)
-    matches = [one for one in known if one == group_id] or [
-        one for one in known if group_id and one.startswith(group_id)
+    known_ids = list(ids)
+    matches = [known_id for known_id in known_ids if known_id == group_id] or [
+        known_id for known_id in known_ids if group_id and known_id.startswith(group_id)
     ]
     if len(matches) == 1:
         return matches[0]
     if matches:
         raise NotNow(f"{len(matches)} groups begin with {group_id}", todo="Give more of the id")
-    hint = did_you_mean(group_id, known) or "Give the whole id of an old one"
+    hint = did_you_mean(group_id, known_ids) or "Give the whole id of an old one"
     raise NotNow(f"there is no group {group_id}", todo=hint)
 
 
-def _waits(run: GroupRun) -> bool:
+def _is_waiting(run: GroupRun) -> bool:
     """Return whether a run waits for its episodes and was not stopped."""
     return run.phase in ("QUEUED", "CLAIMING") and run.stop is None
 
 
-def _crowding(runs: Iterable[GroupRun], lane: Lane, idle: bool) -> GroupRun:
-    """The waiting run that gives way to a request of `lane`.
+def _run_to_replace(runs: Iterable[GroupRun], lane: Lane, idle: bool) -> GroupRun:
+    """Return the waiting run that ends in favour of a new request of `lane`.
 
-    Where its sender has its share, a request of an idle connection takes the place of the one in
-    the middle of its lane, or of its key and address when its lane has none: the oldest and the
-    newest wait least, and the older half is sure of its places.
+    If the sender already has its share of the queue, a request from an idle connection replaces the
+    middle run of its lane, or of its key and address if the lane has none: the oldest and the
+    newest runs wait least, and the older half keeps its places.
 
     Raises:
-        ApiError: the request's sender has its share of the places.
+        ApiError: The sender already has its share of the queue.
     """
-    waiting = [(run.lane, run) for run in runs if _waits(run)]
-    if (found := item_to_displace(waiting, lane)) is not None:
-        return found
-    own = [run for one, run in waiting if one == lane]
-    own = own or [run for one, run in waiting if one[:-1] == lane[:-1]]
-    if not idle or len(own) < 3:
+    waiting = [(run.lane, run) for run in runs if _is_waiting(run)]
+    if (displaced := item_to_displace(waiting, lane)) is not None:
+        return displaced
+    same_sender = [run for run_lane, run in waiting if run_lane == lane]
+    same_sender = same_sender or [run for run_lane, run in waiting if run_lane[:-1] == lane[:-1]]
+    if not idle or len(same_sender) < 3:
         raise overloaded(2)
-    return own[len(own) // 2]
+    return same_sender[len(same_sender) // 2]
 
 
-def _give_way(run: GroupRun) -> None:
+def _end_for_another(run: GroupRun) -> None:
     """End a waiting run in favour of another one.
 
-    Its task may not have started: cancelled before that, it would never clean up.
+    Cancel it in the next iteration of the loop: a task that never started does not clean up.
     """
     assert run.task is not None
     run.stop = StopReason("gave way to another sender", "ABORTED", run.overloaded(2))

@@ -1,17 +1,17 @@
-"""Answers given a moment ago, for clients whose connection broke before they had read theirs.
+"""Cache of recent answers, for clients whose connection broke before they had read theirs.
 
 The same bytes from the same sender get the same answer again, without a new group and without
-being trained on twice, when within the window
+training on it twice, if within the window
 
-- the answer was not delivered: the client had left, or the connection broke before the last byte;
-- or the request says itself that it is a retry (`x-stainless-retry-count`, which the OpenAI and
-  Anthropic SDKs send);
-- or a session that the client marks sends it `AT_ONCE`: the next turn of a session has the answer
-  in it, so this is a gateway that lost what it was given.
+- the answer was not delivered: the client disconnected before its last byte;
+- or the request is marked as a retry (`x-stainless-retry-count`, which the OpenAI and Anthropic
+  SDKs send);
+- or a session named by the client repeats it within `IMMEDIATE` seconds: the next turn of a session
+  would contain the answer, so a gateway has lost it.
 
-`proxy.replay` narrows this to what is marked as a retry, or widens it to all. Else the same request
-after a delivered answer is asked on purpose (another sample, a second pass over a dataset, a click
-on "regenerate") and makes a new group.
+`proxy.replay` restricts this to marked retries, or extends it to all requests. Any other repetition
+of a request after a delivered answer is intended (another sample, a second pass over a dataset, a
+click on "regenerate") and starts a new group.
 """
 
 from collections import OrderedDict
@@ -26,17 +26,17 @@ from proxy.dialects.session_marks import session_of
 from proxy.groups.waiter import AnswerWaiter, FinalAnswer
 
 JOIN = "x-ajet-join"
-RETRIED = "x-stainless-retry-count"
-AT_ONCE = 3.0
-"""Seconds; who wants another sample of a session's turn by hand takes longer."""
-ENTRIES = 1024
-BYTES = 16 << 20
+RETRY_COUNT = "x-stainless-retry-count"
+IMMEDIATE = 3.0
+"""Seconds; a user who requests another sample by hand takes longer."""
+MAX_ENTRIES = 1024
+MAX_BYTES = 16 << 20
 
 
 class CachedAnswer(msgspec.Struct, eq=False):
-    """One answer that was given.
+    """One answer.
 
-    Of its completions only the bytes are kept: read, they take several times as much.
+    Its completions are stored as bytes: decoded, they take several times as much memory.
     """
 
     key: str
@@ -46,47 +46,47 @@ class CachedAnswer(msgspec.Struct, eq=False):
     why: str
     others: tuple[int, ...]
     at: float
-    owed: int
-    """Listeners that have not got all of it."""
+    undelivered: int
+    """Number of listeners that have not received all of it."""
     size: int
 
     def reply(self) -> FinalAnswer:
-        """The answer once more."""
+        """Return the answer for another listener."""
         answers = tuple([answer_of(200, body, read_json(body)) for body in self.bodies])
         return FinalAnswer(self.index, answers, self.why, others=self.others)
 
 
 class ReplayOwner:
-    """What the waiter of a replayed answer is for."""
+    """Owner of the waiter of a replayed answer."""
 
     def __init__(self, group_id: str) -> None:
         self._group_id = group_id
 
     @property
     def group_id(self) -> str:
-        """The group that gave the answer."""
+        """Return the id of the group that produced the answer."""
         return self._group_id
 
     @property
     def deltas(self) -> Sequence[Mapping[str, Any]]:
-        """None: the answer is whole."""
+        """Return nothing: the answer is complete."""
         return ()
 
     def spend_budget(self, waiter: AnswerWaiter) -> None:
-        """The answer is there already."""
+        """Do nothing: the answer exists already."""
 
     def waiter_left(self, waiter: AnswerWaiter) -> None:
-        """Nothing is held for it."""
+        """Do nothing: no episode is held for it."""
 
 
 class ReplayCache:
-    """The newest answers.
+    """Cache of the newest answers.
 
     Args:
-        window: Seconds an answer is kept; 0 keeps none.
-        clock: Seconds that only go forward.
-        entries: Answers that are kept at most.
-        size: Bytes of them.
+        window: Seconds for which an answer is cached; 0 caches none.
+        clock: Monotonic clock in seconds.
+        entries: Maximum number of cached answers.
+        max_bytes: Maximum size of all cached answers in bytes.
         mode: `proxy.replay`.
     """
 
@@ -94,14 +94,14 @@ class ReplayCache:
         self,
         window: float,
         clock: Callable[[], float],
-        entries: int = ENTRIES,
-        size: int = BYTES,
+        max_entries: int = MAX_ENTRIES,
+        max_bytes: int = MAX_BYTES,
         mode: str = "owed",
     ) -> None:
         self._window = window
         self._clock = clock
-        self._entries = entries
-        self._most = size
+        self._max_entries = max_entries
+        self._max_bytes = max_bytes
         self._mode = mode
         self._bytes = 0
         self._answers: OrderedDict[str, CachedAnswer] = OrderedDict()
@@ -112,86 +112,105 @@ class ReplayCache:
 
     @property
     def size(self) -> int:
-        """Bytes that are kept."""
+        """Return the size of all cached answers in bytes."""
         return self._bytes
 
     def remember(
         self, key: str, group_id: str, reply: FinalAnswer, listeners: Sequence[AnswerWaiter]
     ) -> None:
-        """An answer was given to these listeners; without any, it is owed to the one that left."""
+        """Cache an answer.
+
+        Args:
+            key: The request's key.
+            group_id: The group that produced the answer.
+            reply: The answer.
+            listeners: The waiters that get it; if empty, the only client has disconnected.
+        """
         bodies = tuple([answer.body for answer in reply.answers])
         size = sum(map(len, bodies))
         self.forget(key)
-        if not self._window or not reply.answers or size > self._most:
+        if not self._window or not reply.answers or size > self._max_bytes:
             return
-        owed = max(len(listeners), 1)
-        one = CachedAnswer(
-            key, group_id, reply.index, bodies, reply.why, reply.others, self._clock(), owed, size
+        undelivered = max(len(listeners), 1)
+        cached = CachedAnswer(
+            key,
+            group_id,
+            reply.index,
+            bodies,
+            reply.why,
+            reply.others,
+            self._clock(),
+            undelivered,
+            size,
         )
-        self._answers[key] = one
+        self._answers[key] = cached
         self._bytes += size
         for waiter in listeners:
-            waiter.on_delivered = lambda: self._delivered(one)
-        while len(self._answers) > self._entries or self._bytes > self._most:
+            waiter.on_delivered = lambda: self._delivered(cached)
+        while len(self._answers) > self._max_entries or self._bytes > self._max_bytes:
             self.forget(next(iter(self._answers)))
 
     def find(
         self, key: str, headers: Mapping[str, str], body: Mapping[str, Any] | None = None
     ) -> CachedAnswer | None:
-        """The answer a request gets once more, or None.
+        """Return the cached answer to replay for a request; None for a new request.
 
         Args:
-            key: Of the request: equal for the same bytes from the same sender.
-            headers: Lower-case names.
-            body: The request's.
+            key: The request's key: equal for the same bytes from the same sender.
+            headers: The request's headers; names in lower case.
+            body: The request's body.
         """
         self._expire()
-        one = self._answers.get(key)
-        if one is None or is_retry(headers) or self._mode == "always":
-            return one
+        cached = self._answers.get(key)
+        if cached is None or is_retry(headers) or self._mode == "always":
+            return cached
         if self._mode == "marked":
             return None
-        return one if one.owed > 0 or self._at_once(one, headers, body or {}) else None
+        return (
+            cached
+            if cached.undelivered > 0 or self._is_immediate(cached, headers, body or {})
+            else None
+        )
 
-    def _at_once(
-        self, one: CachedAnswer, headers: Mapping[str, str], body: Mapping[str, Any]
+    def _is_immediate(
+        self, cached: CachedAnswer, headers: Mapping[str, str], body: Mapping[str, Any]
     ) -> bool:
-        """Whether a session that is marked as one asks again before it can have meant to."""
-        if self._clock() - one.at > AT_ONCE or ROW in headers or not joins(headers):
+        """Return whether a session that the client names repeats its request immediately."""
+        if self._clock() - cached.at > IMMEDIATE or ROW in headers or not may_join(headers):
             return False
         return bool(session_of(headers, body))
 
-    def waiter(self, one: CachedAnswer, stream: bool) -> AnswerWaiter:
-        """A waiter that has the answer."""
-        waiter = AnswerWaiter(ReplayOwner(one.group_id), stream, self._window)
-        waiter.on_delivered = lambda: self._delivered(one)
-        waiter.deliver(one.reply())
+    def waiter(self, cached: CachedAnswer, stream: bool) -> AnswerWaiter:
+        """Return a waiter that already has the answer."""
+        waiter = AnswerWaiter(ReplayOwner(cached.group_id), stream, self._window)
+        waiter.on_delivered = lambda: self._delivered(cached)
+        waiter.deliver(cached.reply())
         return waiter
 
     def forget(self, key: str) -> None:
-        """The next request of this kind is asked anew."""
-        one = self._answers.pop(key, None)
-        if one is not None:
-            self._bytes -= one.size
+        """Drop an answer: the next equal request starts a new group."""
+        cached = self._answers.pop(key, None)
+        if cached is not None:
+            self._bytes -= cached.size
 
-    def _delivered(self, one: CachedAnswer) -> None:
-        one.owed -= 1
+    def _delivered(self, cached: CachedAnswer) -> None:
+        cached.undelivered -= 1
 
     def _expire(self) -> None:
         oldest = self._clock() - self._window
         while self._answers:
-            one = next(iter(self._answers.values()))
-            if one.at > oldest:
+            cached = next(iter(self._answers.values()))
+            if cached.at > oldest:
                 return
-            self.forget(one.key)
+            self.forget(cached.key)
 
 
-def joins(headers: Mapping[str, str]) -> bool:
-    """Whether a request may have the answer of another one that is the same."""
+def may_join(headers: Mapping[str, str]) -> bool:
+    """Return whether a request may share the answer of an identical one."""
     return headers.get(JOIN, "").strip().lower() not in ("no", "false", "0", "off")
 
 
 def is_retry(headers: Mapping[str, str]) -> bool:
-    """Whether a request says that it was sent before."""
-    told = headers.get(RETRIED, "")
-    return told.isdecimal() and int(told) > 0
+    """Return whether a request is marked as a retry."""
+    count = headers.get(RETRY_COUNT, "")
+    return count.isdecimal() and int(count) > 0

@@ -1,4 +1,4 @@
-"""Limits on the requests of one session or one API key: open at once, and in a minute."""
+"""Limits on the requests of one session or API key: open at once, and per minute."""
 
 import time
 from collections import OrderedDict
@@ -7,15 +7,15 @@ from collections.abc import Callable
 import msgspec
 
 MINUTE = 60.0
-SESSIONS = 4096
+MAX_SESSIONS = 4096
 
 
 class LimitExceeded(Exception):
-    """A session is over its cap.
+    """A session or an API key has reached a limit.
 
     Attributes:
-        retry_after: Whole seconds after which it may go on.
-        limit: Which cap, in words.
+        retry_after: Whole seconds after which the next request is accepted.
+        limit: The limit in words, such as "8 open requests".
     """
 
     def __init__(self, limit: str, retry_after: int) -> None:
@@ -26,88 +26,88 @@ class LimitExceeded(Exception):
 
 class _Session(msgspec.Struct, eq=False):
     calls: list[float] = []
-    """When its newest requests came, as many as the cap looks at."""
+    """Times of its newest requests, at most as many as are allowed per minute."""
     open: int = 0
     turn: int = 0
     tools: bool = False
 
 
 class RequestLimits:
-    """What sessions do: how many of their requests are open, and how many came in a minute.
+    """Counters of the requests per session: open ones, and those of the last minute.
 
     Args:
-        cap: Requests open at once; 0 is no cap.
-        calls: Requests in a minute; 0 is no cap.
-        clock: Seconds that only go forward.
-        limit: Sessions that are remembered.
+        max_open: Requests open at once; 0 is no limit.
+        calls_per_minute: Requests per minute; 0 is no limit.
+        clock: Monotonic clock in seconds.
+        max_sessions: Number of sessions that are remembered.
     """
 
     def __init__(
         self,
-        cap: int,
-        calls: int,
+        max_open: int,
+        calls_per_minute: int,
         clock: Callable[[], float] = time.monotonic,
-        limit: int = SESSIONS,
+        max_sessions: int = MAX_SESSIONS,
     ) -> None:
-        self._cap = cap
-        self._calls = calls
+        self._max_open = max_open
+        self._calls_per_minute = calls_per_minute
         self._clock = clock
-        self._limit = limit
+        self._max_sessions = max_sessions
         self._sessions: OrderedDict[str, _Session] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._sessions)
 
     def open(self, session: str, *, helper: bool = False, tools: bool = False) -> int:
-        """One request more; pair with `close`.
+        """Count one more open request; call `close` when it ends.
 
         Args:
-            session: Its name.
-            helper: It is a helper call, no turn of the conversation.
-            tools: It offers tools: an agent's.
+            session: Name of the session.
+            helper: The request is a helper call, not a turn of the conversation.
+            tools: The request offers tools, so the session is an agent's.
 
         Returns:
-            Which turn of the session it is, from 1; 0 for a helper call.
+            Number of the turn within the session, from 1; 0 for a helper call.
 
         Raises:
-            Runaway: a cap is reached; the request does not count.
+            LimitExceeded: A limit is reached; the request is not counted.
         """
-        one = self._sessions.get(session)
-        if one is None:
-            one = self._sessions[session] = _Session()
+        record = self._sessions.get(session)
+        if record is None:
+            record = self._sessions[session] = _Session()
         self._sessions.move_to_end(session)
-        self._check(one)
-        one.calls.append(self._clock())
-        if len(one.calls) > self._calls:
-            del one.calls[0]
-        one.open += 1
-        one.tools = one.tools or tools
-        one.turn += not helper
+        self._check(record)
+        record.calls.append(self._clock())
+        if len(record.calls) > self._calls_per_minute:
+            del record.calls[0]
+        record.open += 1
+        record.tools = record.tools or tools
+        record.turn += not helper
         self._prune()
-        return 0 if helper else one.turn
+        return 0 if helper else record.turn
 
     def close(self, session: str) -> None:
-        """A request of the session is over."""
-        if (one := self._sessions.get(session)) is not None:
-            one.open -= 1
+        """Record that a request of the session has ended."""
+        if (record := self._sessions.get(session)) is not None:
+            record.open -= 1
 
     def has_tools(self, session: str) -> bool:
-        """Whether the session has sent requests with tools."""
-        one = self._sessions.get(session)
-        return one is not None and one.tools
+        """Return whether the session has sent requests with tools."""
+        record = self._sessions.get(session)
+        return record is not None and record.tools
 
-    def _check(self, one: _Session) -> None:
-        if self._cap and one.open >= self._cap:
-            raise LimitExceeded(f"{self._cap} open requests", 2)
-        if self._calls and len(one.calls) >= self._calls:
-            left = one.calls[0] + MINUTE - self._clock()
-            if left > 0:
-                raise LimitExceeded(f"{self._calls} requests a minute", int(left) + 1)
+    def _check(self, record: _Session) -> None:
+        if self._max_open and record.open >= self._max_open:
+            raise LimitExceeded(f"{self._max_open} open requests", 2)
+        if self._calls_per_minute and len(record.calls) >= self._calls_per_minute:
+            wait = record.calls[0] + MINUTE - self._clock()
+            if wait > 0:
+                raise LimitExceeded(f"{self._calls_per_minute} requests a minute", int(wait) + 1)
 
     def _prune(self) -> None:
-        """Forget what was unused for longest, but nothing that is open."""
-        over = len(self._sessions) - self._limit
-        if over > 0:
-            idle = (name for name, one in self._sessions.items() if not one.open)
-            for name in [next(idle, "") for _ in range(over)]:
+        """Drop the least recently used sessions without open requests."""
+        excess = len(self._sessions) - self._max_sessions
+        if excess > 0:
+            idle = (name for name, record in self._sessions.items() if not record.open)
+            for name in [next(idle, "") for _ in range(excess)]:
                 self._sessions.pop(name, None)

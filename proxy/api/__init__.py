@@ -1,1 +1,1 @@
-"""/v1 request handling and the informational routes."""
+"""Handlers of the `/v1` routes and of the informational routes."""

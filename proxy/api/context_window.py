@@ -1,6 +1,6 @@
-"""What is known of an upstream's tokenizer and window, and the prompts that are too long for it.
+"""Checks of a prompt's length against the upstream's context window, and its tokenizer routes.
 
-A real AgentJet server tells neither, so nothing is refused for it beforehand.
+A real AgentJet server reports neither, so its prompts are not checked in advance.
 """
 
 import logging
@@ -25,14 +25,14 @@ from proxy.servers.observe_mode import window
 log = logging.getLogger(__name__)
 
 ASK_LIMIT = 10.0
-"""Seconds the upstream's tokenizer may take."""
+"""Timeout in seconds for the upstream's tokenizer."""
 TOKENIZE, DETOKENIZE = "/tokenize", "/detokenize"
 COMPLETIONS = "/v1/completions"
 TOKEN_CHARACTERS = 16
-"""Of the longest token: a prompt with more per token of the window is refused by its characters.
-"""
+"""Characters per token, at most: a prompt with more characters than this for the whole window is
+refused without a tokenizer."""
 
-_FOR_TEMPLATE = (
+_TEMPLATE_FIELDS = (
     "tools",
     "add_generation_prompt",
     "continue_final_message",
@@ -40,32 +40,30 @@ _FOR_TEMPLATE = (
     "chat_template_kwargs",
     "mm_processor_kwargs",
 )
-"""Fields of a chat request that change its prompt, as vLLM's tokenizer route takes them."""
-_FOR_ENGINE = ("tool_choice", "max_tokens", "max_completion_tokens")
-"""Further ones that the embedded engine's takes."""
+"""Fields of a chat request that change its prompt and that vLLM's `/tokenize` accepts."""
+_ENGINE_FIELDS = ("tool_choice", "max_tokens", "max_completion_tokens")
+"""Further fields that the embedded engine's `/tokenize` accepts."""
 _encode = msgspec.json.Encoder().encode
 
 
 class TokenCount(msgspec.Struct, frozen=True):
-    """What a tokenizer says of a prompt."""
-
     count: int
     truncated: bool = False
-    """The prompt is longer, and would be cut to this."""
+    """The prompt has more tokens and would be truncated to `count`."""
 
 
 class _Text(msgspec.Struct, frozen=True):
-    """Answer of `/detokenize`."""
+    """Response of `/detokenize`."""
 
     prompt: str
 
 
 class ContextWindows:
-    """Refuses prompts that are too long, before anything is claimed for them.
+    """Refuses prompts that exceed the context window, before episodes are claimed for them.
 
     Args:
-        context: The proxy's shared parts.
-        groups: Knows the servers' windows.
+        context: The shared parts of the proxy.
+        groups: The registry, which has the facts of each server.
     """
 
     def __init__(self, context: ProxyContext, groups: Groups) -> None:
@@ -73,42 +71,45 @@ class ContextWindows:
         self._server_facts = groups.server_facts
 
     async def check(self, request: ChatRequest) -> None:
-        """Look at a request; the upstream is asked only when its prompt may be too long.
+        """Check the length of a prompt; call the tokenizer only if it may be too long.
 
         Raises:
-            ApiError: vLLM's 400.
+            ApiError: vLLM's 400 for a prompt that is too long.
         """
         server = self._context.server_of(request.model)
         facts = self._server_facts[server.name]
         limit = window(server, facts.context_length)
         if limit is None or not (server.observes or facts.strict):
             return
-        wanted = _wanted(request.body)
-        room = limit - wanted if server.observes else limit // 2
-        if _size(request) <= room or not server.watcher.current.reachable:
+        requested = _requested_tokens(request.body)
+        prompt_limit = limit - requested if server.observes else limit // 2
+        if _prompt_bytes(request) <= prompt_limit or not server.watcher.current.reachable:
             return
-        told = await tokens(server, request)
+        counted = await tokenize(server, request)
         size = _characters(request)
-        if told is None:
-            if server.observes and wanted >= limit:  # whatever the prompt is
-                raise too_long(limit, None, wanted, "at least 1 input tokens", size)
+        if counted is None:
+            if server.observes and requested >= limit:  # too long even for an empty prompt
+                raise too_long(limit, None, requested, "at least 1 input tokens", size)
             return
-        if not server.observes:  # the engine takes no more for the answer than there is room for
-            if told.truncated:
-                raise too_long(limit, None, wanted, characters=size)
-        elif told.count + max(wanted, 1) > limit:
-            raise too_long(limit, told.count, wanted, characters=size)
+        if not server.observes:  # the engine shortens the answer to the free space
+            if counted.truncated:
+                raise too_long(limit, None, requested, characters=size)
+        elif counted.count + max(requested, 1) > limit:
+            raise too_long(limit, counted.count, requested, characters=size)
 
     async def prepared(self, request: ChatRequest) -> ChatRequest:
-        """A legacy request with its prompt as text and, where the server completes texts, bare.
+        """Return a legacy request with its token ids decoded, for the server's completions route.
+
+        The prompt is added unchanged if the server has such a route. Other requests are returned
+        unchanged.
 
         Raises:
-            ApiError: 400, token ids that the upstream does not turn into text.
+            ApiError: 400; the upstream cannot decode the prompt's token ids.
         """
         if request.dialect != "completions":
             return request
         if request.parts:
-            parts = tuple([await self.prepared(one) for one in request.parts])
+            parts = tuple([await self.prepared(part) for part in request.parts])
             return msgspec.structs.replace(request, parts=parts)
         server = self._context.server_of(request.model)
         (prompt,) = request.extra.prompts
@@ -118,25 +119,25 @@ class ContextWindows:
             messages = [{"role": "user", "content": query}]
             request = msgspec.structs.replace(request, messages=messages, query=query)
             body["messages"] = messages
-        if await self._completes(server):
+        if await self._has_completions(server):
             body[PROMPT] = prompt
         return msgspec.structs.replace(request, body=body)
 
-    async def _completes(self, server: ServerHandle) -> bool:
-        """Whether a server takes a prompt without a chat template."""
+    async def _has_completions(self, server: ServerHandle) -> bool:
+        """Return whether a server accepts a prompt without a chat template."""
         if not server.observes:
             return self._server_facts[server.name].bare_prompts
         try:
             return COMPLETIONS in await server.client.features()
-        except SwarmError:  # it cannot be asked at all now
+        except SwarmError:  # the server is not reachable
             return False
 
 
 async def _text_of(server: ServerHandle, ids: list[int], model: str) -> str:
-    """The text of token ids, by the upstream's tokenizer.
+    """Decode token ids with the upstream's tokenizer.
 
     Raises:
-        ApiError: it has none, or cannot read them.
+        ApiError: The upstream has no tokenizer route, or cannot decode the ids.
     """
     body = {"tokens": ids, **({"model": model} if model else {})}
     try:
@@ -144,98 +145,106 @@ async def _text_of(server: ServerHandle, ids: list[int], model: str) -> str:
         if status == 200:
             return msgspec.json.decode(answer, type=_Text).prompt
     except (SwarmError, msgspec.MsgspecError) as error:
-        log.info("%s does not turn token ids into text: %s", server.name, error)
+        log.info("%s cannot decode token ids: %s", server.name, error)
     raise bad_value(NO_TOKENS, "prompt")
 
 
 def too_long(
-    limit: int,
-    count: int | None,
-    wanted: int,
+    window: int,
+    prompt_tokens: int | None,
+    requested: int,
     unknown: str = "more input tokens than fit in it",
     characters: int = 0,
 ) -> ApiError:
-    """vLLM's words.
+    """Return vLLM's error for a prompt that is too long.
 
     Args:
-        limit: The window in tokens.
-        count: Those of the prompt; None when they are only known to be too many.
-        wanted: Those of the answer, as asked for; 0 when the request does not say.
-        unknown: What is said of a prompt whose tokens nobody counted.
-        characters: Those of the prompt; so many that no tokenizer could help are named instead.
+        window: The context window in tokens.
+        prompt_tokens: Tokens of the prompt; None if unknown.
+        requested: Requested tokens of the answer; 0 if the request does not limit them.
+        unknown: Description of a prompt whose number of tokens is unknown.
+        characters: Characters of the prompt; named instead of tokens if there are too many for any
+            tokenizer.
     """
-    param, value = "input_tokens", count
-    known = f"{count} input tokens" if count is not None else unknown
-    if count is not None and wanted:
-        known = f"at least {known}, for a total of at least {count + wanted} tokens"
-    room = limit - wanted
-    if characters > room * TOKEN_CHARACTERS >= 0:
+    param, value = "input_tokens", prompt_tokens
+    known = f"{prompt_tokens} input tokens" if prompt_tokens is not None else unknown
+    if prompt_tokens is not None and requested:
+        known = f"at least {known}, for a total of at least {prompt_tokens + requested} tokens"
+    prompt_limit = window - requested
+    if characters > prompt_limit * TOKEN_CHARACTERS >= 0:
         param, value = "input_text", characters
         known = (
-            f"{characters} characters (more than {room * TOKEN_CHARACTERS} characters, which is "
-            f"the upper bound for {room} input tokens)"
+            f"{characters} characters (more than {prompt_limit * TOKEN_CHARACTERS} characters, "
+            f"which is the upper bound for {prompt_limit} input tokens)"
         )
-    asked = f"you requested {wanted} output tokens and " if wanted else ""
-    mend = "input prompt or the number of requested output tokens" if wanted else "input prompt"
-    told = f" (parameter={param}, value={value})" if value is not None else ""
+    requested_text = f"you requested {requested} output tokens and " if requested else ""
+    reducible = "input prompt"
+    if requested:
+        reducible += " or the number of requested output tokens"
+    detail = f" (parameter={param}, value={value})" if value is not None else ""
     text = (
-        f"This model's maximum context length is {limit} tokens. However, {asked}your prompt "
-        f"contains {known}. Please reduce the length of the {mend}.{told}"
+        f"This model's maximum context length is {window} tokens. However, {requested_text}your "
+        f"prompt contains {known}. Please reduce the length of the {reducible}.{detail}"
     )
     return ApiError(400, None, text, param=param)
 
 
-async def count(server: ServerHandle, request: ChatRequest) -> int | None:
-    """Tokens of the request's prompt as the upstream's tokenizer counts them; None without one."""
-    told = await tokens(server, request)
-    return None if told is None else told.count
+async def count_tokens(server: ServerHandle, request: ChatRequest) -> int | None:
+    """Return the tokens of the prompt by the upstream's tokenizer; None without a tokenizer."""
+    counted = await tokenize(server, request)
+    return None if counted is None else counted.count
 
 
-async def tokens(server: ServerHandle, request: ChatRequest) -> TokenCount | None:
-    """What the upstream's tokenizer says; None when it has none or gives no answer."""
-    names = _FOR_TEMPLATE if server.observes else (*_FOR_TEMPLATE, *_FOR_ENGINE)
+async def tokenize(server: ServerHandle, request: ChatRequest) -> TokenCount | None:
+    """Return the response of the upstream's tokenizer; None without a tokenizer or a response."""
+    names = _TEMPLATE_FIELDS if server.observes else (*_TEMPLATE_FIELDS, *_ENGINE_FIELDS)
     body = {name: request.body[name] for name in names if request.body.get(name) is not None}
     try:
         data = _encode({**body, "messages": request.messages})
         status, answer = await ask(server, TOKENIZE, data)
         return msgspec.json.decode(answer, type=TokenCount) if status == 200 else None
     except (SwarmError, ApiError, msgspec.MsgspecError) as error:
-        log.info("%s does not count tokens: %s", server.name, error)
+        log.info("%s cannot count tokens: %s", server.name, error)
         return None
 
 
-def see(server: ServerHandle, asked: str = "") -> None:
-    """Nothing is asked of a server that cannot be reached: it would be waited for in vain.
+def check_reachable(server: ServerHandle, model: str = "") -> None:
+    """Refuse a request for an unreachable server at once, without a timeout.
 
     Args:
         server: The server.
-        asked: The request's model.
+        model: The request's model, for the error.
 
     Raises:
-        ApiError: it cannot.
+        ApiError: The server is not reachable.
     """
     if not server.watcher.current.reachable:
-        raise server.overloaded(asked, 10)
+        raise server.overloaded(model, 10)
 
 
 async def ask(server: ServerHandle, path: str, data: bytes) -> tuple[int, bytes]:
-    """Send a body to a route of the upstream that changes nothing.
+    """Send a request to a read-only route of the upstream.
+
+    Args:
+        server: The server.
+        path: Path of the route, such as `/tokenize`.
+        data: JSON body.
 
     Returns:
-        Status and body of its answer; a 404 of ours when it has no such route.
+        Status and body of the response; status 404 if the upstream does not have the route.
 
     Raises:
-        SwarmError: it gave none.
-        ApiError: it gave an error that is no fault of the user's.
+        SwarmError: There was no response.
+        ApiError: The server is not reachable, or its error was not caused by the request.
     """
-    see(server)
+    check_reachable(server)
     client = server.client
     if path not in await client.features():
         return 404, NOT_FOUND
     headers = {"content-type": "application/json"}
     if isinstance(client, ObserveClient):
         headers |= client.credentials()
-        data = _named(data, client.models)
+        data = _with_known_model(data, client.models)
     answer = await client.transport.request(
         Request(
             "POST",
@@ -251,29 +260,29 @@ async def ask(server: ServerHandle, path: str, data: bytes) -> tuple[int, bytes]
     return answer.status, answer.body
 
 
-def _named(data: bytes, models: tuple[str, ...]) -> bytes:
-    """A body that asks for one of the upstream's own models: ours may have other names."""
+def _with_known_model(data: bytes, models: tuple[str, ...]) -> bytes:
+    """Replace a model that the upstream does not have by its default model."""
     try:
         body = msgspec.json.decode(data, type=dict[str, Any])
     except (msgspec.MsgspecError, RecursionError):
-        return data  # the upstream says what is wrong with it
+        return data  # the upstream returns the error
     if not models or body.get("model") in (None, *models):
         return data
     return _encode({**body, "model": models[0]})
 
 
-def _wanted(body: dict[str, Any]) -> int:
-    """Tokens asked for the answer; 0 when the request does not say."""
-    found = body.get("max_completion_tokens") or body.get("max_tokens") or 0
-    return found if isinstance(found, int) else 0
+def _requested_tokens(body: dict[str, Any]) -> int:
+    """Return the requested tokens of the answer; 0 if the request does not limit them."""
+    value = body.get("max_completion_tokens") or body.get("max_tokens") or 0
+    return value if isinstance(value, int) else 0
 
 
-def _size(request: ChatRequest) -> int:
-    """Bytes of what the prompt is made of: a prompt of fewer bytes than tokens there is not."""
+def _prompt_bytes(request: ChatRequest) -> int:
+    """Return the size of the prompt in bytes, an upper bound of its number of tokens."""
     tools = request.body.get("tools")
     return len(_encode(request.messages)) + (len(_encode(tools)) if tools else 0)
 
 
 def _characters(request: ChatRequest) -> int:
-    """Characters of the prompt's texts, without what the chat template adds."""
+    """Return the characters of the prompt's texts, without those of the chat template."""
     return sum(len(content_text(message.get("content"))) for message in request.messages)

@@ -14,7 +14,7 @@ import msgspec
 from ajet_swarm.common.text import one_line
 from proxy.admission.registry import Groups
 from proxy.api.context_window import ContextWindows
-from proxy.api.metrics import COUNTED, RequestMetrics
+from proxy.api.metrics import COUNTED_EVENTS, RequestMetrics
 from proxy.api.multi_prompt import MultiPromptWaiter, submit_parts
 from proxy.api.prompt_tokens import PromptPrefix, TokenEstimator, prefixes_of
 from proxy.context import ProxyContext
@@ -49,11 +49,11 @@ from proxy.http.fast_response import SendWhole
 log = logging.getLogger(__name__)
 
 OnLeave = Callable[[Callable[[], None]], Callable[[], None]]
-FOREVER = 1e6
-"""Seconds; the deadline of the waiter comes first."""
+NO_TIMEOUT = 1e6
+"""Timeout in seconds that never applies: the waiter's own deadline is shorter."""
 SOON = 0.05
-"""Seconds that a stream waits before it opens: an error by then has its own HTTP status, while many
-clients take an error within a stream for a broken connection and retry."""
+"""Seconds that a stream waits before it opens: an error by then gets its own HTTP status, while
+many clients treat an error within a stream as a broken connection and retry."""
 
 
 class RequestHandler:
@@ -64,18 +64,18 @@ class RequestHandler:
         groups: The registry that admits requests.
 
     Attributes:
-        meter: Counts requests and answers.
-        gauge: Learns from answered requests how long a prompt is in tokens.
+        metrics: Counters of requests and answers.
+        token_estimator: Estimator of the number of tokens of a prompt.
     """
 
     def __init__(self, context: ProxyContext, groups: Groups) -> None:
         self.groups = groups
-        self.meter = RequestMetrics()
-        self.gauge = TokenEstimator()
+        self.metrics = RequestMetrics()
+        self.token_estimator = TokenEstimator()
         self.windows = ContextWindows(context, groups)
-        context.bus.listen(self.meter.listen, *COUNTED)
+        context.bus.listen(self.metrics.listen, *COUNTED_EVENTS)
         self.settings = context.settings.proxy
-        self.largest = self.settings.max_body_mb << 20
+        self.max_body_bytes = self.settings.max_body_mb << 20
         self._tasks = context.tasks
         self._waiting: set[AnswerWaiter | MultiPromptWaiter] = set()
 
@@ -83,11 +83,11 @@ class RequestHandler:
         """Return the ASGI application for the requests of one dialect."""
 
         async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-            self.meter.open += 1
+            self.metrics.open += 1
             try:
                 await self._answer(_Exchange(dialect, scope, send), receive)
             finally:
-                self.meter.open -= 1
+                self.metrics.open -= 1
 
         return answer
 
@@ -103,16 +103,16 @@ class RequestHandler:
             request = await self._read(exchange, receive)
             waiter = await self._admit(request)
             self._waiting.add(waiter)
-            unwatch = self._watch(exchange, receive, waiter)
+            unwatch = self._watch_disconnect(exchange, receive, waiter)
             if request.stream:
                 await self._stream(exchange, request, waiter)
             else:
-                await self._whole(exchange, request, waiter)
+                await self._send_whole(exchange, request, waiter)
         except ClientLeft:
             pass
         except ApiError as refusal:
             await self._refuse(exchange, refusal)
-        except Exception:  # nothing of ours may show in an answer, whatever went wrong
+        except Exception:  # an unexpected error must not reach the client
             log.exception("request %s failed", exchange.name or "without an id")
             text = "The request could not be completed."
             await self._refuse(exchange, ApiError(500, None, text))
@@ -121,18 +121,18 @@ class RequestHandler:
                 unwatch()
             if waiter is not None:
                 self._waiting.discard(waiter)
-                self.meter.keepalives += waiter.keepalives
+                self.metrics.keepalives += waiter.keepalives
                 waiter.leave()
 
     async def _read(self, exchange: "_Exchange", receive: Receive) -> ChatRequest:
-        """Read and parse the request; its bytes are not kept while it waits for its answer."""
-        data = await read_body(exchange.headers, receive, self.largest, exchange.body_bytes)
+        """Read and parse the request; its bytes are released before the wait for its answer."""
+        data = await read_body(exchange.headers, receive, self.max_body_bytes, exchange.body_bytes)
         return await parse_body(data, partial(exchange.read, data))
 
     async def _admit(self, request: ChatRequest) -> AnswerWaiter | MultiPromptWaiter:
         request = await self.windows.prepared(request)
-        for one in request.parts or (request,):
-            await self.windows.check(one)
+        for part in request.parts or (request,):
+            await self.windows.check(part)
         if not request.parts:
             return await self.groups.submit(request)
         settings = self.settings
@@ -140,64 +140,64 @@ class RequestHandler:
             self.groups, request, settings.stream_budget, settings.queue_limit
         )
 
-    def _watch(
+    def _watch_disconnect(
         self, exchange: "_Exchange", receive: Receive, waiter: AnswerWaiter | MultiPromptWaiter
     ) -> Callable[[], object]:
         """Watch for the client to disconnect; return the function that ends the watch."""
 
         def left() -> None:
-            exchange.gone = True
+            exchange.disconnected = True
             waiter.leave()
 
         async def watch() -> None:
             await wait_for_disconnect(receive)
             left()
 
-        if exchange.on_leave is not None:
-            return exchange.on_leave(left)
+        if exchange.on_disconnect is not None:
+            return exchange.on_disconnect(left)
         return self._tasks.spawn(watch(), "listener").cancel
 
-    async def _whole(
+    async def _send_whole(
         self, exchange: "_Exchange", request: ChatRequest, waiter: AnswerWaiter | MultiPromptWaiter
     ) -> None:
-        reply = await waiter.next(FOREVER)
+        reply = await waiter.next(NO_TIMEOUT)
         if not isinstance(reply, FinalAnswer):
             return
         winners = _winners(reply)
         writer = exchange.dialect.writer(request, self._model(request), int(time.time()))
         body = writer.body(winners)
         exchange.started = True
-        if exchange.at_once is None or not exchange.at_once(body, exchange.more):
-            await send_json(exchange.send, 200, body, exchange.more)
-        self._told(exchange, request, winners, waiter)
+        if exchange.send_fast is None or not exchange.send_fast(body, exchange.extra_headers):
+            await send_json(exchange.send, 200, body, exchange.extra_headers)
+        self._confirm(exchange, request, winners, waiter)
 
     async def _stream(
         self, exchange: "_Exchange", request: ChatRequest, waiter: AnswerWaiter | MultiPromptWaiter
     ) -> None:
-        if request.dialect == "messages":  # which tells the prompt's length first
-            told = self.gauge.estimate(request, exchange.marks)
-            request = msgspec.structs.replace(request, extra=told)
+        if request.dialect == "messages":  # its first event has the prompt's length
+            estimate = self.token_estimator.estimate(request, exchange.prefixes)
+            request = msgspec.structs.replace(request, extra=estimate)
         elif request.include_usage and request.continuous_usage:
-            told = self.gauge.estimate(request, exchange.marks)
-            request = msgspec.structs.replace(request, prompt_tokens=told)
+            estimate = self.token_estimator.estimate(request, exchange.prefixes)
+            request = msgspec.structs.replace(request, prompt_tokens=estimate)
         writer = exchange.dialect.writer(request, self._model(request), int(time.time()))
         first = writer.opening()
-        news = await _news(waiter, SOON)
-        if isinstance(news, FinalAnswer):
-            _winners(news)  # what is refused already is told by the status
+        update = await _next_update(waiter, SOON)
+        if isinstance(update, FinalAnswer):
+            _winners(update)  # an error by now gets its own HTTP status
         exchange.started, exchange.writer = True, writer
-        await start_stream(exchange.send, exchange.more, first)
-        while not isinstance(news, FinalAnswer):
-            if news is not None and (data := writer.delta_events(news.delta)):
+        await start_stream(exchange.send, exchange.extra_headers, first)
+        while not isinstance(update, FinalAnswer):
+            if update is not None and (data := writer.delta_events(update.delta)):
                 await send_part(exchange.send, data)
-            news = await _news(waiter, self.settings.keepalive)
-            if news is None:
+            update = await _next_update(waiter, self.settings.keepalive)
+            if update is None:
                 waiter.count_keepalive()
                 await send_part(exchange.send, writer.keepalive())
-        winners = _winners(news)
+        winners = _winners(update)
         last = writer.finish(winners[0]) if waiter.has_streamed else writer.answer(winners)
         await send_part(exchange.send, last, more=False)
-        self._told(exchange, request, winners, waiter)
+        self._confirm(exchange, request, winners, waiter)
 
     async def _refuse(self, exchange: "_Exchange", refusal: ApiError) -> None:
         """Send the error in the form of the dialect, before the answer or as the end of its
@@ -206,52 +206,53 @@ class RequestHandler:
             logging.INFO if refusal.status < 500 else logging.WARNING,
             "request %s from %s: %s %d: %s",
             exchange.name or "without an id",
-            exchange.client or "nowhere",
+            exchange.client or "an unknown address",
             exchange.path,
             refusal.status,
             one_line(refusal.message),
         )
-        self.meter.refused[refusal.status] += 1
+        self.metrics.refused[refusal.status] += 1
         if not exchange.started:
             body = exchange.dialect.refusal(refusal)
-            await send_error(exchange.send, refusal, body, exchange.more)
+            await send_error(exchange.send, refusal, body, exchange.extra_headers)
         elif exchange.writer is not None:
             await send_part(exchange.send, exchange.writer.error(refusal), more=False)
 
     def _model(self, request: ChatRequest) -> str:
         return request.model or self.groups.models()[0]
 
-    def _told(
+    def _confirm(
         self,
         exchange: "_Exchange",
         request: ChatRequest,
         winners: Sequence[PublicAnswer],
         waiter: AnswerWaiter | MultiPromptWaiter,
     ) -> None:
-        if not exchange.gone:
+        if not exchange.disconnected:
             waiter.confirm_delivery()
-        self.meter.answered(winners, waiter.age)
-        if request.dialect == "messages" or request.prompt_tokens:  # others do not ask for it
-            self.gauge.learn(request, winners[0].usage["prompt_tokens"], exchange.marks)
+        self.metrics.count_answer(winners, waiter.age)
+        if request.dialect == "messages" or request.prompt_tokens:  # only these need estimates
+            prompt_tokens = winners[0].usage["prompt_tokens"]
+            self.token_estimator.learn(request, prompt_tokens, exchange.prefixes)
 
 
 class _Exchange:
     """One request and the progress of its answer."""
 
     __slots__ = (
-        "at_once",
         "body_bytes",
         "client",
         "dialect",
-        "gone",
+        "disconnected",
+        "extra_headers",
         "headers",
         "idle",
-        "marks",
-        "more",
         "name",
-        "on_leave",
+        "on_disconnect",
         "path",
+        "prefixes",
         "send",
+        "send_fast",
         "started",
         "writer",
     )
@@ -259,9 +260,9 @@ class _Exchange:
     def __init__(self, dialect: Dialect, scope: Scope, send: Send) -> None:
         self.dialect = dialect
         self.send = send
-        self.on_leave: OnLeave | None = scope.get(ON_LEAVE)
+        self.on_disconnect: OnLeave | None = scope.get(ON_LEAVE)
         # removed from the scope, which would refer to itself through the function
-        self.at_once: SendWhole | None = scope.pop(FAST_RESPONSE, None)
+        self.send_fast: SendWhole | None = scope.pop(FAST_RESPONSE, None)
         self.body_bytes: BodyReservation | None = scope.get(BODY_BYTES)
         self.headers = headers_of(scope)
         if session := scope.get("session"):
@@ -271,17 +272,17 @@ class _Exchange:
         self.idle = IDLE in scope
         self.path: str = scope["path"]
         self.name = ""
-        """The request id of the client; ours once the request is parsed."""
-        self.more: Extra = ()
+        """The client's request id; the generated one once the request is parsed."""
+        self.extra_headers: Extra = ()
         if self.headers.get("x-request-id"):
             self.name = self.headers["x-request-id"] = request_id(self.headers)
-            self.more = ((b"x-request-id", self.name.encode()),)
+            self.extra_headers = ((b"x-request-id", self.name.encode()),)
         self.started = False
         self.writer: Writer | None = None
         """Writer of a stream that has begun."""
-        self.gone = False
-        """The client has disconnected, or has its whole answer."""
-        self.marks: Sequence[PromptPrefix] = ()
+        self.disconnected = False
+        """The client has disconnected."""
+        self.prefixes: Sequence[PromptPrefix] = ()
         """Prefixes of a prompt whose length in tokens is reported."""
 
     def read(self, data: bytes) -> ChatRequest:
@@ -291,23 +292,26 @@ class _Exchange:
         if (shown := without_images(request.messages)) is not None:
             request = msgspec.structs.replace(request, shown=shown, query=request.query.strip())
         if request.dialect == "messages" or request.continuous_usage:
-            self.marks = prefixes_of(request)
+            self.prefixes = prefixes_of(request)
         return msgspec.structs.replace(request, idle=True) if self.idle else request
 
 
-async def _news(
+async def _next_update(
     waiter: AnswerWaiter | MultiPromptWaiter, seconds: float
 ) -> FinalAnswer | Delta | None:
-    """Return the next delta or answer, or None after `seconds`; raise `ClientLeft` if the client is
-    gone."""
-    news = await waiter.next(seconds)
+    """Return the next delta or the answer; None after `seconds`.
+
+    Raises:
+        ClientLeft: The client has disconnected.
+    """
+    update = await waiter.next(seconds)
     if waiter.left:
         raise ClientLeft
-    return news
+    return update
 
 
 def _winners(reply: FinalAnswer) -> list[PublicAnswer]:
-    """Return the answers to write; raise the error instead if there are none."""
+    """Return the answers to write; raise the final error if there are none."""
     if not reply.answers:
         raise reply.error or overloaded(2)
     return [public_answer(answer.parsed) for answer in reply.answers]

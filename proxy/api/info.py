@@ -1,6 +1,6 @@
-"""The routes that tell facts and start no group: models, health, version, metrics, tokens.
+"""The informational routes, which start no group: models, health, version, metrics, tokens.
 
-What only the upstream can know is asked of it where it has the route.
+Token routes are forwarded to the upstream if it has them.
 """
 
 import logging
@@ -15,7 +15,7 @@ from ajet_swarm.protocol.errors import SwarmError
 from core.version import version
 from proxy.admission.models import check_model, model_card, model_list, no_model
 from proxy.admission.registry import Groups
-from proxy.api.context_window import ask, count, see
+from proxy.api.context_window import ask, check_reachable, count_tokens
 from proxy.api.metrics import RequestMetrics
 from proxy.api.prometheus import CONTENT_TYPE
 from proxy.api.prompt_tokens import PromptPrefix, TokenEstimator, prefixes_of
@@ -45,24 +45,28 @@ _encode = msgspec.json.Encoder().encode
 
 
 class InfoRoutes:
-    """Answers for one proxy.
+    """Handlers of the informational routes.
 
     Args:
-        context: The proxy's shared parts.
-        groups: Knows what is served and how it is.
-        meter: What `/metrics` tells.
-        gauge: What `count_tokens` tells.
+        context: The shared parts of the proxy.
+        groups: The registry, for models and health.
+        metrics: Counters for `/metrics`.
+        token_estimator: Estimator for `count_tokens`.
     """
 
     def __init__(
-        self, context: ProxyContext, groups: Groups, meter: RequestMetrics, gauge: TokenEstimator
+        self,
+        context: ProxyContext,
+        groups: Groups,
+        metrics: RequestMetrics,
+        token_estimator: TokenEstimator,
     ) -> None:
         self._context = context
         self._groups = groups
-        self._meter = meter
-        self._gauge = gauge
+        self._metrics = metrics
+        self._token_estimator = token_estimator
         self._started = time.time()
-        self._largest = context.settings.proxy.max_body_mb << 20
+        self._max_body_bytes = context.settings.proxy.max_body_mb << 20
 
     # --- what is served ------------------------------------------------------------------------
 
@@ -76,7 +80,7 @@ class InfoRoutes:
 
     async def load(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Return the number of requests in progress."""
-        await send_json(send, 200, _encode({"server_load": self._meter.open}))
+        await send_json(send, 200, _encode({"server_load": self._metrics.open}))
 
     async def models(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Return all served model names."""
@@ -96,16 +100,16 @@ class InfoRoutes:
         return model_card(name, self._started, self._groups.context_of(name))
 
     async def metrics(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Return the metrics for a Prometheus server."""
+        """Return all metrics in Prometheus's text format."""
         groups, context = self._groups, self._context
         engines = {name: server.watcher.current for name, server in context.servers.items()}
-        text = self._meter.text(context.bus.state, groups.models()[0], groups.waiting, engines)
+        text = self._metrics.text(context.bus.state, groups.models()[0], groups.waiting, engines)
         await send_bytes(send, 200, CONTENT_TYPE, text)
 
-    # --- responses: nothing is stored ----------------------------------------------------------
+    # --- stored responses ----------------------------------------------------------------------
 
     async def response(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer 404 for a stored response, as vLLM does with its store off."""
+        """Answer 404 for a stored response, as vLLM does without a store."""
         name = scope["path"].split("/")[3]
         refusal = ApiError(
             404,
@@ -118,18 +122,18 @@ class InfoRoutes:
 
     # --- tokens --------------------------------------------------------------------------------
 
-    async def count(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Count the tokens of a Messages prompt: by the upstream if it can, else by an estimate."""
+    async def count_tokens(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Count the tokens of a Messages prompt by the upstream's tokenizer, else estimate them."""
         headers = headers_of(scope)
         try:
-            data = await read_body(headers, receive, self._largest, scope.get(BODY_BYTES))
-            request, marks = await parse_body(data, partial(_read_count, data, headers))
+            data = await read_body(headers, receive, self._max_body_bytes, scope.get(BODY_BYTES))
+            request, prefixes = await parse_body(data, partial(_read_count, data, headers))
             check_model(self._context.settings, request.model, self._groups.models())
             tokens = None
-            if not self._gauge.knows(request, marks):
-                tokens = await count(self._context.server_of(request.model), request)
+            if not self._token_estimator.is_exact(request, prefixes):
+                tokens = await count_tokens(self._context.server_of(request.model), request)
             if tokens is None:
-                tokens = self._gauge.estimate(request, marks)
+                tokens = self._token_estimator.estimate(request, prefixes)
             body = count_body(tokens)
         except ClientLeft:
             return
@@ -138,26 +142,30 @@ class InfoRoutes:
             return
         await send_json(send, 200, body)
 
-    def passing(self, path: str) -> App:
-        """`/tokenize` and its kin: the upstream's own answer, 404 where it has no such route.
+    def forwarded(self, path: str) -> App:
+        """Return a handler that forwards requests such as `/tokenize` to the upstream.
 
-        Errors have vLLM's shape, whatever the upstream's is.
+        The response is the upstream's own; 404 if it does not have the route. Errors are converted
+        to vLLM's form.
         """
 
-        async def passed(scope: Scope, receive: Receive, send: Send) -> None:
+        async def forward(scope: Scope, receive: Receive, send: Send) -> None:
             headers = headers_of(scope)
             try:
-                data = await read_body(headers, receive, self._largest, scope.get(BODY_BYTES))
+                data = await read_body(
+                    headers, receive, self._max_body_bytes, scope.get(BODY_BYTES)
+                )
                 model = await parse_body(data, partial(model_of, data))
                 server = self._context.server_of(model)
-                see(server, model)
-                there = path in await server.client.features()
-                if there:
-                    kind = headers.get("content-type", "")
-                    await parse_body(data, partial(check_tokenize, path, data, kind))
+                check_reachable(server, model)
+                has_route = path in await server.client.features()
+                if has_route:
+                    content_type = headers.get("content-type", "")
+                    await parse_body(data, partial(check_tokenize, path, data, content_type))
                 status, body = await ask(server, path, data)
-                if there and status >= 400 and (no := upstream_error(status, body)) is not None:
-                    raise no
+                converted = upstream_error(status, body) if has_route and status >= 400 else None
+                if converted is not None:
+                    raise converted
             except ClientLeft:
                 return
             except ApiError as refusal:
@@ -165,12 +173,12 @@ class InfoRoutes:
                 return
             except SwarmError as error:
                 log.info("%s: %s gave no answer: %s", path, server.name, error.what)
-                no_answer = server.overloaded(model, 10)
-                await send_error(send, no_answer, no_answer.body())
+                unavailable = server.overloaded(model, 10)
+                await send_error(send, unavailable, unavailable.body())
                 return
             await send_json(send, status, body)
 
-        return passed
+        return forward
 
 
 def _read_count(data: bytes, headers: Mapping[str, str]) -> tuple[ChatRequest, list[PromptPrefix]]:

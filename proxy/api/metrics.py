@@ -1,7 +1,7 @@
-"""What a Prometheus server may scrape: vLLM's own names where they fit, and ours.
+"""Metrics for a Prometheus server: those of vLLM that apply, and this program's own.
 
-Counting is a few additions per request; gauges are read from the state when somebody asks. Counters
-begin at 0 with each start of the process.
+Counters start at 0 with the process; gauges are computed from the state when `/metrics` is
+requested.
 """
 
 import bisect
@@ -19,53 +19,58 @@ from proxy.servers.observe_client import STATE
 
 BUCKETS = (0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0, 120.0,
            240.0, 480.0, 960.0)  # fmt: skip
-"""Seconds; those of vLLM's latency histograms as far as a request can last here."""
+"""Bounds in seconds: those of vLLM's latency histogram up to the longest possible request."""
 
-_HOLDS = frozenset({"claimed", "answered", "failed", "unknown"})
-_OPEN = ("QUEUED", "CLAIMING", "GENERATING", "SCORING", "AWAITING_RATING", "SUBMITTING")
+_HELD_PHASES = frozenset({"claimed", "answered", "failed", "unknown"})
+_OPEN_PHASES = ("QUEUED", "CLAIMING", "GENERATING", "SCORING", "AWAITING_RATING", "SUBMITTING")
 
 
-COUNTED = (EpisodeEnded, EpisodesEnded, EpisodeAborted, GroupClosed, GroupSealed)
-"""Events that a meter listens to."""
+COUNTED_EVENTS = (EpisodeEnded, EpisodesEnded, EpisodeAborted, GroupClosed, GroupSealed)
+"""Events that `RequestMetrics` counts."""
 
 
 class RequestMetrics:
-    """Counts what happens; `listen` is for the bus, the rest for who answers requests."""
+    """Counters of requests, answers and events, and their output in Prometheus's format."""
 
     def __init__(self) -> None:
         self.open = 0
-        """Requests that are being answered."""
+        """Requests in progress."""
         self.keepalives = 0
         self.refused: Counter[int] = Counter()
-        """By HTTP status; in a stream by the status it would have had."""
+        """Errors by HTTP status; for an error within a stream, the status it would have had."""
         self.finished: Counter[str] = Counter({"stop": 0, "length": 0, "tool_calls": 0})
         self.prompt_tokens = 0
         self.generation_tokens = 0
         self.seconds = 0.0
         self._latencies = [0] * (len(BUCKETS) + 1)
         self.ends: Counter[str] = Counter({"ended": 0, "recorded": 0, "expired": 0, "aborted": 0})
-        """Episodes by how they ended."""
+        """Episodes by outcome."""
         self.closed: Counter[str] = Counter({"DONE": 0, "ABORTED": 0, "FAILED": 0})
         """Groups by their last phase."""
         self.dead: Counter[str] = Counter()
 
-    def answered(self, winners: Sequence[PublicAnswer], seconds: float) -> None:
-        """A user got its answer."""
+    def count_answer(self, winners: Sequence[PublicAnswer], seconds: float) -> None:
+        """Count one answered request.
+
+        Args:
+            winners: The answers, one per choice.
+            seconds: Time from the request to the end of its answer.
+        """
         self._latencies[bisect.bisect_left(BUCKETS, seconds)] += 1
         self.seconds += seconds
-        for index, one in enumerate(winners):
-            self.finished[one.finish_reason] += 1
-            self.generation_tokens += one.usage["completion_tokens"]
+        for index, answer in enumerate(winners):
+            self.finished[answer.finish_reason] += 1
+            self.generation_tokens += answer.usage["completion_tokens"]
             if not index:
-                self.prompt_tokens += one.usage["prompt_tokens"]
+                self.prompt_tokens += answer.usage["prompt_tokens"]
 
     def listen(self, event: Event, _: Dirty) -> None:
-        """For `Bus.listen`."""
+        """Count one event; a listener for `Bus.listen`."""
         if isinstance(event, EpisodeEnded):
             self.ends[event.outcome] += 1
         elif isinstance(event, EpisodesEnded):
-            for one in event.episodes:
-                self.ends[one.outcome] += 1
+            for episode in event.episodes:
+                self.ends[episode.outcome] += 1
         elif isinstance(event, EpisodeAborted):
             self.ends["aborted"] += 1
         elif isinstance(event, GroupClosed):
@@ -76,80 +81,88 @@ class RequestMetrics:
     def text(
         self, state: State, model: str, waiting: int, engines: Mapping[str, ServerStatus]
     ) -> bytes:
-        """Everything, in Prometheus's text form.
+        """Return all metrics in Prometheus's text format.
 
         Args:
-            state: The proxy's state now.
-            model: The name that is served.
-            waiting: Groups that hold no episodes yet.
-            engines: What is known of each swarm server.
+            state: The proxy's current state.
+            model: The served model name.
+            waiting: Number of groups that hold no episodes yet.
+            engines: Status of each swarm server by its name.
         """
         lines = [
-            *self._vllm(model, waiting),
-            *self._own(),
-            *_groups(state, waiting),
-            *_engines(engines),
+            *self._vllm_metrics(model, waiting),
+            *self._console_metrics(),
+            *_group_gauges(state, waiting),
+            *_engine_gauges(engines),
         ]
         return "\n".join([*lines, ""]).encode()
 
-    def _vllm(self, model: str, waiting: int) -> Iterator[str]:
+    def _vllm_metrics(self, model: str, waiting: int) -> Iterator[str]:
         base = {"engine": "0", "model_name": model}
-        why = [({**base, "finished_reason": key}, count) for key, count in self.finished.items()]
-        read, written = [(base, self.prompt_tokens)], [(base, self.generation_tokens)]
+        finished = self.finished.items()
+        reasons = [({**base, "finished_reason": key}, count) for key, count in finished]
+        prompt_total = [(base, self.prompt_tokens)]
+        generation_total = [(base, self.generation_tokens)]
         running = [(base, max(self.open - waiting, 0))]
-        yield from gauge("vllm:num_requests_running", "Requests in work.", running)
+        yield from gauge("vllm:num_requests_running", "Requests in progress.", running)
         yield from gauge("vllm:num_requests_waiting", "Requests in the queue.", [(base, waiting)])
-        yield from counter("vllm:request_success_total", "Answers by finish reason.", why)
-        yield from counter("vllm:prompt_tokens_total", "Prompts that were answered.", read)
-        yield from counter("vllm:generation_tokens_total", "Answers that were given.", written)
+        yield from counter("vllm:request_success_total", "Answers by finish reason.", reasons)
+        yield from counter("vllm:prompt_tokens_total", "Tokens of answered prompts.", prompt_total)
+        yield from counter("vllm:generation_tokens_total", "Tokens of answers.", generation_total)
         yield from self._latency(base)
 
     def _latency(self, base: Labels) -> Iterator[str]:
         name = "vllm:e2e_request_latency_seconds"
-        yield from family(name, "histogram", "From a request to the end of its answer.", ())
-        below = 0
+        yield from family(name, "histogram", "Time from a request to the end of its answer.", ())
+        cumulative = 0
         for bound, count in zip((*BUCKETS, float("inf")), self._latencies, strict=True):
-            below += count
-            yield line(f"{name}_bucket", {**base, "le": number(bound)}, below)
+            cumulative += count
+            yield line(f"{name}_bucket", {**base, "le": number(bound)}, cumulative)
         yield line(f"{name}_sum", base, self.seconds)
-        yield line(f"{name}_count", base, below)
+        yield line(f"{name}_count", base, cumulative)
 
-    def _own(self) -> Iterator[str]:
-        ends, sent, kept = self.ends, self.ends["ended"], self.keepalives
+    def _console_metrics(self) -> Iterator[str]:
+        ends, sent, keepalives = self.ends, self.ends["ended"], self.keepalives
         yield from counter("ajet_requests_refused_total", "Errors.", by("status", self.refused))
-        yield from counter("ajet_episodes_total", "Episodes by their end.", by("outcome", ends))
-        yield from counter("ajet_groups_closed_total", "Groups ended.", by("phase", self.closed))
-        yield from counter("ajet_groups_dead_total", "Teach nothing.", by("cause", self.dead))
-        yield from counter("ajet_rewards_sent_total", "Rewards the server took.", [({}, sent)])
-        yield from counter("ajet_keepalives_total", "No-op events on streams.", [({}, kept)])
+        yield from counter("ajet_episodes_total", "Episodes by outcome.", by("outcome", ends))
+        yield from counter(
+            "ajet_groups_closed_total", "Closed groups by last phase.", by("phase", self.closed)
+        )
+        yield from counter(
+            "ajet_groups_dead_total", "Groups that teach nothing.", by("cause", self.dead)
+        )
+        yield from counter(
+            "ajet_rewards_sent_total", "Rewards accepted by the server.", [({}, sent)]
+        )
+        yield from counter("ajet_keepalives_total", "No-op events on streams.", [({}, keepalives)])
 
 
-def _groups(state: State, waiting: int) -> Iterator[str]:
+def _group_gauges(state: State, waiting: int) -> Iterator[str]:
     groups = state.open_groups()
-    phases = Counter(dict.fromkeys(_OPEN, 0))
+    phases = Counter(dict.fromkeys(_OPEN_PHASES, 0))
     phases.update(group.phase for group in groups)
     held = sum(
-        bool(one.episode_uuid) and one.phase in _HOLDS
+        bool(candidate.episode_uuid) and candidate.phase in _HELD_PHASES
         for group in groups
-        for one in group.candidates
+        for candidate in group.candidates
     )
     yield from gauge("ajet_groups_open", "Open groups by phase.", by("phase", phases))
     yield from gauge("ajet_groups_queued", "Groups without episodes.", [({}, waiting)])
-    yield from gauge("ajet_episodes_held", "Episodes claimed now.", [({}, held)])
+    yield from gauge("ajet_episodes_held", "Currently claimed episodes.", [({}, held)])
 
 
-def _engines(engines: Mapping[str, ServerStatus]) -> Iterator[str]:
+def _engine_gauges(engines: Mapping[str, ServerStatus]) -> Iterator[str]:
     states = [
-        ({"server": name, "state": state}, float(_shown(seen) == state))
-        for name, seen in engines.items()
+        ({"server": name, "state": state}, float(_state_label(status) == state))
+        for name, status in engines.items()
         for state in (*(known.value for known in EngineState), STATE)
     ]
-    told = engines.items()
-    steps = [({"server": name}, seen.step) for name, seen in told if seen.step is not None]
-    yield from gauge("ajet_engine_state", "1 for the state it is in.", states)
-    yield from gauge("ajet_global_step", "Policy updates done.", steps)
+    items = engines.items()
+    steps = [({"server": name}, status.step) for name, status in items if status.step is not None]
+    yield from gauge("ajet_engine_state", "1 for the current state of a server.", states)
+    yield from gauge("ajet_global_step", "Completed policy updates.", steps)
 
 
-def _shown(seen: ServerStatus) -> str:
-    """As on screen: nothing rolls where nothing is trained."""
-    return STATE if seen.reachable and seen.raw == STATE else seen.display_state.value
+def _state_label(status: ServerStatus) -> str:
+    """Return the state as on screen: a server in observe mode has its own."""
+    return STATE if status.reachable and status.raw == STATE else status.display_state.value

@@ -12,7 +12,7 @@ from proxy.groups.waiter import AnswerWaiter, FinalAnswer
 _MISSING = answer_of(
     200, b"", {"choices": [{"message": {"content": None}, "finish_reason": "abort"}]}
 )
-"""Fills the place of a missing answer of a group, so that the others keep their positions."""
+"""Replaces a missing answer of a group, so that the others keep their positions."""
 
 
 class MultiPromptWaiter:
@@ -24,7 +24,7 @@ class MultiPromptWaiter:
     """
 
     has_streamed = False
-    """Nothing is sent before all answers are there."""
+    """Always false: nothing is sent before all answers are complete."""
 
     def __init__(self, waiters: Sequence[AnswerWaiter], each: int) -> None:
         self.waiters = tuple(waiters)
@@ -53,12 +53,12 @@ class MultiPromptWaiter:
         loop = asyncio.get_running_loop()
         until = loop.time() + seconds
         for waiter in self.waiters[len(self._replies) :]:
-            news = await waiter.next(max(0.0, until - loop.time()))
-            if not isinstance(news, FinalAnswer):
+            update = await waiter.next(max(0.0, until - loop.time()))
+            if not isinstance(update, FinalAnswer):
                 return None
-            if not news.answers:
-                return news
-            self._replies.append(news)
+            if not update.answers:
+                return update
+            self._replies.append(update)
         answers = (answer for reply in self._replies for answer in self._filled(reply))
         return FinalAnswer(None, tuple(answers), "several")
 
@@ -84,21 +84,22 @@ class MultiPromptWaiter:
 
 
 async def submit_parts(
-    groups: Groups, request: ChatRequest, stream_budget: float, most: int
+    groups: Groups, request: ChatRequest, stream_budget: float, max_prompts: int
 ) -> MultiPromptWaiter:
-    """Submit all parts of a request, or none: those before one that is refused are given up.
+    """Submit all parts of a request; if one is refused, withdraw those before it.
 
     Args:
-        groups: Where they go.
-        request: With `parts`.
-        stream_budget: Seconds the answer may take where it is streamed.
-        most: Prompts that one request may have: more would never fit in the queue.
+        groups: The registry.
+        request: A request with `parts`.
+        stream_budget: Seconds that the answer may take if it is streamed.
+        max_prompts: Prompts per request: more would never fit in the queue.
 
     Raises:
-        ApiError: of the part that is refused; nothing is left of the others.
+        ApiError: The error of the part that was refused.
     """
-    if len(request.parts) > most:
-        text = f"At most {most} prompts for each request are supported, got {len(request.parts)}."
+    if len(request.parts) > max_prompts:
+        count = len(request.parts)
+        text = f"At most {max_prompts} prompts for each request are supported, got {count}."
         raise bad_value(text, "prompt")
     waiters: list[AnswerWaiter] = []
     try:

@@ -142,7 +142,7 @@ async def test_a_slow_reward_is_waited_for_on_a_stream(tmp_path: Path) -> None:
 
         async def slow(ctx: Any) -> list[float]:
             # ten times as long as the wait between two signs of life
-            await front.world.until(lambda: front.desk.meter.open and ticks() >= 3)
+            await front.world.until(lambda: front.desk.metrics.open and ticks() >= 3)
             return await scored(ctx)
 
         def ticks() -> int:

@@ -28,8 +28,8 @@ from core.settings import load
 from core.state import State
 from engine.policy.weights import State as PolicyState
 from engine.policy.weights import WeightStore, shipped
+from engine.storage.checkpoint_files import find, list_checkpoints, read
 from engine.storage.checkpoint_store import CheckpointStore
-from engine.storage.checkpoints import find, list_checkpoints, read
 from engine.training.optimizer import Adam
 from proxy.control.job_store import JobStore
 from proxy.rewards.select import select_source

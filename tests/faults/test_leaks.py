@@ -44,7 +44,7 @@ async def test_nothing_is_left_of_requests(tmp_path: Path) -> None:
         assert not groups._admission._joinable
         assert all(gate.inside == 0 for gate in groups._admission._gates.values())
         assert not front.desk._waiting
-        assert front.desk.meter.open == 0
+        assert front.desk.metrics.open == 0
         # Connections to the server are kept for a few seconds in case somebody needs them.
         await front.world.until(lambda: process.num_fds() <= files + 2, 90)
         await front.world.until(lambda: len(asyncio.all_tasks()) <= tasks + 2)

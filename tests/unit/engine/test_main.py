@@ -22,7 +22,7 @@ from core.runtime.home import AlreadyRunning, Home, RunInfo, running
 from core.runtime.sockets import PortInUse, bind
 from engine.interface import PolicyBackend
 from engine.main import EngineOptions, make_engine, run, tiny_policy
-from engine.policy.saved import TinyCheckpoints
+from engine.policy.checkpoint_manager import TinyCheckpoints
 from engine.storage.experiments import Experiments
 from tests.support.engine_client import driving
 from tests.support.fake_policy import Bench

@@ -298,7 +298,7 @@ async def test_who_leaves_frees_its_episodes_within_a_second(
         await f.world.closed()
         (group,) = f.world.state.groups.values()
         assert (group.phase, group.cause) == ("ABORTED", "client left")
-        await f.world.until(lambda: not f.desk.meter.open)
+        await f.world.until(lambda: not f.desk.metrics.open)
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -313,8 +313,8 @@ async def test_who_leaves_before_anything_is_claimed(tmp_path: Path, path: str) 
                 f"POST {path} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
                 f"content-length: {len(data)}\r\n\r\n{data[:-5]}"
             )
-            await f.world.until(lambda: f.desk.meter.open)
-        await f.world.until(lambda: not f.desk.meter.open)
+            await f.world.until(lambda: f.desk.metrics.open)
+        await f.world.until(lambda: not f.desk.metrics.open)
         assert not f.world.state.groups
         for stream in (False, True):
             async with wire(f.url) as one:  # in the queue

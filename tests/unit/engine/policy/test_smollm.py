@@ -18,9 +18,9 @@ from engine.interface import (
     TrainSample,
     WeightsError,
 )
+from engine.policy.checkpoint_manager import LocalCheckpoints
 from engine.policy.kv_cache import KVCache
 from engine.policy.sampler import Request, Sampler
-from engine.policy.saved import SavedCheckpoints
 from engine.policy.smollm import CONTEXT, SmolPolicy, load
 from engine.policy.weights import WeightStore
 from engine.storage import safetensors
@@ -276,7 +276,7 @@ async def test_the_trained_part_is_saved_resumed_named_and_reset(
     assert [d.logprobs for d in await _group(second)] == [d.logprobs for d in fresh]
     await second.close()
 
-    keeper = SavedCheckpoints(kept, lambda: load(small.path, small.digest).base)
+    keeper = LocalCheckpoints(kept, lambda: load(small.path, small.digest).base)
     assert {facts.name for facts in keeper.list_all()} == {"one", "before-reset"}
     keeper.restore("one")
     third = SmolPolicy.open(small.path, kept, digest=small.digest)
@@ -291,12 +291,12 @@ async def test_the_trained_part_goes_out_and_in_as_safetensors(
     await policy.train(_batch(await _group(policy)), HYPER)
     answers = await _group(policy)
     await policy.close()
-    keeper = SavedCheckpoints(tmp_path / "kept", lambda: load(small.path, small.digest).base)
+    keeper = LocalCheckpoints(tmp_path / "kept", lambda: load(small.path, small.digest).base)
     data = keeper.export("latest")
     tensors, facts = safetensors.unpack(data)
     assert tuple(tensors) == base.names()
     assert facts["base"] == small.digest
-    other = SavedCheckpoints(tmp_path / "other", lambda: load(small.path, small.digest).base)
+    other = LocalCheckpoints(tmp_path / "other", lambda: load(small.path, small.digest).base)
     other.import_weights("theirs", data)
     other.restore("theirs")
     taken = SmolPolicy.open(small.path, tmp_path / "other", digest=small.digest)

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from engine.interface import PolicyBackend, SaveError
-from engine.policy.saved import TinyCheckpoints
+from engine.policy.checkpoint_manager import TinyCheckpoints
 from engine.policy.tiny import TinyPolicy
 from engine.storage.checkpoint_store import CheckpointStore
 from engine.storage.experiments import Experiments

@@ -12,7 +12,7 @@ from ajet_swarm.protocol.job import EXPERIMENT, default_job, get, hand_job
 from core.runtime.home import Home
 from engine.app import create_app
 from engine.main import EngineOptions, make_engine, tiny_policy
-from engine.policy.saved import TinyCheckpoints
+from engine.policy.checkpoint_manager import TinyCheckpoints
 from engine.routes import extensions
 from engine.storage.experiments import FOLDER, Experiments, experiment_folder
 from tests.support.engine_client import Driver, driving

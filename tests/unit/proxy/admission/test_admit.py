@@ -21,7 +21,7 @@ from core.events import (
 )
 from proxy.dataset_rows import Row
 from proxy.dialects.chat.request import read_request
-from proxy.groups.fair_queue import CLAIMING
+from proxy.groups.claim_gate import CLAIMING
 from proxy.groups.waiter import AnswerWaiter
 from proxy.http.errors import ApiError
 from tests.support.scripted_swarm import ScriptedSwarm

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.admission.conversations import KEYS, Conversations, normal
+from proxy.admission.conversations import MAX_KEYS, Conversations, normal_form
 
 Message = dict[str, Any]
 SYSTEM = {"role": "system", "content": "You are a coding agent.\n\nBe brief."}
@@ -86,7 +86,7 @@ def test_a_turn_is_matched_to_the_one_before(client: Any) -> None:
     known = Conversations()
     other = known.match([SYSTEM, user("Something else.")])
     one = known.match(first)
-    known.answered(one.session, ANSWER)
+    known.add_answer(one.session, ANSWER)
     two = known.match(later)
     assert (one.turn, two.turn) == (1, 2)
     assert two.session == one.session != other.session
@@ -98,7 +98,7 @@ def test_also_when_its_answer_came_back_changed(client: Any) -> None:
     first, later = client()
     known = Conversations()
     one = known.match(first)
-    known.answered(one.session, said("something the client did not keep"))
+    known.add_answer(one.session, said("something the client did not keep"))
     assert known.match(later).session == one.session
 
 
@@ -109,7 +109,7 @@ def test_a_last_message_that_moves_over_many_turns() -> None:
     for number in range(30):
         found.append(known.match([*history, user(f"now: {number}")]))
         answer = said(f"step {number}")
-        known.answered(found[-1].session, answer)
+        known.add_answer(found[-1].session, answer)
         history += [answer, {"role": "tool", "content": f"result {number}"}]
     assert len({place.session for place in found}) == 1
     assert [place.turn for place in found] == list(range(1, 31))
@@ -118,9 +118,9 @@ def test_a_last_message_that_moves_over_many_turns() -> None:
 def test_equal_beginnings_are_told_apart_by_their_answers() -> None:
     known = Conversations()
     first = known.match([SYSTEM, ASKED])
-    known.answered(first.session, said("I see a.txt."))
+    known.add_answer(first.session, said("I see a.txt."))
     second = known.match([SYSTEM, ASKED])
-    known.answered(second.session, said("I see b.txt."))
+    known.add_answer(second.session, said("I see b.txt."))
     assert first.session != second.session  # a beginning begins
     more = user("And now?")
     assert known.match([SYSTEM, ASKED, said("I see a.txt."), more]).session == first.session
@@ -133,7 +133,7 @@ def test_rows_with_the_same_examples_are_no_conversation() -> None:
     places = []
     for number in range(20):
         places.append(known.match([*shots, user(f"film {number}")], trace="f" * 32))
-        known.answered(places[-1].session, said("positive"))
+        known.add_answer(places[-1].session, said("positive"))
     assert len({place.session for place in places}) == 20
     assert {place.turn for place in places} == {1}
 
@@ -149,9 +149,9 @@ def test_a_history_that_was_cut_is_found_by_a_long_answer() -> None:
     known = Conversations()
     long = said("A long answer that tells this conversation from every other one.")
     one = known.match([SYSTEM, ASKED])
-    known.answered(one.session, said("short"))
+    known.add_answer(one.session, said("short"))
     two = known.match([SYSTEM, ASKED, said("short"), user("more")])
-    known.answered(two.session, long)
+    known.add_answer(two.session, long)
     cut = [SYSTEM, ASKED, user("[a summary stands here]"), long, user("Go on.")]
     assert known.match(cut).session == one.session
     strange = [SYSTEM, user("Other task."), user("[a summary stands here]"), long, user("Go on.")]
@@ -202,22 +202,22 @@ def test_the_table_is_bounded() -> None:
             history += [said(f"a{number}"), user(f"u{number}")]
             assert known.match(history).session == keep.session
     assert len(known) == 10
-    assert len(known._by_key) <= 10 * KEYS
+    assert len(known._by_key) <= 10 * MAX_KEYS
 
 
 def test_prompts_without_users_or_messages() -> None:
     known = Conversations()
     assert known.match([]).turn == 1
     assert known.match([SYSTEM]).session != known.match([SYSTEM]).session
-    known.answered("c-unknown", said("x"))
+    known.add_answer("c-unknown", said("x"))
 
 
 def test_long_texts_are_compared_by_their_ends() -> None:
     long = "word " * 4000
-    assert normal(user(long)) == normal(user([{"type": "text", "text": long}]))
-    assert normal(user(long)) != normal(user("other " + long))
-    assert normal(user(long)) != normal(user(long + "other"))
-    assert len(normal(user(long))) < 5000
+    assert normal_form(user(long)) == normal_form(user([{"type": "text", "text": long}]))
+    assert normal_form(user(long)) != normal_form(user("other " + long))
+    assert normal_form(user(long)) != normal_form(user(long + "other"))
+    assert len(normal_form(user(long))) < 5000
 
 
 texts = st.text(max_size=30)
@@ -230,7 +230,7 @@ def test_what_clients_change_changes_nothing(
 ) -> None:
     def answer(content: Any, call_id: str, words: str, **more: Any) -> bytes:
         call = {"id": call_id, "type": "function", "function": {"name": "f", "arguments": words}}
-        return normal({"role": "assistant", "content": content, "tool_calls": [call], **more})
+        return normal_form({"role": "assistant", "content": content, "tool_calls": [call], **more})
 
     ours = answer(text, one_id, json.dumps(told), reasoning="hm")
     blocks = [{"type": "text", "text": text}]
@@ -259,7 +259,7 @@ def test_a_conversation_that_goes_on_keeps_its_session(
 ) -> None:
     known = Conversations()
     one = known.match(first)
-    known.answered(one.session, said("This is the answer."))
+    known.add_answer(one.session, said("This is the answer."))
     two = known.match([*first, said("This is the answer."), *more])
     assert two.session == one.session
     assert two.turn == 2
@@ -274,20 +274,20 @@ def test_a_prompt_asked_again_and_again_is_no_runaway() -> None:
         found = set()
         for _ in range(50):
             place = known.match(prompt)
-            known.answered(
+            known.add_answer(
                 place.session, said("a long answer that is always the same, word by word")
             )
             found.add(place.session)
         assert len(found) == 50
     last = known.match(prefilled)
-    known.answered(last.session, said("there was"))
+    known.add_answer(last.session, said("there was"))
     assert known.match([*prefilled, said("there was"), user("And then?")]).session == last.session
 
 
 def test_a_prompt_that_ends_in_what_was_answered_goes_on() -> None:
     known = Conversations()
     first = known.match([ASKED])
-    known.answered(first.session, said("one, two"))
+    known.add_answer(first.session, said("one, two"))
     assert known.match([ASKED, said("one, two")]).session == first.session
 
 
@@ -314,7 +314,7 @@ STEPS = (([TASK], RAN), ([TASK, RAN, TOLD], SUM), ([TASK, RAN, TOLD, SUM, user("
 def step(known: Conversations, number: int) -> tuple[str, int]:
     prompt, answer = STEPS[number]
     place = known.match(prompt)
-    known.answered(place.session, answer)
+    known.add_answer(place.session, answer)
     return place.session, place.turn
 
 
@@ -332,7 +332,7 @@ def test_also_when_its_answers_come_back_changed() -> None:
     known = Conversations()
     for _ in range(3):
         one = known.match([SYSTEM, TASK])
-        known.answered(one.session, said("something the client did not keep"))
+        known.add_answer(one.session, said("something the client did not keep"))
         assert known.match([SYSTEM, TASK, RAN, TOLD]).session == one.session
 
 

@@ -141,13 +141,13 @@ async def test_only_the_first_request_of_a_session_on_an_idle_connection_is_a_ne
     tmp_path: Path,
 ) -> None:
     async with world(tmp_path) as w:
-        place = w.groups._admission.place
+        classify = w.groups._admission.classify
         newcomers = []
         for session, idle in (("s", True), ("s", True), ("t", False), ("", True), ("", False)):
             headers = {**HEADERS, "x-session-id": session} if session else HEADERS
             body = json.dumps({"messages": [{"role": "user", "content": "hi"}]}).encode()
             request = msgspec.structs.replace(read_request(body, headers, ONE), idle=idle)
-            newcomers.append(place(request, None, "s").newcomer)
+            newcomers.append(classify(request, None, "s").newcomer)
         assert newcomers == [True, False, False, True, False]
 
 

@@ -104,7 +104,7 @@ def test_off_and_without_an_answer() -> None:
 
 
 def test_bounded_in_number_and_bytes() -> None:
-    replay = ReplayCache(30.0, Clock(), entries=10, size=1000)
+    replay = ReplayCache(30.0, Clock(), max_entries=10, max_bytes=1000)
     for number in range(50):
         replay.remember(f"k{number}", "g", reply(size=90), ())
     assert (len(replay), replay.size) == (10, 900)

@@ -144,7 +144,7 @@ def test_helper_calls_are_no_turns_but_count() -> None:
 
 
 def test_idle_sessions_are_forgotten_open_ones_are_not() -> None:
-    sessions = RequestLimits(1, 0, Clock(), limit=10)
+    sessions = RequestLimits(1, 0, Clock(), max_sessions=10)
     sessions.open("busy")
     for number in range(50):
         sessions.open(f"s{number}")

@@ -106,7 +106,7 @@ def test_labels_are_escaped() -> None:
 def test_buckets_add_up() -> None:
     meter = RequestMetrics()
     for seconds in (0.1, 0.3, 0.4, 1e9):
-        meter.answered([], seconds)
+        meter.count_answer([], seconds)
     assert sum(meter._latencies) == 4
     assert meter._latencies[:2] == [2, 1]
     assert meter._latencies[-1] == 1

@@ -6,7 +6,13 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.api.prompt_tokens import BYTES_PER_TOKEN, IMAGE_TOKENS, PAIRS, REMEMBERED, TokenEstimator
+from proxy.api.prompt_tokens import (
+    BYTES_PER_TOKEN,
+    IMAGE_TOKENS,
+    MAX_EXACT,
+    MAX_SAMPLES,
+    TokenEstimator,
+)
 from proxy.dialects.messages.request import read_count, read_messages
 from proxy.dialects.request import ChatRequest
 
@@ -30,12 +36,12 @@ def test_a_prompt_just_answered_is_known_exactly() -> None:
     tool = {"name": "f", "input_schema": {"type": "object"}}
     gauge = TokenEstimator()
     request = asked("Say hello.", tools=[tool], model="a", temperature=0.5)
-    assert not gauge.knows(counted("Say hello.", tools=[tool]))
+    assert not gauge.is_exact(counted("Say hello.", tools=[tool]))
     gauge.learn(request, 17)
-    assert gauge.knows(counted("Say hello.", tools=[tool]))
+    assert gauge.is_exact(counted("Say hello.", tools=[tool]))
     assert gauge.estimate(counted("Say hello.", tools=[tool], model="b")) == 17
-    assert not gauge.knows(counted("Say hello."))
-    assert not gauge.knows(counted("Say hello!", tools=[tool]))
+    assert not gauge.is_exact(counted("Say hello."))
+    assert not gauge.is_exact(counted("Say hello!", tools=[tool]))
     gauge.learn(request, 18)  # the server has another model now
     assert gauge.estimate(request) == 18
 
@@ -46,7 +52,7 @@ def test_a_prompt_that_goes_on_adds_only_what_is_new() -> None:
     longer = asked("x" * 4000, "answer", "next")
     added = gauge.estimate(longer) - 5000
     assert 0 < added < 200
-    assert not gauge.knows(longer)
+    assert not gauge.is_exact(longer)
 
 
 def test_before_anything_is_learned() -> None:
@@ -88,12 +94,12 @@ def test_images_count_apart() -> None:
 
 def test_what_is_remembered_is_bounded() -> None:
     gauge = TokenEstimator()
-    for n in range(REMEMBERED + 5):
+    for n in range(MAX_EXACT + 5):
         gauge.learn(asked(str(n)), 10)
-    assert not gauge.knows(asked("0"))
-    assert gauge.knows(asked(str(REMEMBERED + 4)))
-    assert len(gauge._exact) == REMEMBERED
-    assert len(gauge._pairs) == PAIRS
+    assert not gauge.is_exact(asked("0"))
+    assert gauge.is_exact(asked(str(MAX_EXACT + 4)))
+    assert len(gauge._exact) == MAX_EXACT
+    assert len(gauge._samples) == MAX_SAMPLES
 
 
 @given(st.lists(st.tuples(st.text(max_size=50), st.integers(-5, 1000)), max_size=20), st.text())

@@ -74,8 +74,8 @@ async def test_a_server_that_takes_text_only_refuses_an_image(
         assert answer.status_code == 400
         said = answer.json()["error"]["message"]
         assert said == (
-            "Server `s` takes text only, and the request holds an image. "
-            "Set servers.s.vision: true if its model sees images."
+            "Server `s` accepts text only, but the request contains an image. "
+            "Set servers.s.vision: true if its model accepts images."
         )
         if path == "/v1/messages":
             assert answer.json()["error"]["type"] == "invalid_request_error"
@@ -130,7 +130,9 @@ async def test_the_embedded_engine_takes_text_only_whatever_is_set(tmp_path: Pat
         f.world.groups.server_facts["s"].context_length = 2048
         answer = await f.client.post("/v1/chat/completions", json={"model": "any", **CHAT})
         assert answer.status_code == 400
-        assert "is the embedded engine, which takes text only" in answer.json()["error"]["message"]
+        assert (
+            "is the embedded engine, which accepts text only" in answer.json()["error"]["message"]
+        )
 
 
 async def test_in_observe_mode_the_upstream_decides(tmp_path: Path) -> None:

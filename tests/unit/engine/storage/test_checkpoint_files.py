@@ -14,9 +14,9 @@ import pytest
 from engine.interface import CheckpointError, NoCheckpointError, SaveError, WeightsError
 from engine.policy import weights
 from engine.policy.weights import WeightStore
-from engine.storage import checkpoints
+from engine.storage import checkpoint_files as checkpoints
+from engine.storage.checkpoint_files import OtherBaseError, file_parts, list_checkpoints, prune
 from engine.storage.checkpoint_store import CheckpointStore
-from engine.storage.checkpoints import OtherBaseError, file_parts, list_checkpoints, prune
 from engine.training.state import State
 
 DIGEST = "b" * 64
@@ -56,7 +56,7 @@ def test_names_are_listed_newest_first_with_their_facts(store: CheckpointStore) 
     ]  # fmt: skip
     assert [facts.step for facts in found] == [4, 3, 2, 1]
     assert {facts.base for facts in found} == {DIGEST}
-    assert [facts.kept for facts in found] == [True, False, False, False]
+    assert [facts.internal for facts in found] == [True, False, False, False]
     assert found[0].bytes == store.latest.stat().st_size
     assert found[0].at == pytest.approx(store.latest.stat().st_mtime, abs=5)
 

@@ -1,4 +1,4 @@
-"""Saved states of a policy: list, restore, prune, export, import.
+"""Checkpoint manager of a local policy: list, save, restore, prune, export and import.
 
 Methods import numpy only when they need it, so that the server starts without it.
 """
@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from engine.interface import LATEST, Checkpoint
-from engine.storage import checkpoints
+from engine.storage import checkpoint_files
 
 if TYPE_CHECKING:
     from engine.policy.weights import WeightStore
     from engine.training.state import Base
 
 
-class SavedCheckpoints:
-    """`CheckpointManager` of a policy on this machine.
+class LocalCheckpoints:
+    """`CheckpointManager` of a policy that this process trains.
 
     Args:
         directory: Folder of the checkpoints.
@@ -30,15 +30,15 @@ class SavedCheckpoints:
 
     def check_name(self, name: str) -> None:
         """Raise CheckpointError unless a checkpoint can be saved under this name."""
-        checkpoints.check_name(name)
+        checkpoint_files.check_name(name)
 
     def list_all(self) -> list[Checkpoint]:
         """Return all checkpoints, newest first."""
-        return checkpoints.list_checkpoints(self._directory)
+        return checkpoint_files.list_checkpoints(self._directory)
 
     def prune(self, keep: int) -> list[str]:
         """Delete all but the newest `keep` named ones; return the deleted names."""
-        return checkpoints.prune(self._directory, keep)
+        return checkpoint_files.prune(self._directory, keep)
 
     def step(self) -> int:
         """Return the global step of the saved policy; 0 when nothing is saved."""
@@ -78,8 +78,8 @@ class SavedCheckpoints:
             store.close()
 
 
-class TinyCheckpoints(SavedCheckpoints):
-    """Saved states of the tiny policy."""
+class TinyCheckpoints(LocalCheckpoints):
+    """Checkpoint manager of the tiny policy."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory, _shipped)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ajet_swarm.claims.lane_queue import LaneQueue
 from ajet_swarm.common.tasks import Tasks
-from proxy.groups.fair_queue import CLAIMING, FairGate, Turn
+from proxy.groups.claim_gate import CLAIMING, ClaimGate, ClaimTurn
 
 
 @pytest.fixture
@@ -30,9 +30,9 @@ def soon() -> float:
 class Line:
     """Who was let in, in order."""
 
-    def __init__(self, gate: FairGate) -> None:
+    def __init__(self, gate: ClaimGate) -> None:
         self.gate = gate
-        self.inside: list[tuple[str, Turn]] = []
+        self.inside: list[tuple[str, ClaimTurn]] = []
         self.order: list[str] = []
         self.late: list[str] = []
 
@@ -52,7 +52,7 @@ class Line:
 
 
 async def test_a_session_with_one_request_does_not_wait_for_one_with_a_hundred() -> None:
-    line = Line(FairGate(1))
+    line = Line(ClaimGate(1))
     async with asyncio.TaskGroup() as group:
         for number in range(100):
             group.create_task(line.come(f"a{number}", "a"))
@@ -72,7 +72,7 @@ async def test_a_session_with_one_request_does_not_wait_for_one_with_a_hundred()
 
 
 async def test_only_some_claim_at_a_time_when_there_is_no_limit(tasks: Tasks) -> None:
-    gate = FairGate(0, claiming=3)  # two, and one that is kept for smaller groups
+    gate = ClaimGate(0, claiming=3)  # two, and one that is kept for smaller groups
     turns = [gate.turn() for _ in range(5)]
     waits = [tasks.spawn(turn.enter(("s",), soon()), f"{i}") for i, turn in enumerate(turns)]
     await settle()
@@ -106,7 +106,7 @@ async def test_a_full_gate_does_not_go_through_its_queue(
         return walk(queue)
 
     monkeypatch.setattr(LaneQueue, "__iter__", counted)
-    gate = FairGate()
+    gate = ClaimGate()
     turns = [gate.turn() for _ in range(200)]
     waits = [tasks.spawn(turn.enter(("a",), soon(), 4), "a") for turn in turns]
     await settle()
@@ -123,7 +123,7 @@ async def test_a_full_gate_does_not_go_through_its_queue(
 
 
 async def test_what_one_session_has_inside_does_not_keep_another_one_out(tasks: Tasks) -> None:
-    gate = FairGate()
+    gate = ClaimGate()
     busy = [gate.turn() for _ in range(40)]
     waits = [tasks.spawn(turn.enter(("a",), soon(), 4), "a") for turn in busy]
     await settle()
@@ -142,7 +142,7 @@ async def test_what_one_session_has_inside_does_not_keep_another_one_out(tasks: 
 
 
 async def test_large_groups_that_claim_in_vain_do_not_keep_a_small_one_out(tasks: Tasks) -> None:
-    gate = FairGate()
+    gate = ClaimGate()
     large = [gate.turn() for _ in range(40)]
     waits = [tasks.spawn(turn.enter(("",), soon(), 16), "large") for turn in large]
     await settle()
@@ -168,7 +168,7 @@ async def test_large_groups_that_claim_in_vain_do_not_keep_a_small_one_out(tasks
 
 
 async def test_the_last_place_of_a_limit_is_kept_while_nobody_has_anything(tasks: Tasks) -> None:
-    gate = FairGate(3)
+    gate = ClaimGate(3)
     first, second, third, small = (gate.turn() for _ in range(4))
     await first.enter(("a",), soon(), 8)
     await second.enter(("b",), soon(), 8)
@@ -188,7 +188,7 @@ async def test_the_last_place_of_a_limit_is_kept_while_nobody_has_anything(tasks
 
 
 async def test_a_turn_that_does_not_come_in_time() -> None:
-    gate = FairGate(1)
+    gate = ClaimGate(1)
     first, second, third = gate.turn(), gate.turn(), gate.turn()
     await first.enter(("a",), soon())
     with pytest.raises(TimeoutError):
@@ -204,7 +204,7 @@ async def test_a_turn_that_does_not_come_in_time() -> None:
 
 
 async def test_who_is_cancelled_at_the_moment_of_its_turn_passes_it_on(tasks: Tasks) -> None:
-    gate = FairGate(1)
+    gate = ClaimGate(1)
     first, second, third = gate.turn(), gate.turn(), gate.turn()
     await first.enter(("a",), soon())
     gone = tasks.spawn(second.enter(("b",), soon()), "b")
@@ -220,7 +220,7 @@ async def test_who_is_cancelled_at_the_moment_of_its_turn_passes_it_on(tasks: Ta
 
 
 async def test_a_helper_call_has_a_turn_of_its_own(tasks: Tasks) -> None:
-    gate = FairGate(1)
+    gate = ClaimGate(1)
     blocker, helper = gate.turn(), gate.turn()
     await blocker.enter(("s",), soon())
     mains = [gate.turn() for _ in range(3)]
@@ -258,13 +258,15 @@ def test_no_wake_up_is_lost_whatever_happens(story: list[Move], limit: int, clai
 
 async def _story(story: list[Move], limit: int, claiming: int) -> None:
     async with Tasks("story") as tasks:
-        await _told(story, FairGate(limit, claiming), tasks, limit, claiming)
+        await _told(story, ClaimGate(limit, claiming), tasks, limit, claiming)
 
 
-async def _told(story: list[Move], gate: FairGate, tasks: Tasks, limit: int, claiming: int) -> None:
-    waiting: list[tuple[Turn, int, asyncio.Task[None]]] = []
-    inside: list[tuple[Turn, int]] = []
-    trying: dict[Turn, int] = {}
+async def _told(
+    story: list[Move], gate: ClaimGate, tasks: Tasks, limit: int, claiming: int
+) -> None:
+    waiting: list[tuple[ClaimTurn, int, asyncio.Task[None]]] = []
+    inside: list[tuple[ClaimTurn, int]] = []
+    trying: dict[ClaimTurn, int] = {}
 
     def look() -> None:
         for turn, size, task in tuple(waiting):
@@ -299,11 +301,11 @@ async def _told(story: list[Move], gate: FairGate, tasks: Tasks, limit: int, cla
         leave(number)
         cancel(number)
 
-    def may(turn: Turn, size: int) -> bool:
+    def may(turn: ClaimTurn, size: int) -> bool:
         if limit and len(inside) >= limit:
             return False
         stuck = len(trying) == len(inside) == limit - 1
-        taken = sum(not one.beyond for one in trying)
+        taken = sum(not one.over_limit for one in trying)
         if not trying or (taken < claiming - 1 and not stuck):
             return True
         if taken < claiming and size < min(trying.values()):

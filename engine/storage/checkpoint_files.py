@@ -1,4 +1,4 @@
-"""Checkpoint files: format, names, listing. Nothing here needs numpy.
+"""Checkpoint files: format, names, listing; without numpy.
 
 A checkpoint is one file: magic, SHA-256 of everything after it, length of a JSON header, the
 header, then weights and Adam state as little-endian float32.
@@ -141,7 +141,7 @@ def prune(directory: Path, keep: int) -> list[str]:
         raise CheckpointError(
             "The number of checkpoints to keep is negative", f"keep {keep}", "Give 0 or more"
         )
-    named = [entry.name for entry in list_checkpoints(directory) if not entry.kept]
+    named = [entry.name for entry in list_checkpoints(directory) if not entry.internal]
     try:
         for name in named[keep:]:
             (directory / f"{name}.ckpt").unlink(missing_ok=True)
