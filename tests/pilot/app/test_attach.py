@@ -52,7 +52,7 @@ async def back(here: Seat) -> None:
 
 
 @pytest.mark.parametrize("read_only", [False, True])
-async def test_a_return_moves_nothing_on_screen(read_only: bool) -> None:
+async def test_reconnecting_keeps_the_scroll_position(read_only: bool) -> None:
     async with seat(some(80, "DONE"), places=PLACES, at="requests", read_only=read_only) as here:
         await here.press("end", *["up"] * 25)
         cursor, top, before = listed(here).cursor, listed(here).scroll_offset.y, rows(here)
@@ -72,7 +72,7 @@ async def test_a_return_moves_nothing_on_screen(read_only: bool) -> None:
 
 
 @pytest.mark.parametrize("read_only", [False, True])
-async def test_old_pages_stay_over_a_return(read_only: bool) -> None:
+async def test_journal_pages_survive_a_reconnect(read_only: bool) -> None:
     state = some(260, "DONE")
     link = FakeLink(state)
     link.journal = [state.groups.pop(name) for name in list(state.groups)[:200]]
@@ -86,7 +86,7 @@ async def test_old_pages_stay_over_a_return(read_only: bool) -> None:
         assert rows(here) == before
 
 
-async def test_figures_of_the_engine_stay_with_their_age() -> None:
+async def test_engine_figures_show_their_age_while_disconnected() -> None:
     async with seat(some(5), size=(120, 30)) as here:
         await lose(here, 30)
         shown = here.text()
@@ -95,7 +95,7 @@ async def test_figures_of_the_engine_stay_with_their_age() -> None:
         assert "Question 5" in shown
 
 
-async def test_another_run_is_read_anew() -> None:
+async def test_a_restarted_proxy_is_read_again() -> None:
     async with seat(some(5), places=PLACES, at="requests", read_only=True) as here:
         await lose(here, 5)
         fresh = some(3, query="Fresh Question")
@@ -138,7 +138,9 @@ ODD = [
 
 
 @pytest.mark.parametrize(("answer", "said"), ODD)
-async def test_what_answers_is_named(answer: httpx.Response, said: str) -> None:
+async def test_an_unexpected_program_on_the_port_is_named(
+    answer: httpx.Response, said: str
+) -> None:
     transport = httpx.MockTransport(lambda request: answer)
     async with ControlClient("http://far", "t", transport) as client:
         with pytest.raises(ControlError) as caught:
@@ -146,7 +148,7 @@ async def test_what_answers_is_named(answer: httpx.Response, said: str) -> None:
     assert said in str(caught.value)
 
 
-async def test_a_refusal_is_shown_as_a_failed_start_and_mended(tmp_path: Path) -> None:
+async def test_a_refused_token_shows_a_failed_start_that_can_recover(tmp_path: Path) -> None:
     token = tmp_path / "their"
     token.write_text("secret")
     world = World(tmp_path, attach="http://far:8000", token_file=token)
@@ -160,7 +162,7 @@ async def test_a_refusal_is_shown_as_a_failed_start_and_mended(tmp_path: Path) -
         assert world.session.steps["link"].phase == "done"
 
 
-async def test_another_version_is_told_once(tmp_path: Path) -> None:
+async def test_a_version_mismatch_is_reported_once(tmp_path: Path) -> None:
     token = tmp_path / "their"
     token.write_text("secret")
     world = World(tmp_path, attach="http://far:8000", token_file=token)

@@ -35,7 +35,7 @@ def test_the_bar_fits_and_keeps_what_matters_most(width: int) -> None:
         assert words in line.plain, words
 
 
-def test_wide_bars_say_it_in_words() -> None:
+def test_wide_status_bars_use_words() -> None:
     text = bar_line(session_of(sample_state()), 160).plain
     assert "2/4 tasks" in text
     assert "2 in flight" in text
@@ -55,7 +55,7 @@ def test_a_long_hostile_name_and_a_long_state_still_fit(width: int) -> None:
     assert bar_line(session, width).cell_length <= width
 
 
-def test_stale_data_says_how_old_it_is_and_stays() -> None:
+def test_stale_data_stays_on_screen_with_its_age() -> None:
     session = session_of(sample_state())
     clock: Clock = session._clock  # type: ignore[assignment]  # the test's own clock
     before = bar_line(session, 120).plain
@@ -78,20 +78,20 @@ def test_a_lost_server_keeps_its_state_with_its_age() -> None:
     assert "× GONE 36s" in bar_line(session_of(state), 60).plain
 
 
-def test_a_proxy_that_stopped_is_named() -> None:
+def test_a_stopped_proxy_is_shown_in_the_status_bar() -> None:
     state = sample_state()
     state.proxy_up = False
     assert "PROXY STOPPED" in bar_line(session_of(state), 100).plain
 
 
-def test_before_the_first_snapshot_nothing_is_claimed() -> None:
+def test_the_status_bar_shows_no_figures_before_the_first_snapshot() -> None:
     session = Session(clock=Clock())
     text = bar_line(session, 100).plain
     assert "STARTING" in text
     assert "0" not in text
 
 
-async def test_the_screens_are_named_when_there_is_room() -> None:
+async def test_the_status_bar_lists_the_screens_if_there_is_room() -> None:
     async with seat(sample_state(), size=(160, 40)) as console:
         assert "5 Engine" in console.text().splitlines()[0]
 
@@ -120,13 +120,13 @@ def pool(method: str) -> Pool:
         ("something_new", "3/4 tasks"),
     ],
 )
-def test_progress(method: str, text: str) -> None:
+def test_pool_progress_follows_the_stop_rule(method: str, text: str) -> None:
     found = progress(pool(method))
     assert found is not None
     assert found.text() == text
 
 
-def test_progress_that_is_not_known() -> None:
+def test_unknown_pool_progress_is_none() -> None:
     assert progress(None) is None
     assert progress(Pool()) is None
     state = state_of(EngineChanged(server="e", state="ROLLING"), PoolChanged(server="e"))
@@ -136,7 +136,7 @@ def test_progress_that_is_not_known() -> None:
 # --- time ------------------------------------------------------------------------------------
 
 
-def test_cells_are_dealt_in_full_and_nobody_goes_without() -> None:
+def test_timeline_cells_fill_the_width_with_one_for_each_span() -> None:
     assert cells([1, 1], 10) == [5, 5]
     assert sum(cells([0.0, 1000.0, 0.001], 20)) == 20
     assert min(cells([0.0, 1000.0, 0.001], 20)) == 1
@@ -158,7 +158,7 @@ def test_the_timeline_fills_its_width_and_names_each_state() -> None:
     assert timeline([], 10).plain == ""
 
 
-def test_steps_and_syncs_have_lengths() -> None:
+def test_durations_of_steps_and_syncs_are_computed() -> None:
     spans = [
         Span(state="ROLLING", since=100, step=1),
         Span(state="WEIGHT_SYNCING", since=140, step=1),
@@ -183,11 +183,11 @@ def test_steps_and_syncs_have_lengths() -> None:
         (-3, "0.0s"),
     ],
 )
-def test_duration(seconds: float | None, text: str) -> None:
+def test_durations_have_readable_units(seconds: float | None, text: str) -> None:
     assert duration(seconds) == text
 
 
-def test_small_figures() -> None:
+def test_small_figures_keep_significant_digits() -> None:
     assert elapsed(59.99) == "59s"
     assert countdown(0.2) == "0:01"
     assert countdown(-5) == "0:00"
@@ -202,7 +202,7 @@ def test_small_figures() -> None:
 # --- themes ----------------------------------------------------------------------------------
 
 
-def test_every_theme_gives_every_meaning() -> None:
+def test_every_theme_defines_every_semantic_colour() -> None:
     for theme in THEMES.values():
         assert set(theme.variables) >= set(DEFAULTS), theme.name
 
@@ -216,7 +216,7 @@ async def test_every_screen_paints_in_every_theme(theme: str) -> None:
             assert "ROLLING" in console.text()
 
 
-async def test_no_color_is_honoured(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_color_disables_colours(monkeypatch: pytest.MonkeyPatch) -> None:
     import re
 
     monkeypatch.setenv("NO_COLOR", "1")
@@ -270,7 +270,7 @@ async def test_no_line_is_wider_than_the_terminal() -> None:
                 assert widest <= size[0], (place, size)
 
 
-async def test_reduced_motion_and_the_guard_are_on() -> None:
+async def test_reduced_motion_and_the_output_sanitizer_are_active() -> None:
     async with seat(sample_state(), still=True) as console:
         assert console.app.animation_level == "none"
         assert console.app.sanitizer in console.app.get_line_filters()

@@ -261,7 +261,7 @@ ALL_AT_ONCE = "".join(TEXTS.values())
     ],
 )
 @pytest.mark.timeout(120)
-async def test_every_screen_and_question_shows_it_safely(
+async def test_every_screen_and_dialog_shows_hostile_text_safely(
     text: str, views: tuple[View, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     guide = tmp_path / "guide.md"
@@ -287,7 +287,7 @@ async def test_every_screen_and_question_shows_it_safely(
 
 
 @BY_NAME
-async def test_a_start_that_fails_shows_it_safely(kind: str) -> None:
+async def test_a_failed_start_shows_hostile_output_safely(kind: str) -> None:
     text = TEXTS[kind]
     link = HostileLink()
     link.broken = AjetError(text)
@@ -303,12 +303,12 @@ async def test_a_start_that_fails_shows_it_safely(kind: str) -> None:
 
 @BY_NAME
 @pytest.mark.parametrize("end", range(40, 61, 5))
-def test_the_palette_reads_no_markup_in_what_it_says_of_a_group(kind: str, end: int) -> None:
+def test_the_palette_does_not_interpret_markup_of_a_group(kind: str, end: int) -> None:
     text = one_line(TEXTS[kind], end)
     assert Content.from_markup(as_text(text)).plain == text
 
 
-async def test_what_is_pasted_into_a_line_cannot_reach_the_terminal() -> None:
+async def test_pasted_control_characters_do_not_reach_the_terminal() -> None:
     async with seat(at="log") as console:
         await console.press("slash")
         for text in TEXTS.values():

@@ -22,7 +22,7 @@ def jumper(console: Seat) -> JumpScreen:
     return screen
 
 
-def test_names_are_different_and_of_one_length() -> None:
+def test_jump_names_are_unique_and_equally_long() -> None:
     for count in (0, 1, 26, 27, 300, 700):
         found = names(count)
         assert len(set(found)) == len(found) == min(count, 26 * 26)
@@ -30,7 +30,7 @@ def test_names_are_different_and_of_one_length() -> None:
     assert names(3) == list(LETTERS[:3])
 
 
-async def test_a_letter_goes_to_a_row_of_the_list() -> None:
+async def test_a_letter_jumps_to_a_row_of_the_list() -> None:
     async with seat(sample_state(), at="requests") as console:
         groups = console.app.screen.query_one(GroupList)
         await console.press("j", "j")
@@ -42,7 +42,7 @@ async def test_a_letter_goes_to_a_row_of_the_list() -> None:
         assert groups.has_focus
 
 
-async def test_escape_another_key_and_a_click_leave_all_as_it_was() -> None:
+async def test_escape_other_keys_and_clicks_cancel_jump_mode() -> None:
     async with seat(sample_state(), at="requests") as console:
         before = console.app.screen.query_one(GroupList).cursor
         for key in ("escape", "9", "ctrl+o"):
@@ -56,7 +56,7 @@ async def test_escape_another_key_and_a_click_leave_all_as_it_was() -> None:
         assert console.app.screen.query_one(GroupList).cursor == before
 
 
-async def test_a_letter_chooses_an_answer_and_never_votes() -> None:
+async def test_a_jump_selects_an_answer_without_voting() -> None:
     async with seat(sample_state(), size=(160, 48), at="rate") as console:
         cards = console.app.screen.query_one(Candidates)
         await console.press("ctrl+o")
@@ -77,7 +77,7 @@ async def test_screens_named_in_the_bar_can_be_jumped_to_and_clicked() -> None:
         assert console.app.current_mode == "requests"
 
 
-async def test_where_the_bar_names_no_screens_the_line_below_does() -> None:
+async def test_jump_mode_lists_the_screens_without_tabs_in_a_line() -> None:
     async with seat(sample_state()) as console:
         before = console.text().splitlines()
         await console.press("ctrl+o")
@@ -95,7 +95,7 @@ async def test_where_the_bar_names_no_screens_the_line_below_does() -> None:
         assert console.app.current_mode == "engine"
 
 
-async def test_help_and_quit_stand_at_the_foot_however_narrow() -> None:
+async def test_help_and_quit_stay_in_the_narrowest_footer() -> None:
     offline = state_of(EngineChanged(server="embedded", state="OFFLINE"))
     async with seat(offline, size=(60, 20)) as console:
         for key in ("f5", "f1", "f2", "f3", "f4", "f7"):
@@ -112,7 +112,7 @@ async def test_help_and_quit_stand_at_the_foot_however_narrow() -> None:
         assert "7 Log" in console.text().splitlines()[-1]
 
 
-async def test_jump_works_while_text_is_typed_and_in_a_question() -> None:
+async def test_jump_mode_works_in_text_fields_and_dialogs() -> None:
     async with seat(sample_state(), at="log") as console:
         await console.press("slash", *"abc", "ctrl+o")
         assert jumper(console).named
@@ -128,7 +128,7 @@ async def test_jump_works_while_text_is_typed_and_in_a_question() -> None:
         await console.press("escape")
 
 
-async def test_the_letters_go_when_the_terminal_changes() -> None:
+async def test_resizing_cancels_jump_mode() -> None:
     async with seat(sample_state(), at="requests") as console:
         await console.press("ctrl+o")
         await console.pilot.resize_terminal(100, 30)
@@ -139,7 +139,7 @@ async def test_the_letters_go_when_the_terminal_changes() -> None:
 # --- help ------------------------------------------------------------------------------------
 
 
-async def test_help_tells_of_what_has_the_focus() -> None:
+async def test_help_describes_the_focused_widget() -> None:
     async with seat(sample_state(), size=(100, 48), at="requests") as console:
         await console.press("question_mark")
         text = console.text()
@@ -158,7 +158,7 @@ async def test_help_opens_from_a_line_of_text_with_f12() -> None:
         assert console.app.screen.query_one(Input).value == "a?"
 
 
-async def test_help_names_keys_that_clash() -> None:
+async def test_help_lists_conflicting_keys() -> None:
     keys = {"engine.stop": "s", "log.folds": "x"}
     async with seat(sample_state(), size=(100, 48), keys=keys) as console:
         console.app.clear_notifications()
@@ -181,7 +181,7 @@ def held() -> object:
     )
 
 
-async def test_the_ways_out_are_offered_only_while_something_is_held_up() -> None:
+async def test_stall_commands_are_offered_only_during_a_stall() -> None:
     names = ["Rating: Accept all open groups", "Rating: Abort all open groups"]
     async with seat(sample_state()) as console:
         titles = [title for title, _, _ in entries(console.app)]
@@ -200,7 +200,7 @@ async def test_the_ways_out_are_offered_only_while_something_is_held_up() -> Non
         assert console.link.commands == [("rating.abort_all", expected)]
 
 
-async def test_a_palette_without_a_match_says_where_the_keys_are() -> None:
+async def test_a_palette_without_a_match_points_to_the_help() -> None:
     async with seat(sample_state()) as console:
         await console.press("ctrl+p", *"zzzq")
         for _ in range(1_000):
@@ -212,7 +212,9 @@ async def test_a_palette_without_a_match_says_where_the_keys_are() -> None:
         assert isinstance(console.app.screen, HelpScreen)
 
 
-async def test_the_palette_leads_with_what_is_harmless_and_says_what_cannot_be_done() -> None:
+async def test_the_palette_lists_harmless_commands_first_and_unavailable_ones_with_reasons() -> (
+    None
+):
     async with seat(sample_state()) as console:  # the overview points at no group
         titles = [title for title, _, _ in entries(console.app)]
         assert all(title.startswith("Screen: ") for title in titles[:6])
@@ -230,7 +232,7 @@ async def test_the_palette_leads_with_what_is_harmless_and_says_what_cannot_be_d
         assert console.link.commands == []
 
 
-async def test_the_palettes_abort_asks_for_a_reason_as_the_key_does() -> None:
+async def test_abort_from_the_palette_asks_for_a_reason() -> None:
     async with seat(sample_state(), size=(80, 30), at="requests") as console:
         await console.press("down")
         bodies = []
@@ -252,7 +254,7 @@ async def test_the_palettes_abort_asks_for_a_reason_as_the_key_does() -> None:
 # --- alerts ----------------------------------------------------------------------------------
 
 
-async def test_an_alert_names_its_key_and_act_goes_there() -> None:
+async def test_an_alert_shows_its_key_and_act_opens_its_screen() -> None:
     async with seat(held(), size=(80, 24)) as console:  # type: ignore[arg-type]  # a state
         line = next(row for row in console.text().splitlines() if "holds up" in row)
         assert line.rstrip().endswith(" 3")
@@ -264,7 +266,7 @@ async def test_an_alert_names_its_key_and_act_goes_there() -> None:
         assert console.link.commands[-1] == ("alert.dismiss", {"key": "hold:embedded"})
 
 
-async def test_without_an_alert_there_is_nothing_to_act_on() -> None:
+async def test_act_is_unavailable_without_an_alert() -> None:
     async with seat(state_of(EngineChanged(server="e", state="ROLLING"))) as console:
         assert "a Act" not in console.text()
         await console.press("a")

@@ -125,7 +125,7 @@ KEYS = (b"2\r", b"3142", b"s9036", b"1\r", b"k", b"tt")
 
 
 @pytest.mark.parametrize("way", ["one burst", "key by key"])
-async def test_votes_typed_ahead_land_once_on_the_right_group(way: str, tmp_path: Path) -> None:
+async def test_votes_typed_ahead_reach_the_right_group_once(way: str, tmp_path: Path) -> None:
     ordered = tmp_path / "ordered.json"
     async with slow_line(ordered) as line:
         await line.until(b"to rate")
@@ -141,7 +141,7 @@ async def test_votes_typed_ahead_land_once_on_the_right_group(way: str, tmp_path
     assert votes(ordered) == EXPECTED
 
 
-async def test_keys_for_a_question_never_reach_what_lies_below(tmp_path: Path) -> None:
+async def test_keys_for_a_dialog_never_reach_the_screen_below(tmp_path: Path) -> None:
     ordered = tmp_path / "ordered.json"
     async with slow_line(ordered) as line:
         await line.until(b"to rate")

@@ -20,7 +20,7 @@ ORDERS = ("`s`", "(k)", "(s)", "start it", " 5 s", " 5 r")
 
 
 @pytest.mark.parametrize("read_only", [False, True])
-async def test_overview_and_engine_name_only_keys_that_work(read_only: bool) -> None:
+async def test_overview_and_engine_show_only_keys_that_work(read_only: bool) -> None:
     boots = EngineChanged(server="embedded", state="BOOTING", raw="BOOTING", at=NOW - 100)
     processes = FakeProcessManager({"engine": FakeChild("engine", phase="exited", exit_code=1)})
     shown = state_of(boots, *ALERTS)
@@ -42,7 +42,7 @@ async def test_overview_and_engine_name_only_keys_that_work(read_only: bool) -> 
             assert words in told, words
 
 
-def test_the_head_of_a_group_names_no_key_to_who_looks_on() -> None:
+def test_a_read_only_group_head_shows_no_keys() -> None:
     rated = GroupRated(
         server="embedded", group_id="g0003", rating="best", order=(2,), rewards=(0.0, 0.0, 1.0, 0.0)
     )
@@ -60,14 +60,14 @@ def test_the_head_of_a_group_names_no_key_to_who_looks_on() -> None:
         assert fact in looked
 
 
-def test_each_order_has_what_is_seen_there_instead() -> None:
+def test_read_only_alerts_say_what_to_look_at_instead_of_a_command() -> None:
     assert {name.partition(":")[0] for name, (_, keys, _) in _WAYS.items() if keys} <= set(_LOOKS)
     held = way_of("hold:embedded", read_only=True)
     assert held is not None
     assert held.said == "3: Rate, what waits for a rating"
 
 
-async def test_a_wide_footer_stays_calm() -> None:
+async def test_a_wide_footer_has_a_limited_number_of_keys() -> None:
     async with seat(waiting(2), size=(200, 48)) as here:
         for place in SCREENS:
             here.app.action_go(place.name)

@@ -30,13 +30,13 @@ def observed() -> list[Event]:
 
 
 @pytest.mark.parametrize("place", ["overview", "requests", "rate", "engine", "mock", "log"])
-async def test_every_screen_shows_it(place: str) -> None:
+async def test_every_screen_shows_observe_mode(place: str) -> None:
     async with seat(state_of(*observed()), size=(100, 30), at=place) as console:
         assert "OBSERV" in console.text()
         assert "will train" not in console.text()
 
 
-async def test_there_is_no_engine_to_start_or_stop() -> None:
+async def test_observe_mode_offers_no_engine_commands() -> None:
     async with seat(state_of(*observed()), at="engine") as console:
         await console.press("k")
         assert "Engine: Stop" not in console.text()

@@ -56,7 +56,7 @@ async def test_only_the_rows_that_changed_are_painted() -> None:
         assert sorted(set(rows)) == [1, 2]
 
 
-async def test_groups_that_come_in_above_cost_no_layout_and_move_nothing() -> None:
+async def test_new_groups_above_cause_no_layout_and_move_nothing() -> None:
     async with seat(over(60), places=PLACES, at="requests") as here:
         await here.press("end")
         await here.settle()
@@ -73,7 +73,7 @@ async def test_groups_that_come_in_above_cost_no_layout_and_move_nothing() -> No
         assert layouts == []
 
 
-async def test_a_changed_group_that_is_over_is_made_again() -> None:
+async def test_a_changed_finished_group_is_drawn_again() -> None:
     async with seat(over(3), places=PLACES, at="requests") as here:
         assert "★" not in here.text()
         here.link.publish(GroupMarked(group_id="g0002", marked=True))

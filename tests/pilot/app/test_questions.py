@@ -74,7 +74,9 @@ def running() -> FakeProcessManager:
 
 @pytest.mark.parametrize("places", PLACES)
 @pytest.mark.parametrize("question", list(QUESTIONS))
-async def test_two_keys_answer_it_from_anywhere(question: str, places: int) -> None:
+async def test_every_question_is_answered_within_two_keys_from_anywhere(
+    question: str, places: int
+) -> None:
     keys, answers = QUESTIONS[question]
     assert len(keys) <= 2
     async with seat(held_state(), processes=running()) as console:

@@ -10,7 +10,7 @@ from tests.support.console import FakeProcessManager, Seat, sample_state, seat
 
 
 @pytest.mark.parametrize("key", ["s", "l"])
-async def test_quit_stops_or_leaves(key: str) -> None:
+async def test_quit_stops_the_processes_or_leaves_them_running(key: str) -> None:
     processes = running_processes()
     async with seat(sample_state(), processes=processes) as console:
         await console.press("ctrl+q")
@@ -38,7 +38,7 @@ class SlowBoss(FakeProcessManager):
         await super().stop_all()
 
 
-async def test_what_is_being_stopped_is_shown_and_quit_asks_once_more() -> None:
+async def test_stopping_shows_its_progress_and_quit_asks_again() -> None:
     processes = SlowBoss()
     async with seat(sample_state(), processes=processes) as console:
         await console.press("ctrl+q", "s")
@@ -72,7 +72,7 @@ async def until(console: Seat, words: str) -> None:
             await asyncio.sleep(0.02)
 
 
-async def test_escape_stays() -> None:
+async def test_escape_cancels_quitting() -> None:
     processes = running_processes()
     async with seat(sample_state(), processes=processes) as console:
         await console.press("ctrl+q", "escape")
@@ -89,7 +89,7 @@ async def test_quit_does_not_ask_when_nothing_runs() -> None:
                 await asyncio.sleep(0)
 
 
-async def test_asking_again_at_once_leaves_no_screen_behind() -> None:
+async def test_quitting_twice_at_once_leaves_no_dialog_behind() -> None:
     processes = SlowBoss()
     async with seat(sample_state(), processes=processes) as console:
         await console.press("ctrl+q")

@@ -35,7 +35,9 @@ async def _until(pilot: Pilot[Any], holds: Callable[[], bool]) -> None:
 
 
 @pytest.mark.parametrize("size", [(80, 24), (160, 48)])
-async def test_all_screens_show_the_end_of_a_journal(journal: Path, size: tuple[int, int]) -> None:
+async def test_a_replay_shows_the_end_of_a_journal_on_all_screens(
+    journal: Path, size: tuple[int, int]
+) -> None:
     before = hashlib.sha256(journal.read_bytes()).digest()
     with JournalFile(journal) as file:
         app = ReplayApp(Replay(file, 0, file.last_seq()))
@@ -63,7 +65,7 @@ async def test_all_screens_show_the_end_of_a_journal(journal: Path, size: tuple[
     assert hashlib.sha256(journal.read_bytes()).digest() == before
 
 
-async def test_keys_move_through_time(journal: Path) -> None:
+async def test_replay_keys_move_through_time(journal: Path) -> None:
     with JournalFile(journal) as file:
         app = ReplayApp(Replay(file, 0, file.last_seq(), speed=0.001))
         async with app.run_test(size=(120, 30)) as pilot:
@@ -86,7 +88,7 @@ async def test_keys_move_through_time(journal: Path) -> None:
             assert "REPLAY end" in screen_text(app)
 
 
-async def test_nothing_can_be_ordered(journal: Path) -> None:
+async def test_a_replay_offers_no_commands(journal: Path) -> None:
     with JournalFile(journal) as file:
         app = ReplayApp(Replay(file, 0, file.last_seq()))
         async with app.run_test(size=(120, 30)) as pilot:

@@ -54,7 +54,7 @@ async def opened(console: Seat, where: str) -> None:
 
 @pytest.mark.parametrize("storm", STORMS)
 @pytest.mark.parametrize("where", WHERE)
-async def test_a_storm_of_sizes_leaves_every_screen_whole(where: str, storm: int) -> None:
+async def test_many_resizes_leave_every_screen_intact(where: str, storm: int) -> None:
     async with seat(sample_state("長い質問です why? " * 9)) as console:
         await opened(console, where)
         before = console.text().splitlines()
@@ -78,7 +78,7 @@ async def test_a_storm_of_sizes_leaves_every_screen_whole(where: str, storm: int
 
 
 @pytest.mark.parametrize("where", WHERE)
-async def test_the_least_terminal_is_enough(where: str) -> None:
+async def test_every_screen_works_in_the_smallest_terminal(where: str) -> None:
     async with seat(sample_state(), size=(MIN_WIDTH, MIN_HEIGHT)) as console:
         await opened(console, where)
         lines = console.text().splitlines()
@@ -88,7 +88,7 @@ async def test_the_least_terminal_is_enough(where: str) -> None:
 
 
 @pytest.mark.parametrize("where", [place.name for place in SCREENS] + ["group", "help"])
-async def test_there_and_back_it_looks_as_before(where: str) -> None:
+async def test_resizing_back_restores_the_same_picture(where: str) -> None:
     async with seat(sample_state("長い質問です why? " * 9), size=(100, 30)) as console:
         await opened(console, where)
         before = console.text()
@@ -102,7 +102,7 @@ async def test_there_and_back_it_looks_as_before(where: str) -> None:
         assert console.text() == before
 
 
-async def test_the_keys_of_the_help_break_for_the_width_there_is() -> None:
+async def test_the_help_wraps_its_keys_to_the_width() -> None:
     async with seat(sample_state(), size=(80, 30)) as console:
         await console.press("question_mark")
         narrow = console.text()
@@ -117,7 +117,7 @@ async def test_the_keys_of_the_help_break_for_the_width_there_is() -> None:
 
 
 @pytest.mark.parametrize("size", [(59, 15), (60, 14), (20, 5), (1, 1)])
-async def test_below_it_there_is_a_plain_message_and_the_keys_still_leave(
+async def test_a_too_small_terminal_shows_a_message_and_can_quit(
     size: tuple[int, int],
 ) -> None:
     async with seat(sample_state(), size=size) as console:

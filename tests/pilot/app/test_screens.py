@@ -53,7 +53,7 @@ async def test_digits_open_screens_where_they_do_not_vote() -> None:
         assert console.app.current_mode == "rate"
 
 
-async def test_names_open_screens() -> None:
+async def test_typed_names_open_screens() -> None:
     async with seat(sample_state()) as console:
         await console.press("colon", *"eng", "enter")
         assert console.app.current_mode == "engine"
@@ -78,7 +78,7 @@ async def titles(console: Seat) -> list[str]:
     return [title for title, _, _ in entries(console.app)]
 
 
-async def test_the_palette_offers_what_is_valid_now() -> None:
+async def test_the_palette_offers_available_commands() -> None:
     async with seat(state_of(*sample_events()[:2]), processes=running_processes()) as console:
         found = await titles(console)
         assert "Engine: Start" in found
@@ -102,7 +102,7 @@ async def test_the_palette_offers_what_is_valid_now() -> None:
         assert all(": " in title for title in found)
 
 
-async def test_a_read_only_console_offers_no_order() -> None:
+async def test_a_read_only_console_offers_no_commands() -> None:
     async with seat(sample_state(), processes=running_processes(), read_only=True) as console:
         areas = {title.partition(":")[0] for title in await titles(console)}
         assert areas == {"Screen", "Theme", "Console"}
@@ -111,7 +111,7 @@ async def test_a_read_only_console_offers_no_order() -> None:
         assert "Engine: Stop" not in console.text()
 
 
-async def test_the_palette_gives_an_order() -> None:
+async def test_the_palette_sends_a_command() -> None:
     async with seat(sample_state(), processes=running_processes()) as console:
         await console.press("ctrl+p")
         await console.press(*"switch hold")
@@ -124,7 +124,7 @@ async def test_the_palette_gives_an_order() -> None:
         assert console.link.commands == [("rating.mode", {"mode": "hold"})]
 
 
-async def test_the_palette_asks_before_it_destroys() -> None:
+async def test_the_palette_confirms_dangerous_commands() -> None:
     async with seat(sample_state(), processes=running_processes()) as console:
         run = {title: run for title, _, run in entries(console.app)}["Engine: Stop"]
         run()
@@ -138,7 +138,7 @@ async def test_the_palette_asks_before_it_destroys() -> None:
         assert console.link.commands == [("engine.stop", {"server": "embedded"})]
 
 
-async def test_confirm_keeps_things_unless_told_otherwise() -> None:
+async def test_confirm_defaults_to_no() -> None:
     async with seat(sample_state()) as console:
         answers: list[bool] = []
 
@@ -155,7 +155,7 @@ async def test_confirm_keeps_things_unless_told_otherwise() -> None:
             assert answers[-1] is expected, key
 
 
-async def test_ask_returns_the_line_or_nothing() -> None:
+async def test_ask_returns_the_line_or_none() -> None:
     async with seat(sample_state()) as console:
         answers: list[str | None] = []
 
@@ -172,7 +172,7 @@ async def test_ask_returns_the_line_or_nothing() -> None:
         assert answers[-1] is None
 
 
-async def test_a_refused_order_is_told_and_hostile_words_are_harmless() -> None:
+async def test_a_refused_command_shows_its_hostile_message_safely() -> None:
     async with seat(sample_state(), size=(100, 30)) as console:
         console.link.refuse = AjetError(f"no [/b] {HOSTILE}")
         console.app.run_command("engine.start")
@@ -181,7 +181,7 @@ async def test_a_refused_order_is_told_and_hostile_words_are_harmless() -> None:
         assert "\x1b" not in console.text()
 
 
-async def test_a_terminal_that_is_too_small_says_so_and_comes_back() -> None:
+async def test_the_too_small_message_disappears_after_a_resize() -> None:
     async with seat(sample_state(), size=(80, 24)) as console:
         await console.pilot.resize_terminal(59, 20)
         await console.settle()
@@ -195,12 +195,12 @@ async def test_a_terminal_that_is_too_small_says_so_and_comes_back() -> None:
         assert "ROLL" in console.text()
 
 
-async def test_a_small_terminal_from_the_start() -> None:
+async def test_a_console_can_start_in_a_too_small_terminal() -> None:
     async with seat(sample_state(), size=(40, 10)) as console:
         assert "terminal too small: 40x10, needs 60x15" in console.text()
 
 
-async def test_a_reconnect_does_not_jump() -> None:
+async def test_a_reconnect_does_not_change_the_screen() -> None:
     async with seat(sample_state(), size=(100, 30)) as console:
         before = console.text().splitlines()
         console.link.cut(AjetError("the proxy does not answer"))
@@ -241,7 +241,7 @@ async def test_a_fault_in_one_view_does_not_end_the_console() -> None:
         console.app.view_faults.clear()
 
 
-async def test_background_work_that_fails_is_told() -> None:
+async def test_failed_background_work_shows_a_message() -> None:
     async with seat(sample_state()) as console:
 
         async def work() -> None:
@@ -252,7 +252,7 @@ async def test_background_work_that_fails_is_told() -> None:
         assert any("no luck" in line.text for line in console.session.logs("console"))
 
 
-async def test_nothing_is_asked_before_the_first_paint() -> None:
+async def test_nothing_is_requested_before_the_first_paint() -> None:
     link = FakeLink()
     link.broken = AjetError("down")
     async with seat(link=link) as console:
@@ -270,7 +270,7 @@ async def test_nothing_is_asked_before_the_first_paint() -> None:
         assert "Press 7" in text
 
 
-async def test_a_start_that_failed_names_the_key_that_tries_again() -> None:
+async def test_a_failed_start_names_the_key_that_retries() -> None:
     link = FakeLink()
     link.broken = AjetError("down")
     processes = FakeProcessManager({"proxy": FakeChild("proxy", "exited", None, "", 2)})
@@ -282,7 +282,7 @@ async def test_a_start_that_failed_names_the_key_that_tries_again() -> None:
         assert processes.commands == [("proxy.restart", {})]
 
 
-async def test_what_is_told_is_a_toast() -> None:
+async def test_session_messages_become_toasts() -> None:
     async with seat(sample_state(), size=(100, 30)) as console:
         console.session.notify("your flags do not apply", "warning")
         await console.settle()
@@ -304,7 +304,7 @@ async def test_three_choices_fit_the_smallest_terminal(proxy: bool) -> None:
         assert ("users are still answered" in text) is proxy
 
 
-async def test_a_proxy_that_only_watches_serves_nobody_on() -> None:
+async def test_a_watch_only_proxy_serves_no_requests_on() -> None:
     watching = ProxyStarted(
         client_uuid="me",
         pid=1,
@@ -321,7 +321,7 @@ async def test_a_proxy_that_only_watches_serves_nobody_on() -> None:
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 36)])
-async def test_the_way_to_other_screens_is_always_on_screen(size: tuple[int, int]) -> None:
+async def test_keys_to_other_screens_are_always_visible(size: tuple[int, int]) -> None:
     async with seat(sample_state(), size=size) as console:
         footer = console.text().splitlines()[-1]
         for words in ("2 Requests", "7 Log", "^q Quit", "? Help"):

@@ -276,7 +276,9 @@ def datasets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("datasets")
 @pytest.mark.parametrize("size", SIZES, ids=["80x24", "160x48"])
 @pytest.mark.parametrize("tour", TOURS, ids=lambda tour: tour.__name__)
-async def test_it_looks_as_it_did(tour: Callable[[Seat], Tour], size: tuple[int, int]) -> None:
+async def test_every_screen_matches_its_snapshot(
+    tour: Callable[[Seat], Tour], size: tuple[int, int]
+) -> None:
     processes = FakeProcessManager(
         {
             "engine": FakeChild("engine", url="http://127.0.0.1:10086", pid=4242),
@@ -296,7 +298,7 @@ async def test_it_looks_as_it_did(tour: Callable[[Seat], Tour], size: tuple[int,
         pytest.fail("\n".join(told), pytrace=False)
 
 
-async def test_a_start_looks_as_it_did() -> None:
+async def test_the_start_matches_its_snapshot() -> None:
     link = FakeLink(sample())
     link.broken = AjetError("the proxy is not there yet")
     told: list[str] = []
@@ -312,7 +314,7 @@ async def test_a_start_looks_as_it_did() -> None:
         pytest.fail("\n".join(told), pytrace=False)
 
 
-async def test_a_replay_looks_as_it_did(tmp_path: Path) -> None:
+async def test_a_replay_matches_its_snapshot(tmp_path: Path) -> None:
     made = Journal(tmp_path / "journal.db")
     for seq, event in enumerate(sample_events(), 1):
         made.append(stamp(event, seq))

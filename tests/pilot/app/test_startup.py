@@ -105,7 +105,7 @@ async def until(check: Callable[[], object]) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_a_fresh_start_brings_up_both_and_sends_the_job(tmp_path: Path) -> None:
+async def test_a_fresh_start_starts_engine_and_proxy_and_sends_the_job(tmp_path: Path) -> None:
     world = World(tmp_path)
     async with world.running():
         await until(lambda: world.ordered)
@@ -121,7 +121,7 @@ async def test_a_fresh_start_brings_up_both_and_sends_the_job(tmp_path: Path) ->
     assert not world.supervisor.stopped
 
 
-async def test_what_runs_already_is_found_and_nothing_is_sent(tmp_path: Path) -> None:
+async def test_running_processes_are_attached_to_without_sending_a_job(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.supervisor.up("engine", "attached")
     world.supervisor.up("proxy", "attached")
@@ -133,7 +133,7 @@ async def test_what_runs_already_is_found_and_nothing_is_sent(tmp_path: Path) ->
         assert "found running" in world.session.steps["engine"].detail
 
 
-async def test_flags_that_a_found_proxy_does_not_have_are_told_once(tmp_path: Path) -> None:
+async def test_flags_that_differ_from_a_running_proxy_are_reported_once(tmp_path: Path) -> None:
     world = World(tmp_path, "http://gpu:10086", swarm_given=True)
     world.supervisor.up("proxy", "attached")
     world.supervisor.swarm = "swarm=http://old:10086"
@@ -148,9 +148,7 @@ async def test_flags_that_a_found_proxy_does_not_have_are_told_once(tmp_path: Pa
 
 
 @pytest.mark.parametrize("ours", [True, False])
-async def test_a_mock_user_that_was_killed_is_told_to_have_failed(
-    tmp_path: Path, ours: bool
-) -> None:
+async def test_a_killed_mock_user_is_reported_as_failed(tmp_path: Path, ours: bool) -> None:
     world = World(tmp_path)
     if ours:
         (tmp_path / "mock").mkdir()
@@ -173,7 +171,7 @@ async def test_a_mock_user_that_was_killed_is_told_to_have_failed(
     assert world.link.facts == (["mock-a-1:end"] if ours else [])
 
 
-async def test_an_engine_that_rolls_is_not_started_again(tmp_path: Path) -> None:
+async def test_a_rolling_engine_is_not_started_again(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.link.publish(EngineChanged(server="embedded", state="ROLLING", step=3))
     async with world.running():
@@ -186,7 +184,7 @@ async def test_an_engine_that_rolls_is_not_started_again(tmp_path: Path) -> None
     ("swarm", "more"),
     [("http://gpu:10086", {}), ("embedded", {"start_engine": False})],
 )
-async def test_no_engine_is_started_unasked(
+async def test_no_engine_is_started_without_a_request(
     tmp_path: Path, swarm: str, more: dict[str, Any]
 ) -> None:
     world = World(tmp_path, swarm, **more)
@@ -197,7 +195,7 @@ async def test_no_engine_is_started_unasked(
         assert world.ordered == []
 
 
-async def test_an_engine_that_will_not_start_is_shown_and_the_proxy_serves(tmp_path: Path) -> None:
+async def test_a_failed_engine_start_is_shown_while_the_proxy_serves(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.supervisor.fails.add("engine")
     async with world.running():
@@ -215,7 +213,7 @@ async def test_an_engine_that_will_not_start_is_shown_and_the_proxy_serves(tmp_p
         await until(lambda: world.ordered == ["engine.start"])
 
 
-async def test_a_proxy_that_moves_is_followed(tmp_path: Path) -> None:
+async def test_a_proxy_with_a_new_port_is_followed(tmp_path: Path) -> None:
     world = World(tmp_path)
     async with world.running():
         await until(lambda: world.session.seen)
@@ -225,7 +223,7 @@ async def test_a_proxy_that_moves_is_followed(tmp_path: Path) -> None:
         assert world.connected[1][0] == "http://p:2"
 
 
-async def test_a_proxy_that_will_not_start_can_be_started_later(tmp_path: Path) -> None:
+async def test_a_proxy_can_be_started_again_after_a_failed_start(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.supervisor.fails.add("proxy")
     async with world.running():
@@ -236,7 +234,7 @@ async def test_a_proxy_that_will_not_start_can_be_started_later(tmp_path: Path) 
         await until(lambda: world.session.seen)
 
 
-async def test_stopping_lets_go_of_the_feed_first(tmp_path: Path) -> None:
+async def test_stopping_closes_the_feed_first(tmp_path: Path) -> None:
     world = World(tmp_path)
     async with world.running():
         await until(lambda: world.link.after)
@@ -266,7 +264,7 @@ async def test_attach_without_a_token_says_what_to_do(tmp_path: Path) -> None:
     assert "--token-file" in world.session.trouble
 
 
-async def test_the_mock_user_gets_its_arguments_once(tmp_path: Path) -> None:
+async def test_the_mock_user_receives_its_arguments_once(tmp_path: Path) -> None:
     world = World(tmp_path)
     async with world.running():
         await until(lambda: world.session.seen)
@@ -278,7 +276,7 @@ async def test_the_mock_user_gets_its_arguments_once(tmp_path: Path) -> None:
         assert "already runs" in again.message
 
 
-async def test_logs_of_the_children_are_read_and_keys_are_not(tmp_path: Path) -> None:
+async def test_child_logs_are_read_without_secret_keys(tmp_path: Path) -> None:
     world = World(tmp_path)
     logs = world.options.home.logs
     (logs / "proxy.log").write_text(
@@ -299,7 +297,7 @@ async def test_logs_of_the_children_are_read_and_keys_are_not(tmp_path: Path) ->
         assert [one.level for one in lines] == ["info", "warning", "error", "error", "error"]
 
 
-def test_arguments_of_the_mock_user() -> None:
+def test_mock_user_arguments_become_flags() -> None:
     assert mock_args({}) == []
     assert mock_args({"dataset": "d", "pace": 0.5, "passes": 2}) == [
         "d",
@@ -310,7 +308,7 @@ def test_arguments_of_the_mock_user() -> None:
     ]
 
 
-def test_opening_a_session_starts_nothing(tmp_path: Path) -> None:
+def test_opening_a_session_starts_no_process(tmp_path: Path) -> None:
     options = ConsoleOptions(home=Home.open(tmp_path), settings=Settings())
     session, starter = open_session(options)
     assert not session.seen

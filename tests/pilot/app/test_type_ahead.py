@@ -59,7 +59,7 @@ def typed_into(here: Seat) -> str:
 
 @pytest.mark.parametrize("turns", [0, 1, 5, 20])
 @pytest.mark.parametrize("at", ["rate", "overview", "requests"])
-async def test_a_filter_typed_ahead_of_its_screen_is_whole(at: str, turns: int) -> None:
+async def test_a_filter_typed_ahead_of_its_screen_is_complete(at: str, turns: int) -> None:
     async with seat(full(), at=at, size=WIDE) as here:
         await burst(here, "f2", f" /{WANTED}", turns=turns)
         assert typed_into(here) == WANTED
@@ -78,7 +78,7 @@ async def test_a_filter_typed_ahead_of_its_screen_is_whole(at: str, turns: int) 
         (["f2", "ctrl+p"], CommandPalette),
     ],
 )
-async def test_text_typed_ahead_of_any_field_is_whole(keys: list[str], screen: type) -> None:
+async def test_text_typed_ahead_of_any_field_is_complete(keys: list[str], screen: type) -> None:
     async with seat(full(), at="rate", size=WIDE) as here:
         await burst(here, *keys, f" {WANTED}")
         assert isinstance(here.app.screen, screen)
@@ -86,7 +86,7 @@ async def test_text_typed_ahead_of_any_field_is_whole(keys: list[str], screen: t
         assert here.link.commands == []
 
 
-async def test_a_key_behind_the_end_of_a_field_is_for_the_list_again() -> None:
+async def test_a_key_after_leaving_a_field_goes_to_the_list() -> None:
     async with seat(full(), at="rate", size=WIDE) as here:
         await burst(here, "f2", " /dead:no", "enter", " jm")
         screen = here.app.screen
@@ -100,7 +100,7 @@ async def test_a_key_behind_the_end_of_a_field_is_for_the_list_again() -> None:
         assert here.link.commands[1][1]["group_id"] == "g0001"
 
 
-async def test_what_is_pasted_behind_a_key_goes_where_the_key_leads() -> None:
+async def test_a_paste_after_a_key_goes_to_the_target_of_the_key() -> None:
     async with seat(full(), at="rate", size=WIDE) as here:
         here.app.post_message(events.Key("f2", None))
         here.app.post_message(events.Key("slash", "/"))
@@ -109,7 +109,7 @@ async def test_what_is_pasted_behind_a_key_goes_where_the_key_leads() -> None:
         assert typed_into(here) == "dead:no n>=1"
 
 
-async def test_a_machine_that_stands_still_makes_no_key_go_astray(
+async def test_a_stalled_machine_misdirects_no_key(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with seat(full(), at="rate", size=WIDE) as here:
@@ -129,7 +129,7 @@ async def test_a_machine_that_stands_still_makes_no_key_go_astray(
         assert typed_into(here) == WANTED
 
 
-async def test_keys_behind_one_that_leaves_the_console_are_dropped() -> None:
+async def test_keys_after_quit_are_dropped() -> None:
     async with seat(full(), at="rate", size=WIDE) as here:
         await burst(here, "ctrl+q", " yx")
         assert not here.app.is_running

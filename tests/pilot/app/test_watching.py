@@ -17,7 +17,7 @@ def watched(*groups: int) -> State:
     return state
 
 
-def test_screens_that_show_nothing_of_a_watching_proxy_are_not_led_to() -> None:
+def test_empty_screens_of_a_watch_only_proxy_are_not_offered() -> None:
     def names(state: State) -> list[str]:
         return [place.name for place in shown_screens(SCREENS, state)]
 
@@ -27,7 +27,7 @@ def test_screens_that_show_nothing_of_a_watching_proxy_are_not_led_to() -> None:
 
 
 @pytest.mark.parametrize("size", [(80, 24), (160, 48)])
-async def test_nothing_leads_to_a_screen_that_does_nothing(size: tuple[int, int]) -> None:
+async def test_no_key_leads_to_a_screen_without_function(size: tuple[int, int]) -> None:
     async with seat(watched(), at="overview", size=size) as here:
         for words in ("Requests", "Rate", "Mock user ", "Rewards", "/v1"):
             assert words not in here.text(), words
@@ -46,14 +46,14 @@ async def test_nothing_leads_to_a_screen_that_does_nothing(size: tuple[int, int]
         ]
 
 
-async def test_requests_of_a_watching_proxy_advertise_no_address() -> None:
+async def test_requests_of_a_watch_only_proxy_show_no_address() -> None:
     async with seat(watched(), at="requests") as here:
         assert "This console is view only: it serves no requests." in here.text()
         assert "/v1" not in here.text()
 
 
 @pytest.mark.parametrize("watch_only", [True, False])
-async def test_the_footer_of_an_empty_queue_names_no_key_that_does_nothing(
+async def test_the_footer_of_an_empty_queue_shows_only_keys_that_work(
     watch_only: bool,
 ) -> None:
     state = watched() if watch_only else waiting(0, mode="off")

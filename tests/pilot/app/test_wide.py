@@ -58,7 +58,7 @@ async def test_rewards_shows_charts_of_the_part_under_the_cursor() -> None:
         assert "RIGHT" in here.text()
 
 
-async def test_a_click_within_a_border_points_at_what_is_under_it() -> None:
+async def test_a_click_within_a_border_selects_the_row_under_it() -> None:
     state = state_with(scored(1, [two(0.9, 0.2), two(0.1, 0.3)]))
     async with seat(state, size=WIDE, at="rewards") as here:
         parts = here.app.screen.query_one(ItemList)
@@ -68,7 +68,7 @@ async def test_a_click_within_a_border_points_at_what_is_under_it() -> None:
         assert parts.cursor == "left"
 
 
-async def test_empty_charts_say_what_fills_them() -> None:
+async def test_empty_charts_explain_their_future_content() -> None:
     async with seat(state_of(STARTED), size=WIDE, at="rewards") as here:
         assert "The curve of a part starts with the first scored group" in here.text()
     async with seat(State(), size=WIDE, at="engine") as here:
@@ -125,7 +125,7 @@ def many(count: int) -> State:
     return state_of(STARTED, told, *(event for group in groups for event in group))
 
 
-async def test_charts_of_two_thousand_groups_are_painted_in_a_moment() -> None:
+async def test_charts_of_two_thousand_groups_are_painted_quickly() -> None:
     async with seat(many(2_000), size=WIDE, at="rewards") as here:
         screen = here.app.screen
         assert isinstance(screen, RewardsScreen)

@@ -44,7 +44,7 @@ OFFLINE = EngineChanged(server="embedded", state="OFFLINE", step=0)
 
 
 @pytest.mark.parametrize("size", [(80, 40), (160, 48)])
-async def test_each_checkpoint_with_step_age_size_and_damage(size: tuple[int, int]) -> None:
+async def test_each_checkpoint_shows_step_age_size_and_damage(size: tuple[int, int]) -> None:
     async with seat(state_of(*events()), size=size, at="engine") as console:
         text = console.text()
         for words in (
@@ -60,7 +60,7 @@ async def test_each_checkpoint_with_step_age_size_and_damage(size: tuple[int, in
             assert words in text, words
 
 
-async def test_a_server_that_keeps_nothing_has_no_list_and_no_keys() -> None:
+async def test_a_server_without_checkpoints_has_no_list_and_no_keys() -> None:
     async with seat(state_of(*sample_events()), size=(100, 40), at="engine") as console:
         assert "CHECKPOINTS" not in console.text()
         await console.press("w", "tab", "b", "z", "d", "c")
@@ -68,7 +68,7 @@ async def test_a_server_that_keeps_nothing_has_no_list_and_no_keys() -> None:
         assert "Save" not in footer(console)
 
 
-async def test_save_asks_for_a_name_and_offers_one() -> None:
+async def test_save_asks_for_a_name_and_proposes_one() -> None:
     async with seat(state_of(*events()), at="engine") as console:
         await console.press("w")
         assert "hand-000011" in console.text()
@@ -78,7 +78,7 @@ async def test_save_asks_for_a_name_and_offers_one() -> None:
         assert len(orders(console)) == 1
 
 
-async def test_back_to_the_one_under_the_cursor_after_its_cost_was_named() -> None:
+async def test_restore_confirms_the_cost_of_the_checkpoint_under_the_cursor() -> None:
     async with seat(state_of(*events()), size=(80, 40), at="engine") as console:
         assert "Restore" not in footer(console)
         await console.press("tab", "down")
@@ -97,7 +97,7 @@ async def test_back_to_the_one_under_the_cursor_after_its_cost_was_named() -> No
         ]
 
 
-async def test_a_damaged_one_cannot_be_restored() -> None:
+async def test_a_damaged_checkpoint_cannot_be_restored() -> None:
     async with seat(state_of(*events()), size=(80, 40), at="engine") as console:
         await console.press("tab", "down", "down")
         assert "b Restore" not in footer(console)
@@ -107,7 +107,7 @@ async def test_a_damaged_one_cannot_be_restored() -> None:
         assert "b Restore" in footer(console)
 
 
-async def test_the_palette_asks_nothing_about_a_checkpoint_that_is_not_there() -> None:
+async def test_the_palette_refuses_an_unknown_checkpoint() -> None:
     async with seat(state_of(*events()), at="engine") as console:
         offer = next(
             one
@@ -155,7 +155,7 @@ async def test_an_engine_that_is_offline_can_be_resumed() -> None:
         assert "c Resume" not in footer(console)
 
 
-async def test_the_cursor_stays_on_its_checkpoint_while_newer_ones_come() -> None:
+async def test_the_cursor_stays_on_its_checkpoint_while_new_ones_arrive() -> None:
     async with seat(state_of(*events()), size=(80, 40), at="engine") as console:
         await console.press("tab", "down")
         panel = console.app.screen.query_one(CheckpointPanel)
@@ -173,7 +173,7 @@ async def test_the_cursor_stays_on_its_checkpoint_while_newer_ones_come() -> Non
         assert "CHECKPOINTS" not in console.text()
 
 
-async def test_past_the_ends_of_the_list_the_focus_goes_on() -> None:
+async def test_the_focus_moves_on_past_the_ends_of_the_list() -> None:
     async with seat(state_of(*events()), size=(80, 40), at="engine") as console:
         await console.press("tab", "up")
         assert not isinstance(console.app.focused, CheckpointPanel)
@@ -200,7 +200,7 @@ async def test_hostile_names_stay_text() -> None:
         assert "[/b]" in text
 
 
-async def test_the_palette_has_them_only_when_they_are_valid() -> None:
+async def test_the_palette_offers_checkpoint_commands_only_when_available() -> None:
     async with seat(state_of(*events()), at="engine") as console:
         titles = [title for title, _, _ in entries(console.app)]
         for title in ("Save a checkpoint", "Restore a checkpoint", "Prune checkpoints"):
@@ -218,13 +218,13 @@ def server(**more: Any) -> Server:
     return Server(name="e", url="u", checkpoints=SAVED, **more)
 
 
-def test_a_name_for_a_save_tells_the_step() -> None:
+def test_the_proposed_name_of_a_save_contains_the_step() -> None:
     assert save_name(server()) == "hand-000011"
     assert save_name(Server(name="e", url="u", step=4, checkpoints=())) == "hand-000003"
     assert save_name(Server(name="e", url="u", checkpoints=())) == "hand-000000"
 
 
-def test_what_pruning_costs() -> None:
+def test_pruning_lists_the_checkpoints_it_deletes() -> None:
     assert "Nothing: there are only 3 named" in prune_loss(server(), "3")
     assert "“x” is not a number" in prune_loss(server(), "x")
     assert "1 checkpoint is deleted permanently: step-000005." in prune_loss(server(), 2)
@@ -232,14 +232,14 @@ def test_what_pruning_costs() -> None:
     assert "9 checkpoints are deleted permanently: and 9 more" in " ".join(more.split())
 
 
-def test_going_forward_again_says_so() -> None:
+def test_restoring_a_newer_checkpoint_says_so() -> None:
     session = Session(clock=Clock())
     text = restore_loss(session, server(state="OFFLINE"), "before-reset")
     assert "29 updates ahead" in text
     assert "saved 25h ago" in text
 
 
-def test_nothing_is_offered_of_a_server_that_is_lost_or_boots() -> None:
+def test_a_lost_or_booting_server_offers_no_checkpoint_commands() -> None:
     session = Session(clock=Clock())
     session.seen = True
     session.state.servers["e"] = server(state="ROLLING", lost="refused")

@@ -29,7 +29,7 @@ def processes_with(**children: FakeChild) -> FakeProcessManager:
     return FakeProcessManager(dict(children))
 
 
-async def test_everything_known_of_a_server() -> None:
+async def test_the_panel_shows_everything_known_of_a_server() -> None:
     async with seat(sample_state(), size=(100, 40), at="engine") as console:
         text = console.text()
         for words in (
@@ -88,21 +88,21 @@ def test_the_table_of_updates_has_the_columns_that_fit(width: int) -> None:
             assert words in lines[1] + " ", words
 
 
-def test_an_update_of_others_fills_the_reward() -> None:
+def test_the_reward_of_other_clients_comes_from_the_update() -> None:
     server = updated()
     server.steps = server.steps[-1:]
     server.steps[0].rewards = server.steps[0].auto = 0
     assert "0.70" in step_table(server, NOW, 75, 5)[1].plain
 
 
-def test_figures_from_the_pool_say_so() -> None:
+def test_figures_from_the_pool_are_marked() -> None:
     lines = [one.plain for one in step_table(updated("pool", no_signal_share=0.5), NOW, 75, 3)]
     assert "50%" in lines[1]
     assert "by the pool as last read" in lines[-1]
     assert "by the pool" not in step_table(updated(), NOW, 75, 3)[-1].plain
 
 
-def test_steps_that_are_done_again_are_timed_again() -> None:
+def test_repeated_steps_are_timed_again() -> None:
     spans = [
         Span(state="ROLLING", since=0.0, step=1),
         Span(state="WEIGHT_SYNCING", since=8.0, step=1),
@@ -176,7 +176,7 @@ async def test_stop_names_the_loss_and_waits_for_the_answer() -> None:
         assert console.link.commands == [("engine.stop", {"server": "embedded"})]
 
 
-async def test_the_keys_are_about_the_focused_server() -> None:
+async def test_the_keys_apply_to_the_focused_server() -> None:
     state = state_of(
         EngineChanged(server="a", state="OFFLINE", at=NOW),
         EngineChanged(server="b", state="OFFLINE", at=NOW),
@@ -200,7 +200,7 @@ async def test_panels_come_and_go_with_the_servers() -> None:
         assert len(console.app.screen.query(ServerPanel)) == 1
 
 
-async def test_a_process_that_died_is_shown_and_started_again() -> None:
+async def test_a_crashed_process_is_shown_and_can_be_restarted() -> None:
     tail = ("Traceback (most recent call last):", '  File "x"', f"ValueError: {HOSTILE}")
     processes = processes_with(
         engine=FakeChild("engine", "exited", None, "", 3, "", tail), proxy=FakeChild("proxy")
@@ -239,7 +239,7 @@ async def test_a_crash_is_on_top_of_the_screen_and_resume_in_the_footer(
         assert "Resume" not in console.text().splitlines()[-1]
 
 
-async def test_a_process_that_lives_is_restarted_after_a_question() -> None:
+async def test_a_running_process_is_restarted_after_confirmation() -> None:
     processes = processes_with(engine=FakeChild("engine"))
     async with seat(sample_state(), at="engine", processes=processes) as console:
         await console.press("r")
@@ -255,7 +255,7 @@ async def test_a_server_of_others_has_no_process_to_restart() -> None:
         assert "started again" not in console.text()
 
 
-async def test_a_failed_boot_offers_the_way_out() -> None:
+async def test_a_failed_boot_shows_the_remedy() -> None:
     state = state_of(EngineChanged(server="e", state="BOOTING", at=NOW - 61))
     async with seat(state, size=(120, 30), at="engine") as console:
         text = console.text()
@@ -263,7 +263,7 @@ async def test_a_failed_boot_offers_the_way_out() -> None:
         assert "Stop the engine (k)" in text
 
 
-async def test_a_lost_server_says_how_old_its_figures_are() -> None:
+async def test_a_lost_server_shows_the_age_of_its_figures() -> None:
     async with seat(sample_state(), size=(100, 40), at="engine") as console:
         console.link.publish(EngineLost(server="embedded", error=HOSTILE, seen_at=NOW - 9))
         await console.settle()
@@ -274,7 +274,7 @@ async def test_a_lost_server_says_how_old_its_figures_are() -> None:
         assert "Engine: Stop" not in console.text()
 
 
-def test_stopping_an_engine_that_tells_nothing_promises_nothing() -> None:
+def test_stopping_a_silent_engine_assumes_everything_is_lost() -> None:
     state = state_of(EngineChanged(server="e", state="ROLLING", step=1))
     assert "does not report claimed episodes" in stop_loss(state, state.servers["e"])
 

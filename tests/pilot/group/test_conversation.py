@@ -60,7 +60,7 @@ async def test_the_detail_shows_it_too_and_the_list_counts_turns() -> None:
         assert "▸ 1 tool" in here.text()
 
 
-async def test_a_request_that_is_not_kept_is_said() -> None:
+async def test_a_request_that_is_not_stored_is_reported() -> None:
     async with seat(state(), places=PLACES, at="rate") as here:
         await here.press("i")
         assert "The request of this group is no" in here.text()

@@ -16,7 +16,7 @@ async def opened(here: Seat, group_id: str = "g0001") -> None:
     await here.settle()
 
 
-async def test_markdown_is_made_readable_and_raw_by_key() -> None:
+async def test_markdown_is_rendered_and_shown_raw_by_key() -> None:
     texts = ["# Title\n\n- **one**\n- `two`", "b", "c", "d"]
     link = FakeLink(state_of(*group_events(1, texts=texts, until="AWAITING_RATING")))
     link.detail = group_events(1, texts=texts)
@@ -31,7 +31,7 @@ async def test_markdown_is_made_readable_and_raw_by_key() -> None:
         assert "• one" in here.text()
 
 
-async def test_what_others_say_differently() -> None:
+async def test_differences_to_the_other_answers_are_marked() -> None:
     texts = ["The sky is blue today", "The sky looks blue", "The sky is blue today", "x"]
     state = state_of(*group_events(1, texts=texts, until="AWAITING_RATING"))
     async with seat(state, places=PLACES, at="requests", size=(160, 40)) as here:
@@ -46,7 +46,7 @@ async def test_what_others_say_differently() -> None:
         assert "The sky looks blue" in here.text()
 
 
-async def test_a_narrow_screen_shows_the_difference_of_the_next_one() -> None:
+async def test_a_narrow_screen_shows_the_differences_of_the_next_answer() -> None:
     texts = ["alpha beta", "alpha gamma", "c", "d"]
     state = state_of(*group_events(1, texts=texts, until="AWAITING_RATING"))
     async with seat(state, places=PLACES, at="requests", size=(60, 24)) as here:
@@ -55,7 +55,7 @@ async def test_a_narrow_screen_shows_the_difference_of_the_next_one() -> None:
         assert "alpha beta gamma" in here.text()
 
 
-async def test_a_dead_group_names_the_keys_that_mend_it() -> None:
+async def test_a_dead_group_shows_the_keys_that_repair_it() -> None:
     events = [
         *group_events(1, rewards=(0.5,) * 4, until="AWAITING_RATING"),
         *group_events(2, rewards=(0.5,) * 4),
@@ -93,7 +93,7 @@ async def test_a_short_group_is_refilled_by_key() -> None:
         assert here.link.commands == [("group.refill", {"group_id": "g0001"})]
 
 
-async def test_what_the_user_waited_for() -> None:
+async def test_the_latency_of_a_group_is_shown() -> None:
     events = group_events(1)
     assert isinstance(events[-1], GroupClosed)
     latency = {**events[-1].latency, "first_piece": 0.75, "answered": 6.1, "keepalives": 2}
@@ -106,7 +106,7 @@ async def test_what_the_user_waited_for() -> None:
         assert "waited 6.1s" in shown
 
 
-async def test_unfolded_it_says_what_it_is_called_elsewhere() -> None:
+async def test_unfolding_shows_the_other_ids_of_a_group() -> None:
     async with seat(
         state_of(*group_events(1)), places=PLACES, at="requests", size=(160, 48)
     ) as here:
@@ -117,7 +117,7 @@ async def test_unfolded_it_says_what_it_is_called_elsewhere() -> None:
         assert "episode ep-1-3" in here.text()
 
 
-async def test_once_more_by_key() -> None:
+async def test_a_key_sends_the_request_again() -> None:
     state = state_of(*group_events(1, until="AWAITING_RATING"), *group_events(2))
     async with seat(state, places=PLACES, at="requests") as here:
         await opened(here)
@@ -134,7 +134,7 @@ async def test_once_more_by_key() -> None:
         assert "Already finished" in here.text()
 
 
-async def test_the_request_as_curl() -> None:
+async def test_a_key_copies_the_request_as_curl() -> None:
     link = FakeLink(state_of(*group_events(1)))
     link.state.proxy_url = "http://127.0.0.1:8000"
     link.detail = group_events(1, query="it's $HOME")
@@ -148,7 +148,7 @@ async def test_the_request_as_curl() -> None:
         assert isinstance(link.detail[0], GroupOpened)
 
 
-async def test_a_group_that_falls_out_of_memory_stays_on_screen() -> None:
+async def test_an_evicted_group_stays_on_screen() -> None:
     state = state_of(*group_events(1, texts=["kept text", "b", "c", "d"]))
     async with seat(state, places=PLACES, at="requests", size=(120, 36)) as here:
         await opened(here)

@@ -39,7 +39,7 @@ async def test_a_digit_votes_for_that_candidate() -> None:
         assert here.app.current_mode == "requests"
 
 
-async def test_digits_without_an_answer_do_not_vote() -> None:
+async def test_the_digit_of_a_missing_answer_does_not_vote() -> None:
     failed = CandidateFailed(
         server="embedded", group_id="g0001", index=2, episode_uuid="ep-1-2", cause="gone"
     )
@@ -51,7 +51,7 @@ async def test_digits_without_an_answer_do_not_vote() -> None:
         assert "no answer 3" in here.text()
 
 
-async def test_what_is_sent_cannot_be_rated() -> None:
+async def test_a_sent_group_cannot_be_rated() -> None:
     refusals = {
         1: "Already finished",
         2: "Already aborted",
@@ -71,7 +71,7 @@ async def test_what_is_sent_cannot_be_rated() -> None:
             await here.press("escape")
 
 
-async def test_tie_and_bad_warn_first() -> None:
+async def test_tie_and_bad_need_two_presses() -> None:
     state = state_of(*group_events(1, until="AWAITING_RATING"))
     async with seat(state, places=PLACES, at="requests") as here:
         await opened(here)
@@ -86,7 +86,7 @@ async def test_tie_and_bad_warn_first() -> None:
             assert here.link.commands[0][1]["rating"] == rating
 
 
-async def test_verbs_and_marks() -> None:
+async def test_group_keys_send_their_commands() -> None:
     rated = GroupRated(
         server="embedded", group_id="g0001", rating="best", order=(2,), rewards=(0, 0, 1, 0)
     )
@@ -130,7 +130,7 @@ async def test_the_footer_has_the_keys_that_work_and_success_makes_no_toast() ->
         assert len(here.app._notifications) == 0
 
 
-async def test_rewards_that_were_not_confirmed_are_seen() -> None:
+async def test_unconfirmed_rewards_are_shown() -> None:
     events = group_events(1)
     at = next(place for place, one in enumerate(events) if isinstance(one, EpisodeEnded))
     events[at] = msgspec.structs.replace(events[at], outcome="unknown")
@@ -140,7 +140,7 @@ async def test_rewards_that_were_not_confirmed_are_seen() -> None:
         assert "reward sent, not confirmed: #1" in here.text()
 
 
-async def test_a_group_without_answers_says_why() -> None:
+async def test_a_group_without_answers_shows_the_cause() -> None:
     closed = GroupClosed(
         server="embedded",
         group_id="g0001",
@@ -182,7 +182,7 @@ async def test_side_by_side_when_wide_and_tabs_when_narrow() -> None:
         assert [text in here.text() for text in texts] == [False, True, False, False]
 
 
-async def test_whole_texts_are_fetched_when_they_were_cut() -> None:
+async def test_cut_texts_are_fetched_in_full() -> None:
     end = "the very end"
     events = group_events(1, texts=["word " * 900 + end, "b", "c", "d"], until="AWAITING_RATING")
     link = FakeLink(state_of(*events))
@@ -210,7 +210,7 @@ async def test_a_whole_text_that_cannot_be_read_says_so() -> None:
         assert "locked" in here.text()
 
 
-async def test_the_next_group_of_the_list() -> None:
+async def test_brackets_lead_to_the_next_group_of_the_list() -> None:
     events = [
         event
         for number in (1, 2, 3)
@@ -226,7 +226,7 @@ async def test_the_next_group_of_the_list() -> None:
         assert here.link.commands[0][1]["group_id"] == "g0001"
 
 
-async def test_hostile_answers() -> None:
+async def test_hostile_answers_are_shown_safely() -> None:
     texts = [HOSTILE, "x" * 1_000_000, "漢" * 5_000, "\u200b" * 500 + "e\u0301" * 2_000]
     state = state_of(*group_events(1, query=HOSTILE, texts=texts, until="AWAITING_RATING"))
     async with seat(state, places=PLACES, at="requests") as here:

@@ -51,7 +51,7 @@ def plain(lines: list[Line]) -> list[str]:
 
 
 @pytest.mark.parametrize("size", [(80, 24), (160, 48)])
-async def test_each_token_with_mask_and_both_log_probs(size: tuple[int, int]) -> None:
+async def test_each_token_shows_mask_and_both_log_probs(size: tuple[int, int]) -> None:
     async with seat(link=link_with(log_of()), size=size, at="requests") as console:
         await opened(console)
         text = console.text()
@@ -75,7 +75,7 @@ async def test_each_token_with_mask_and_both_log_probs(size: tuple[int, int]) ->
         assert console.link.asked == [(group.candidates[0].episode_uuid, "embedded")]
 
 
-async def test_another_candidate_and_the_prompt_unfolded() -> None:
+async def test_keys_show_another_candidate_and_unfold_the_prompt() -> None:
     async with seat(link=link_with(log_of()), at="requests") as console:
         await opened(console)
         await console.press("right")
@@ -105,7 +105,7 @@ async def test_a_long_log_scrolls() -> None:
         assert "' word0'" in console.text()
 
 
-async def test_a_server_that_gives_none_says_so() -> None:
+async def test_a_server_without_token_log_is_reported() -> None:
     async with seat(link=link_with(None), at="requests") as console:
         await opened(console)
         text = console.text()
@@ -113,7 +113,7 @@ async def test_a_server_that_gives_none_says_so() -> None:
         assert "Only the embedded engine has" in text
 
 
-async def test_a_candidate_without_an_episode_is_not_asked_for() -> None:
+async def test_a_candidate_without_an_episode_sends_no_request() -> None:
     link = FakeLink(state_of(*group_events(1, until="QUEUED")))
     link.token_log = log_of()
     async with seat(link=link, at="requests") as console:
@@ -131,20 +131,20 @@ async def test_hostile_tokens_stay_text() -> None:
         assert "[/b]" in text
 
 
-async def test_a_read_only_console_may_look() -> None:
+async def test_a_read_only_console_shows_tokens() -> None:
     async with seat(link=link_with(log_of()), at="requests", read_only=True) as console:
         await opened(console)
         assert "3 trained" in console.text()
 
 
-def test_without_a_policy_what_is_unknown_is_a_dash() -> None:
+def test_unknown_values_without_a_policy_are_dashes() -> None:
     lines = plain(token_lines(log_of(2, None), 100, unfolded=True))
     assert "no policy loaded" in lines[0]
     row = next(line for line in lines if line.split()[1:3] == ["100", "1"])
     assert row.split() == ["3", "100", "1", "-1.000", "–", "–", "–"]
 
 
-def test_several_calls_are_counted() -> None:
+def test_the_calls_of_an_episode_are_numbered() -> None:
     found = log_of()
     two = EpisodeTokens(episode_uuid="e", state="live", calls=found.calls * 2)
     lines = plain(token_lines(two, 90, unfolded=False))
@@ -160,7 +160,7 @@ def test_no_line_is_wider_than_the_screen(width: int) -> None:
     assert cell_len(plain([head_line(width)])[0]) <= width
 
 
-def test_read_tokens_amid_the_answer_are_folded_where_they_are() -> None:
+def test_context_tokens_within_the_answer_are_folded_in_place() -> None:
     rows = tuple(Token(id=at, text=f"t{at}", mask=int(at not in (2, 3))) for at in range(6))
     call = TokenCall(prompt_tokens=0, tokens=rows)
     lines = plain(

@@ -51,7 +51,7 @@ def console_command(tmp_path: Path) -> list[str]:
     return [sys.executable, "-m", "tests.support.pty_seat", str(tmp_path / "ordered.json")]
 
 
-def test_a_console_that_was_stopped_and_continued_takes_keys_and_quits(tmp_path: Path) -> None:
+def test_a_console_accepts_keys_after_stop_and_continue(tmp_path: Path) -> None:
     with Session(console_command(tmp_path)) as session:
         session.expect("to rate")
         for _ in range(2):
@@ -65,7 +65,7 @@ def test_a_console_that_was_stopped_and_continued_takes_keys_and_quits(tmp_path:
         assert session.wait(30) == 0
 
 
-def test_ctrl_z_without_a_shell_paints_again_and_goes_on(tmp_path: Path) -> None:
+def test_ctrl_z_without_a_shell_repaints_and_continues(tmp_path: Path) -> None:
     with Session(console_command(tmp_path)) as session:
         session.expect("to rate")
         session.type(CTRL_Z)

@@ -70,7 +70,7 @@ async def typed(console: Seat, field: str, text: str) -> None:
 
 
 @pytest.mark.parametrize("size", [(80, 24), (160, 48)])
-async def test_the_saved_job_and_what_it_changes(size: tuple[int, int]) -> None:
+async def test_the_screen_shows_the_saved_job_and_its_changes(size: tuple[int, int]) -> None:
     made = link(saved=job(lr=1e-4), saved_at=NOW)
     async with seat(link=made, size=size, at="engine") as console:
         await opened(console)
@@ -98,7 +98,7 @@ async def test_a_changed_field_is_compared_and_saved() -> None:
         assert get(load_job(args["job"]), LEARNING_RATE) == 3e-4
 
 
-async def test_a_field_that_cannot_be_used_is_named_and_nothing_is_sent() -> None:
+async def test_an_invalid_field_is_named_and_nothing_is_sent() -> None:
     async with seat(link=link(), at="engine") as console:
         await opened(console)
         await typed(console, "batch", "x[/b]")
@@ -126,7 +126,7 @@ async def test_apply_asks_once_with_the_loss_and_the_changes() -> None:
         assert not isinstance(console.app.screen, JobScreen)
 
 
-async def test_the_yaml_is_checked_with_its_line() -> None:
+async def test_a_yaml_error_shows_its_line() -> None:
     async with seat(link=link(), at="engine") as console:
         await opened(console)
         await console.press("y")
@@ -146,7 +146,7 @@ async def test_the_yaml_is_checked_with_its_line() -> None:
 
 
 @pytest.mark.parametrize("way", ["escape", "f5"])
-async def test_what_was_typed_is_not_lost_without_a_question(way: str) -> None:
+async def test_unsaved_changes_are_confirmed_before_leaving(way: str) -> None:
     async with seat(link=link(), at="engine") as console:
         await opened(console)
         await typed(console, "batch", "x")
@@ -162,7 +162,7 @@ async def test_what_was_typed_is_not_lost_without_a_question(way: str) -> None:
         assert console.link.commands == []
 
 
-async def test_nothing_is_asked_of_a_job_that_is_kept() -> None:
+async def test_a_saved_job_closes_without_a_question() -> None:
     async with seat(link=link(), at="engine") as console:
         await opened(console)
         await console.press("h", "y", "escape", "escape")
@@ -173,7 +173,7 @@ async def test_nothing_is_asked_of_a_job_that_is_kept() -> None:
         assert not isinstance(console.app.screen, JobScreen)
 
 
-async def test_a_long_fault_is_told_whole() -> None:
+async def test_a_long_error_is_shown_in_full() -> None:
     async with seat(link=link(), at="engine") as console:
         await opened(console)
         await console.press("y")
@@ -184,7 +184,7 @@ async def test_a_long_fault_is_told_whole() -> None:
         assert "Put everything under `ajet:`, as in `ajet: {model: {path: ...}}`" in said
 
 
-async def test_presets_and_the_job_that_runs() -> None:
+async def test_keys_load_the_presets_and_the_running_job() -> None:
     async with seat(link=link(saved=job(batch=9)), at="engine") as console:
         screen = await opened(console)
         batch = screen.query_one("#job-batch", Input)
@@ -194,14 +194,14 @@ async def test_presets_and_the_job_that_runs() -> None:
             assert batch.value == value, key
 
 
-async def test_a_console_that_looks_on_sees_the_job_and_sends_nothing() -> None:
+async def test_a_read_only_console_shows_the_job_and_sends_nothing() -> None:
     async with seat(link=link(), at="engine", read_only=True) as console:
         await opened(console)
         await console.press("s", "a")
         assert console.link.commands == []
 
 
-async def test_a_job_that_cannot_be_read_says_so() -> None:
+async def test_a_job_that_cannot_be_read_shows_the_error() -> None:
     made = link()
     made.job_sheet = None
     async with seat(link=made, at="engine") as console:
@@ -212,7 +212,7 @@ async def test_a_job_that_cannot_be_read_says_so() -> None:
         assert not isinstance(console.app.screen, JobScreen)
 
 
-async def test_hostile_text_of_a_job_is_shown_as_it_is() -> None:
+async def test_hostile_text_of_a_job_is_shown_safely() -> None:
     made = default_job(HOSTILE)
     async with seat(link=link(saved=dump_job(made), source=HOSTILE), at="engine") as console:
         await opened(console)
@@ -235,7 +235,7 @@ def several() -> FakeLink:
     return made
 
 
-async def test_all_servers_are_stopped_behind_one_question() -> None:
+async def test_all_servers_are_stopped_after_one_confirmation() -> None:
     async with seat(link=several(), size=(100, 40), at="engine") as console:
         titles = [title for title, _, _ in entries(console.app)]
         assert "Engine: Stop embedded, gpu" in titles
@@ -249,7 +249,7 @@ async def test_all_servers_are_stopped_behind_one_question() -> None:
         assert {name for name, _ in console.link.commands} == {"engine.stop"}
 
 
-async def test_a_job_goes_to_all_servers() -> None:
+async def test_a_job_is_applied_to_all_servers() -> None:
     async with seat(link=several(), size=(100, 40), at="engine") as console:
         await opened(console)
         await console.press("A")
@@ -279,7 +279,7 @@ def working(phase: str = "doing", said: str = "") -> WorkChanged:
     )
 
 
-async def test_each_step_is_on_screen_and_can_be_cancelled() -> None:
+async def test_each_step_of_an_operation_is_shown_and_can_be_cancelled() -> None:
     async with seat(link=link(), at="engine") as console:
         console.link.publish(working())
         await console.settle()
@@ -294,7 +294,7 @@ async def test_each_step_is_on_screen_and_can_be_cancelled() -> None:
         assert "the engine is OFFLINE" in console.text()
 
 
-def test_a_work_that_went_well_leaves_the_screen() -> None:
+def test_a_successful_operation_disappears_after_a_while() -> None:
     done = Operation(
         title="Start", phase="done", began=NOW - 9, ended=NOW - 5, said="it is ROLLING"
     )
@@ -375,7 +375,7 @@ async def test_the_key_of_a_held_batch_opens_its_episodes(read_only: bool) -> No
         assert isinstance(console.app.screen, EngineScreen)
 
 
-def test_what_aborting_an_episode_costs() -> None:
+def test_aborting_an_episode_states_its_cost() -> None:
     state = state_of(*group_events(1, until="GENERATING"))
     group = state.groups["g0001"]
     one = EpisodeDetails(uuid="ep-1-0", client="me", idle=3.0, limit=240.0, calls=1)
@@ -385,7 +385,7 @@ def test_what_aborting_an_episode_costs() -> None:
     assert "no open group holds it" in episode_loss(one, None, "me", "ROLLING")
 
 
-async def test_the_way_of_an_alert_leads_past_a_job_that_was_left_open() -> None:
+async def test_act_on_an_alert_closes_an_open_job_screen() -> None:
     refused = AlertRaised(server="embedded", key="refused:embedded", cause="off", todo="start it")
     async with seat(link=link(), at="engine") as console:
         await opened(console)
@@ -404,7 +404,7 @@ def with_key(value: str, **more: Any) -> str:
     return f"{job(**more)}  teacher_model:\n    api_key: {value}\n"
 
 
-async def test_a_secret_shows_nowhere_once_it_is_saved() -> None:
+async def test_a_saved_secret_is_masked_everywhere() -> None:
     made = link(saved=with_key("'*** aaaaaaaa'"), running=with_key("'*** bbbbbbbb'"))
     async with seat(link=made, size=(160, 48), at="engine") as console:
         await opened(console)

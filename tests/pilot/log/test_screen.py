@@ -24,7 +24,7 @@ def view(console: Seat) -> LogView:
     return console.app.screen.query_one(LogView)
 
 
-async def test_lines_of_all_sources_with_tracebacks_folded() -> None:
+async def test_the_log_shows_all_sources_with_folded_tracebacks() -> None:
     async with seat(sample_state(), at="log") as console:
         assert "no log lines yet" in console.text()
         fill(console)
@@ -39,7 +39,7 @@ async def test_lines_of_all_sources_with_tracebacks_folded() -> None:
         assert "following" in text
 
 
-async def test_source_and_level() -> None:
+async def test_keys_filter_by_source_and_level() -> None:
     async with seat(sample_state(), at="log") as console:
         fill(console)
         await console.press("s", "s")
@@ -68,7 +68,7 @@ async def test_search_finds_the_newest_first_and_goes_both_ways() -> None:
         assert len(shown.shown) > 60
 
 
-async def test_what_the_search_found_stays_in_sight_of_the_line_below() -> None:
+async def test_the_match_stays_visible_above_the_detail_line() -> None:
     async with seat(sample_state(), at="log") as console:
         fill(console)
         await console.settle()
@@ -89,7 +89,7 @@ async def test_letters_in_the_search_line_are_text() -> None:
         assert "s5?" in console.text()
 
 
-async def test_it_follows_until_the_operator_scrolls_up() -> None:
+async def test_the_log_follows_until_the_operator_scrolls_up() -> None:
     async with seat(sample_state(), at="log") as console:
         fill(console)
         await console.settle()
@@ -108,7 +108,7 @@ async def test_it_follows_until_the_operator_scrolls_up() -> None:
         assert "another line" in console.text()
 
 
-async def test_new_lines_are_added_and_not_drawn_anew() -> None:
+async def test_new_lines_are_appended_without_redrawing_old_ones() -> None:
     async with seat(sample_state(), at="log") as console:
         fill(console)
         await console.settle()
@@ -120,7 +120,7 @@ async def test_new_lines_are_added_and_not_drawn_anew() -> None:
         assert len({line.number for line in view(console).shown}) == len(view(console).shown)
 
 
-async def test_copy_takes_what_is_on_screen() -> None:
+async def test_copy_takes_the_visible_lines() -> None:
     async with seat(sample_state(), at="log") as console:
         fill(console)
         await console.settle()
@@ -149,7 +149,7 @@ async def test_a_traceback_is_unfolded_by_key_and_by_click() -> None:
         assert shown.follow
 
 
-async def test_a_search_unfolds_what_it_finds() -> None:
+async def test_a_search_unfolds_matching_tracebacks() -> None:
     async with seat(sample_state(), at="log") as console:
         fill(console)
         await console.settle()
@@ -173,7 +173,7 @@ async def test_a_long_traceback_shows_its_head_first() -> None:
         assert "deep59.py" not in console.text()
 
 
-async def test_two_processes_that_fail_at_once_are_kept_apart() -> None:
+async def test_interleaved_tracebacks_of_two_processes_are_separated() -> None:
     async with seat(sample_state(), at="log") as console:
         store = console.session.log_store
         for text in ("Traceback (most recent call last):", '  File "a.py"', "ValueError: a"):
@@ -186,7 +186,7 @@ async def test_two_processes_that_fail_at_once_are_kept_apart() -> None:
         assert view(console).folds.count == 2
 
 
-async def test_the_line_under_the_cursor_stands_below_in_full() -> None:
+async def test_the_line_under_the_cursor_is_shown_in_full_below() -> None:
     async with seat(sample_state(), at="log") as console:
         long = "INFO " + " ".join(f"word{number}" for number in range(25))
         console.session.log_store.add("proxy", long, NOW)
@@ -211,7 +211,7 @@ async def test_the_line_under_the_cursor_stands_below_in_full() -> None:
         assert shown.follow
 
 
-async def test_old_lines_are_let_go_of_and_the_folds_stay_right() -> None:
+async def test_dropping_old_lines_keeps_the_folds() -> None:
     from console.session.logs import LogLine
     from console.widgets.log_view import MAX_LINES, SPARE_LINES
 

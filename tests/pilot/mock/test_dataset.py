@@ -36,9 +36,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("size", [(80, 24), (160, 48)])
-async def test_a_dataset_is_picked_by_typing_and_looked_at(
-    home: Path, size: tuple[int, int]
-) -> None:
+async def test_typing_picks_a_dataset_and_previews_it(home: Path, size: tuple[int, int]) -> None:
     processes = FakeProcessManager()
     async with seat(state_of(), places=PLACES, at="mock", processes=processes, size=size) as here:
         here.session.home = home
@@ -88,7 +86,7 @@ async def test_wrong_columns_are_named_and_can_be_mapped(home: Path) -> None:
         ]
 
 
-async def test_hostile_files_are_shown_safely(home: Path) -> None:
+async def test_hostile_files_are_previewed_safely(home: Path) -> None:
     evil = "\x1b[31m\u202e[red]x[/red]\u200b"
     (home / "datasets" / "evil.jsonl").write_text(
         json.dumps({"query": evil, evil: 1, "answer": evil}) + "\n" + evil + "\n"
@@ -126,7 +124,7 @@ def may_look(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
     return may
 
 
-async def test_a_start_waits_for_the_look_at_its_dataset(
+async def test_a_start_waits_for_the_preview_of_its_dataset(
     tmp_path: Path, may_look: asyncio.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("console.screens.mock._PREVIEW_SECONDS", 600.0)
@@ -152,7 +150,7 @@ async def test_a_start_waits_for_the_look_at_its_dataset(
         assert len(processes.commands) == 1
 
 
-async def test_what_cannot_be_looked_at_in_time_is_left_to_the_mock_user(
+async def test_a_run_starts_after_the_preview_timeout(
     may_look: asyncio.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("console.screens.mock._PREVIEW_SECONDS", 0.1)
@@ -165,7 +163,7 @@ async def test_what_cannot_be_looked_at_in_time_is_left_to_the_mock_user(
         assert not may_look.is_set()
 
 
-async def test_the_picker_refuses_what_cannot_be_read_and_gives_the_keys_back(home: Path) -> None:
+async def test_the_picker_refuses_an_unreadable_dataset_and_stays_open(home: Path) -> None:
     processes = FakeProcessManager()
     good = home / "datasets" / "sums.csv"
     async with seat(state_of(), places=PLACES, at="mock", processes=processes) as here:
@@ -186,7 +184,7 @@ async def test_the_picker_refuses_what_cannot_be_read_and_gives_the_keys_back(ho
         assert processes.commands == [("mock.start", {"dataset": str(good)})]
 
 
-async def test_the_form_has_what_the_last_run_was_started_with(home: Path) -> None:
+async def test_the_form_shows_the_settings_of_the_last_run(home: Path) -> None:
     processes = FakeProcessManager()
     path = str(home / "datasets" / "sums.csv")
     started = msgspec.structs.replace(

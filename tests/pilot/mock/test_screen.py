@@ -44,7 +44,7 @@ def row(number: int, **more: object) -> MockRowDone:
     return MockRowDone(mock_id="m1", row_id=f"r{number}", at=NOW - 10 + number, **given)  # type: ignore[arg-type]  # fields of the event
 
 
-async def test_start_with_the_fields_and_letters_stay_in_them(tmp_path: Path) -> None:
+async def test_the_fields_start_a_run_and_keep_typed_letters(tmp_path: Path) -> None:
     file = tmp_path / "rows.spk"
     file.write_text('{"query": "What is red?", "answer": "a colour"}\nbroken\n')
     processes = FakeProcessManager()
@@ -71,7 +71,7 @@ async def test_start_with_the_fields_and_letters_stay_in_them(tmp_path: Path) ->
         assert here.link.commands == []
 
 
-async def test_the_shipped_questions_need_no_field() -> None:
+async def test_a_start_without_fields_sends_the_shipped_questions() -> None:
     processes = FakeProcessManager()
     async with seat(state_of(), places=PLACES, at="mock", processes=processes) as here:
         await here.press("p", "r", "k", "s")
@@ -118,7 +118,7 @@ async def test_a_killed_mock_user_can_be_started_again() -> None:
         assert processes.commands == [("mock.start", LAST)]
 
 
-async def test_progress_results_and_problems() -> None:
+async def test_the_screen_shows_progress_results_and_problems() -> None:
     events = [STARTED, *(row(number) for number in range(1, 11))]
     events.append(row(11, ok=False, error="503: no candidate in time", query=HOSTILE))
     events.append(MockRowSkipped(mock_id="m1", line=7, cause="not JSON"))
@@ -138,7 +138,7 @@ async def test_progress_results_and_problems() -> None:
         assert "the proxy [/b] is gone" in here.text()
 
 
-async def test_what_was_wrong_with_another_dataset_does_not_stand_above_this_one(
+async def test_problems_of_another_dataset_are_not_shown(
     rows_here: None,
 ) -> None:
     broken = MockRowSkipped(mock_id="m1", line=7, cause="not JSON")
@@ -168,7 +168,7 @@ def rows_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 # --- results ------------------------------------------------------------------------------------
 
 
-async def test_enter_on_a_row_opens_the_group_it_became() -> None:
+async def test_enter_on_a_row_opens_its_group() -> None:
     opened = GroupOpened(
         group_id="g7",
         request_id="r",
@@ -190,7 +190,7 @@ async def test_enter_on_a_row_opens_the_group_it_became() -> None:
         await here.shows("There is no group for this row")
 
 
-async def test_the_cursor_stays_on_its_row_while_others_come_in() -> None:
+async def test_the_cursor_stays_on_its_row_while_new_ones_arrive() -> None:
     events = [STARTED, *(row(number) for number in range(1, 6))]
     async with seat(state_of(*events), places=PLACES, at="mock") as here:
         results = here.app.screen.query_one(ResultList)
@@ -205,7 +205,7 @@ async def test_the_cursor_stays_on_its_row_while_others_come_in() -> None:
         assert results.at == 0
 
 
-async def test_the_form_makes_room_while_rows_are_asked() -> None:
+async def test_the_form_is_hidden_while_a_run_is_active() -> None:
     async with seat(state_of(STARTED, row(1)), places=PLACES, at="mock") as here:
         assert "In flight" not in here.text()
         await here.press("e")
@@ -215,7 +215,7 @@ async def test_the_form_makes_room_while_rows_are_asked() -> None:
 
 
 @pytest.mark.usefixtures("rows_here")
-async def test_beginning_anew_asks_first() -> None:
+async def test_starting_over_asks_first() -> None:
     processes = FakeProcessManager()
     ended = MockFinished(mock_id="m1", how="stopped", cause="ordered")
     async with seat(
@@ -232,7 +232,7 @@ async def test_beginning_anew_asks_first() -> None:
         assert processes.commands == [("mock.start", {**LAST, "restart": True})]
 
 
-async def test_how_it_asks_is_told() -> None:
+async def test_the_summary_shows_the_settings_of_the_run() -> None:
     started = msgspec.structs.replace(
         STARTED, rate=0.5, seed=7, passes=3, split="held-out", done=5, lost=2
     )
@@ -252,7 +252,7 @@ async def test_how_it_asks_is_told() -> None:
         assert "4 skipped" in here.text()
 
 
-async def test_a_replay_that_waits_for_ratings_says_so_and_which_key_leads_there() -> None:
+async def test_a_run_stalled_by_ratings_says_so_and_names_the_key() -> None:
     held = AlertRaised(key="hold:embedded", cause="3 open ratings hold up 2 waiting users")
     waits = group_events(1, at=NOW - 20, until="CLAIMING")
     said = "! 3 open ratings hold up 2 waiting users  3 opens Rate"

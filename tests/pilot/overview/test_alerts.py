@@ -55,7 +55,7 @@ async def to_alerts(console: Seat) -> AlertList:
 
 
 @pytest.mark.parametrize("size", [(80, 24), (160, 48)])
-async def test_enter_on_an_alert_lists_exactly_the_groups_it_names(size: tuple[int, int]) -> None:
+async def test_enter_on_an_alert_lists_exactly_its_groups(size: tuple[int, int]) -> None:
     async with seat(raised(MANY, ONE, NONE), size=size) as console:
         await to_alerts(console)
         await console.press("enter")
@@ -74,7 +74,7 @@ async def test_enter_on_an_alert_about_one_group_opens_it() -> None:
         assert console.app.screen.target_group == "g0902"
 
 
-async def test_enter_on_an_alert_without_groups_goes_where_it_is_acted_on() -> None:
+async def test_enter_on_an_alert_without_groups_opens_its_screen() -> None:
     async with seat(raised(MANY, ONE, NONE)) as console:
         panel = await to_alerts(console)
         await console.press("end")
@@ -93,7 +93,7 @@ async def test_the_key_of_the_first_alert_opens_its_groups_too() -> None:
         assert set(screen.page.groups.model.ids) == {"g0901", "g0903", "g0905"}
 
 
-async def test_episodes_that_were_taken_are_looked_at_inside_the_server() -> None:
+async def test_an_alert_about_taken_episodes_opens_the_server_detail() -> None:
     taken = AlertRaised(key="taken:embedded", cause="taken", groups=("g0901",))
     async with seat(raised(taken)) as console:
         await console.press("a")
@@ -113,12 +113,12 @@ async def test_the_alert_under_the_cursor_is_dismissed_and_the_focus_moves_on() 
 
 
 @pytest.mark.parametrize("key", [*_WAYS, "of-a-newer-proxy"])
-def test_every_alert_has_a_way_out(key: str) -> None:
+def test_every_alert_has_an_action(key: str) -> None:
     assert way_of(key) is not None
     assert way_of(key, read_only=True) is not None
 
 
-def test_the_page_on_alerts_has_every_one() -> None:
+def test_the_alerts_page_documents_every_alert() -> None:
     page = (Path(__file__).parents[3] / "docs" / "guide" / "alerts.md").read_text()
     listed = {one.partition(":")[0] for one in re.findall(r"`([a-z_]+(?::[A-Za-z]+)?)`", page)}
     assert {key.partition(":")[0] for key in _WAYS} <= listed
@@ -157,7 +157,7 @@ async def test_an_episode_is_opened_by_its_id() -> None:
         assert screen.target.candidate == 2
 
 
-async def test_a_name_that_is_nothing_gets_the_closest_one() -> None:
+async def test_an_unknown_name_suggests_the_closest_one() -> None:
     async with seat(raised()) as console:
         await type_line(console, "reqeusts")
         assert "Did you mean `requests`?" in said(console)

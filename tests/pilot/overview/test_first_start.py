@@ -63,7 +63,7 @@ async def test_the_first_start_shows_the_job_and_asks(size: tuple[int, int]) -> 
         assert starts(made) == [{"server": "gpu"}]
 
 
-async def test_for_rating_by_hand_the_job_is_the_one_for_that() -> None:
+async def test_a_start_for_rating_shows_the_job_for_rating() -> None:
     made = link(off())
     async with seat(link=made, at="engine") as console:
         await console.press("h")
@@ -82,7 +82,7 @@ async def test_for_rating_by_hand_the_job_is_the_one_for_that() -> None:
     ],
     ids=["not the first", "the embedded engine", "the job of another client"],
 )
-async def test_other_starts_ask_nothing(sheet: dict[str, Any], before: list[Any]) -> None:
+async def test_later_starts_ask_nothing(sheet: dict[str, Any], before: list[Any]) -> None:
     made = link(off(*before), **sheet)
     async with seat(link=made, at="engine") as console:
         await console.press("s")
@@ -90,7 +90,7 @@ async def test_other_starts_ask_nothing(sheet: dict[str, Any], before: list[Any]
         assert isinstance(console.app.screen, EngineScreen)
 
 
-async def test_without_a_model_the_job_is_opened_at_its_field() -> None:
+async def test_a_job_without_a_model_opens_the_job_screen() -> None:
     made = link(off(), model="", default=dump_job(server_job()), hand=dump_job(server_hand_job()))
     async with seat(link=made, at="engine") as console:
         await console.press("s")

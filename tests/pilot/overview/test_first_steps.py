@@ -83,7 +83,7 @@ async def test_one_key_copies_the_curl_line() -> None:
 
 
 @pytest.mark.parametrize("mode", ["off", "answer_first", "hold"])
-async def test_one_key_asks_one_question_and_opens_rate(mode: str) -> None:
+async def test_one_key_sends_one_question_and_opens_rate(mode: str) -> None:
     processes = FakeProcessManager()
     async with seat(fresh(mode=mode), processes=processes) as here:
         await here.press("r")
@@ -97,7 +97,7 @@ async def test_one_key_asks_one_question_and_opens_rate(mode: str) -> None:
         assert [list(json.loads(line)) for line in asked] == [["id", "query"]]
 
 
-async def test_nothing_is_asked_where_the_mode_cannot_be_switched() -> None:
+async def test_no_question_is_sent_if_the_mode_cannot_be_switched() -> None:
     processes = FakeProcessManager()
     async with seat(fresh(), processes=processes) as here:
         here.link.reply.ok = False
@@ -127,7 +127,7 @@ async def test_in_hold_mode_the_mock_user_waits_for_ratings() -> None:
 
 
 @pytest.mark.parametrize("size", SIZES)
-async def test_watch_only_names_no_address_and_no_key_that_does_nothing(
+async def test_watch_only_shows_no_address_and_only_keys_that_work(
     size: tuple[int, int],
 ) -> None:
     async with seat(fresh(watch_only=True), size=size, processes=FakeProcessManager()) as here:
@@ -141,7 +141,7 @@ async def test_watch_only_names_no_address_and_no_key_that_does_nothing(
         assert here.link.commands == []
 
 
-async def test_a_console_that_only_looks_offers_what_it_may() -> None:
+async def test_a_read_only_console_offers_only_allowed_steps() -> None:
     async with seat(fresh(), read_only=True) as here:
         assert CURL in here.text()
         assert MOCK not in here.text()
@@ -171,7 +171,7 @@ async def test_a_client_that_is_installed_is_named_and_its_settings_copied(
         assert "512 tokens" in here.text()
 
 
-async def test_it_goes_with_the_first_group_and_comes_back_from_the_palette() -> None:
+async def test_first_steps_disappear_with_the_first_group_and_open_from_the_palette() -> None:
     async with seat(fresh(), processes=FakeProcessManager()) as here:
         here.link.publish(*group_events(1))
         await here.settle()

@@ -55,7 +55,7 @@ def session_of(state: State) -> Session:
     return session
 
 
-async def test_a_seat_in_use() -> None:
+async def test_the_overview_of_a_busy_console_shows_every_section() -> None:
     async with seat(sample_state(), size=(80, 24)) as console:
         text = console.text()
         for words in (
@@ -76,7 +76,7 @@ async def test_a_seat_in_use() -> None:
             assert words in text, words
 
 
-async def test_an_empty_seat_names_the_next_action() -> None:
+async def test_an_empty_overview_names_the_next_action() -> None:
     async with seat(state_of(*sample_events()[:2])) as console:
         text = console.text()
         assert "press 5 then s to start it" in text
@@ -85,7 +85,7 @@ async def test_an_empty_seat_names_the_next_action() -> None:
         assert "ALERTS  none" in text
 
 
-async def test_what_is_not_known_is_a_dash_and_never_a_zero() -> None:
+async def test_unknown_figures_are_dashes() -> None:
     state = state_of(
         ProxyStarted(
             client_uuid="c",
@@ -107,7 +107,7 @@ async def test_what_is_not_known_is_a_dash_and_never_a_zero() -> None:
         assert "pool –" in first
 
 
-async def test_starting_shows_what_is_being_started() -> None:
+async def test_the_start_shows_each_starting_process() -> None:
     link = FakeLink()
     link.broken = AjetError("down")
     async with seat(link=link) as console:
@@ -143,7 +143,7 @@ async def test_hostile_text_stays_text(size: tuple[int, int]) -> None:
         assert all(cell_len(line) <= size[0] for line in text.splitlines())
 
 
-def test_a_lost_server_keeps_what_was_known_with_its_age() -> None:
+def test_a_lost_server_keeps_its_figures_with_their_age() -> None:
     state = sample_state()
     from core.reducer import reduce
 
@@ -172,7 +172,7 @@ def test_several_servers_each_have_their_line() -> None:
     assert "0/8 episodes" in text
 
 
-def test_pace_counts_groups_of_the_last_minutes_only() -> None:
+def test_pace_counts_only_groups_of_the_last_minutes() -> None:
     state = state_of(
         *group_events(1, at=NOW - 60),
         *group_events(2, at=NOW - 50),
@@ -184,20 +184,20 @@ def test_pace_counts_groups_of_the_last_minutes_only() -> None:
     assert "answer 6.1s" in text
 
 
-def test_no_group_no_pace_and_no_zero() -> None:
+def test_pace_without_groups_shows_no_figures() -> None:
     text = pace(session_of(State()), ROOM).plain
     assert "No group is finished yet" in text
     assert "0.0" not in text
 
 
-def test_alerts_lead_with_the_worst() -> None:
+def test_the_worst_alerts_come_first() -> None:
     text = alerts(session_of(sample_state()), LARGE).plain.splitlines()
     assert "ValueError" in text[1]
     assert "traceback" in text[2]
     assert "equal rewards" in text[3]
 
 
-def test_a_process_that_fell_leads_the_alerts() -> None:
+def test_a_crashed_process_comes_first_in_the_alerts() -> None:
     session = session_of(sample_state())
     session.processes = FakeProcessManager(
         {"engine": FakeChild("engine", "exited", None, "", -9, "killed by SIGKILL")}
@@ -280,7 +280,7 @@ def test_every_part_of_the_latency_has_its_colour_and_word() -> None:
 # --- the curve -------------------------------------------------------------------------------
 
 
-def test_what_the_last_update_did_stands_beside_the_curve() -> None:
+def test_figures_of_the_last_update_are_shown_beside_the_curve() -> None:
     stats = {
         "kl": 0.0123,
         "no_signal_share": 0.5,
@@ -302,7 +302,7 @@ def test_what_the_last_update_did_stands_beside_the_curve() -> None:
         assert words in last, words
 
 
-def test_a_server_that_tells_no_figures_has_none_beside_the_curve() -> None:
+def test_a_server_without_update_figures_shows_none_beside_the_curve() -> None:
     state = state_of(*sample_events())
     for step in state.servers["embedded"].steps:
         step.update = {}
@@ -313,7 +313,7 @@ def test_a_server_that_tells_no_figures_has_none_beside_the_curve() -> None:
         assert "since step 1" in text
 
 
-def test_rewards_of_others_make_a_curve_too() -> None:
+def test_rewards_of_other_clients_make_a_curve() -> None:
     updates = [
         UpdateDone(server="e", step=step, stats={"reward_mean": 0.2 * step, "reward_std": 0.1})
         for step in (1, 2, 3)
@@ -322,7 +322,7 @@ def test_rewards_of_others_make_a_curve_too() -> None:
     assert "0.60 ±0.10 at step 3" in rewards(session_of(state), ROOM).plain
 
 
-def test_no_rewards_no_curve() -> None:
+def test_without_rewards_there_is_no_curve() -> None:
     assert curve([], 40, 8) == []
     assert "No reward was sent yet" in rewards(session_of(State()), ROOM).plain
 
@@ -342,7 +342,7 @@ def test_the_curve_marks_where_an_engine_run_ended() -> None:
     assert "step 1" in axis.plain
 
 
-def test_the_curve_has_the_size_it_is_given() -> None:
+def test_the_curve_has_the_requested_size() -> None:
     points = [Point(step, 0.1 * step, 0.05) for step in range(1, 6)]
     for width, height in ((20, 4), (60, 9), (150, 20)):
         lines = curve(points, width, height)
@@ -363,7 +363,7 @@ def test_a_rising_curve_rises() -> None:
     assert not last[-1]
 
 
-def test_what_was_given_by_hand_is_marked_apart_and_named() -> None:
+def test_human_ratings_are_marked_separately_with_a_legend() -> None:
     events: list[Event] = [EngineChanged(server="embedded", state="ROLLING", step=1)]
     for number in (1, 2, 3):
         for event in group_events(number, step=number):
@@ -380,7 +380,7 @@ def test_what_was_given_by_hand_is_marked_apart_and_named() -> None:
     assert rows[0].endswith("◆")
 
 
-def test_votes_leave_the_trend_to_the_automatic_rewards() -> None:
+def test_the_trend_ignores_votes() -> None:
     events: list[Event] = [EngineChanged(server="embedded", state="ROLLING", step=1)]
     auto = {1: (0.2, 0.9, 0.4, 0.1), 2: (0.3, 0.9, 0.5, 0.1)}
     for step, rewards_of in auto.items():
@@ -406,7 +406,7 @@ def test_votes_leave_the_trend_to_the_automatic_rewards() -> None:
     assert (figured.by_hand, figured.hand) == (1, 1.0)
 
 
-def test_the_headline_and_the_trend_are_of_finished_updates() -> None:
+def test_headline_and_trend_cover_finished_updates_only() -> None:
     def shown(*steps: tuple[int, float], update: int = 0) -> tuple[str, str]:
         events: list[Event] = []
         for step, level in steps:
@@ -447,7 +447,7 @@ def test_a_step_of_human_ratings_alone_without_automatic_rewards_is_no_point() -
     assert "Only human ratings so far: the curve shows automatic rewards" in shown
 
 
-def test_a_change_of_the_rewards_is_marked_and_the_trend_is_of_one_version() -> None:
+def test_a_reward_version_change_is_marked_and_ends_the_trend() -> None:
     events: list[Event] = [EngineChanged(server="embedded", state="ROLLING", step=1)]
     levels = ((1, 0.9, "v1"), (2, 0.8, "v1"), (3, 0.2, "v2"), (4, 0.3, "v2"))
     for step, level, version in levels:
@@ -468,7 +468,7 @@ def test_a_change_of_the_rewards_is_marked_and_the_trend_is_of_one_version() -> 
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 77, 1000])
-def test_any_number_of_points(count: int) -> None:
+def test_a_curve_accepts_any_number_of_points(count: int) -> None:
     points = [Point(step, (step * 37 % 11) / 11, 0.1) for step in range(1, count + 1)]
     assert len(curve(points, 60, 8)) == 8
     assert len(thin(points, 54)) <= 54

@@ -47,7 +47,7 @@ async def opened(console: Seat) -> ProbesScreen:
     return screen
 
 
-async def test_a_prompt_is_asked_and_the_answer_comes() -> None:
+async def test_a_prompt_is_sent_and_its_answer_shown() -> None:
     async with seat(state_of(*sample_events())) as console:
         await opened(console)
         assert "Ask the policy something" in console.text()
@@ -63,7 +63,7 @@ async def test_a_prompt_is_asked_and_the_answer_comes() -> None:
         assert "waits for" not in console.text()
 
 
-async def test_several_prompts_one_after_the_other() -> None:
+async def test_several_prompts_can_be_sent_in_a_row() -> None:
     async with seat(state_of(*some())) as console:
         await opened(console)
         for text in ("one", "two"):
@@ -76,7 +76,7 @@ async def test_several_prompts_one_after_the_other() -> None:
 
 
 @pytest.mark.parametrize("size", SIZES)
-async def test_the_answer_stands_beside_that_of_an_earlier_step(size: tuple[int, int]) -> None:
+async def test_the_answer_is_shown_beside_that_of_an_earlier_step(size: tuple[int, int]) -> None:
     async with seat(state_of(*some()), size=size) as console:
         await opened(console)
         shown = console.text()
@@ -86,7 +86,7 @@ async def test_the_answer_stands_beside_that_of_an_earlier_step(size: tuple[int,
         assert "step 1" in shown
 
 
-async def test_a_try_that_runs_can_be_cancelled() -> None:
+async def test_a_running_try_can_be_cancelled() -> None:
     async with seat(state_of(*some(), asked("t4"))) as console:
         await opened(console)
         await console.press("escape", "x")
@@ -99,7 +99,7 @@ async def test_a_try_that_runs_can_be_cancelled() -> None:
         assert console.link.commands == before
 
 
-async def test_a_refusal_keeps_what_was_typed() -> None:
+async def test_a_refused_prompt_stays_in_the_line() -> None:
     async with seat(state_of(*sample_events())) as console:
         await opened(console)
         console.link.refuse = AjetError("it cannot be tried now: swarm is OFFLINE")
@@ -109,14 +109,14 @@ async def test_a_refusal_keeps_what_was_typed() -> None:
 
 
 @pytest.mark.parametrize("size", SIZES)
-async def test_hostile_answers_are_shown_as_they_are(size: tuple[int, int]) -> None:
+async def test_hostile_answers_are_shown_safely(size: tuple[int, int]) -> None:
     events = [*sample_events(), asked("t1", HOSTILE), told("t1", HOSTILE, reasoning=HOSTILE)]
     async with seat(state_of(*events), size=size) as console:
         await opened(console)
         assert "\x1b" not in console.text()
 
 
-async def test_whoever_looks_on_sees_the_answers_and_asks_nothing() -> None:
+async def test_a_read_only_console_shows_answers_and_sends_nothing() -> None:
     link = FakeLink(state_of(*some()))
     async with seat(link=link, clock=Clock(), read_only=True) as console:
         screen = await opened(console)

@@ -105,7 +105,7 @@ def leased(holder: str, rater: str, since: float) -> GroupLeased:
     )
 
 
-async def test_a_lease_is_given_back_after_a_minute_without_a_key() -> None:
+async def test_a_lease_is_released_after_a_minute_without_a_key() -> None:
     clock = Clock()
     link = LeasingLink(state_of(RatingModeChanged(mode="hold"), *held(1, 0, 900)), clock)
     async with rating(link, "root") as here:
@@ -144,7 +144,7 @@ async def test_an_idle_console_does_not_keep_held_users_waiting() -> None:
     assert max(waits.values()) <= 62.0, waits
 
 
-async def test_a_group_is_taken_over_by_a_key_and_its_console_says_by_whom() -> None:
+async def test_a_key_takes_a_group_over_and_the_other_console_names_the_rater() -> None:
     clock = Clock()
     events = [event for number in (1, 2) for event in held(number, 0, 900 + number)]
     link = LeasingLink(state_of(RatingModeChanged(mode="hold"), *events), clock)
@@ -167,7 +167,7 @@ async def test_a_group_is_taken_over_by_a_key_and_its_console_says_by_whom() -> 
 
 
 @pytest.mark.parametrize(("groups", "before"), [(2, "Held 2"), (1, "T takes it")])
-async def test_what_was_taken_over_is_not_given_back_before_it_is_on_screen(
+async def test_a_taken_over_lease_is_kept_until_the_group_is_on_screen(
     groups: int, before: str
 ) -> None:
     clock = Clock()
@@ -190,7 +190,7 @@ async def test_what_was_taken_over_is_not_given_back_before_it_is_on_screen(
         await here.until(lambda: link.leases[-1] == (13.0, "g0001", 20.0), "a longer lease")
 
 
-async def test_a_queue_that_another_console_has_is_no_empty_one() -> None:
+async def test_a_queue_leased_by_another_console_is_not_shown_as_empty() -> None:
     link = LeasingLink(waiting(1), Clock())
     link.publish(ConsoleAttached(consoles=2), leased("x", "", 12))
     async with rating(link, "bob") as here:
@@ -202,7 +202,7 @@ async def test_a_queue_that_another_console_has_is_no_empty_one() -> None:
         assert "ada has 1 open group on another console since 0:00; T takes it" in here.text()
 
 
-async def test_a_read_only_console_takes_nothing_over() -> None:
+async def test_a_read_only_console_takes_over_no_group() -> None:
     link = LeasingLink(waiting(1), Clock())
     link.publish(ConsoleAttached(consoles=2), leased("x", "root", 12))
     async with rating(link, "bob", read_only=True) as here:

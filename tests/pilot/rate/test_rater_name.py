@@ -33,7 +33,7 @@ def started(home: Home) -> Session:
     return open_session(ConsoleOptions(home=home, settings=load(home.config, {})))[0]
 
 
-async def test_the_first_vote_asks_and_enter_casts_it(tmp_path: Path) -> None:
+async def test_the_first_vote_asks_for_a_name_and_enter_casts_it(tmp_path: Path) -> None:
     home = Home.open(tmp_path)
     async with seat(waiting(3), places=PLACES, at="rate", rater="") as here:
         here.session.save_rater = partial(save_name, home)
@@ -58,7 +58,9 @@ async def test_the_first_vote_asks_and_enter_casts_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("keys", "name"), [("escape", "ann"), ("bea", "bea")])
-async def test_a_vote_in_the_detail_asks_as_well(tmp_path: Path, keys: str, name: str) -> None:
+async def test_a_vote_in_the_group_detail_asks_for_a_name(
+    tmp_path: Path, keys: str, name: str
+) -> None:
     home = Home.open(tmp_path)
     assert not started(home).rater_asked
     async with seat(waiting(1), at="requests", rater="") as here:
@@ -83,7 +85,7 @@ async def test_a_group_that_closed_meanwhile_gets_no_vote() -> None:
         assert here.session.rater == "ann"
 
 
-def test_a_name_of_the_settings_is_not_asked_for(tmp_path: Path) -> None:
+def test_a_configured_rater_name_is_not_requested(tmp_path: Path) -> None:
     home = Home.open(tmp_path)
     home.config.write_text(json.dumps({"console": {"rater": "pat"}}))
     session = started(home)

@@ -64,7 +64,7 @@ def votes(here: Seat) -> list[tuple[str, str, object]]:
     ]
 
 
-async def test_votes_name_the_candidates_behind_the_shuffled_places() -> None:
+async def test_votes_refer_to_candidates_despite_shuffling() -> None:
     async with seat(waiting(6), places=PLACES, at="rate") as here:
         assert "6 to rate" in here.text()
         await here.press("2", "enter")
@@ -87,7 +87,7 @@ async def test_votes_name_the_candidates_behind_the_shuffled_places() -> None:
         assert here.app.current_mode == "rate"
 
 
-async def test_it_is_blind_until_it_is_revealed() -> None:
+async def test_answers_are_blind_until_revealed() -> None:
     texts = [f"word{index}" for index in range(4)]
     async with seat(waiting(1, texts=texts), places=PLACES, at="rate", size=(160, 40)) as here:
         shown = here.text()
@@ -104,7 +104,7 @@ async def test_it_is_blind_until_it_is_revealed() -> None:
         assert here.link.commands[0][1]["note"].startswith("revealed before the vote")
 
 
-async def test_what_a_vote_means_is_shown_before_it_is_sent() -> None:
+async def test_the_meaning_of_a_vote_is_shown_before_sending() -> None:
     async with seat(waiting(), places=PLACES, at="rate") as here:
         await here.press("3")
         assert "0.00 0.00 1.00 0.00" in here.text()
@@ -117,7 +117,7 @@ async def test_what_a_vote_means_is_shown_before_it_is_sent() -> None:
         assert votes(here) == [("g0001", "bad", None), ("g0002", "tie", None)]
 
 
-async def test_a_digit_with_nothing_to_rate_says_what_there_is_to_do() -> None:
+async def test_a_digit_without_a_group_explains_itself() -> None:
     async with seat(waiting(0), at="rate") as here:
         await here.press("8", "enter")
         assert "No group is waiting for a vote" in here.text()
@@ -149,7 +149,7 @@ async def test_digits_switch_screens_while_there_is_nothing_to_rate() -> None:
         assert votes(here) == []
 
 
-async def test_enter_without_a_vote_says_nothing_twice() -> None:
+async def test_enter_without_a_vote_shows_no_repeated_message() -> None:
     async with seat(waiting(1), places=PLACES, at="rate", size=(100, 60)) as here:
         await here.press("enter")
         assert here.text().count("1-4 best") == 1
@@ -157,7 +157,7 @@ async def test_enter_without_a_vote_says_nothing_twice() -> None:
         assert "1-9          Best" in here.text()
 
 
-async def test_the_question_before_an_abort_does_not_tell_the_winner() -> None:
+async def test_the_abort_dialog_does_not_reveal_the_winner() -> None:
     state = waiting(1)
     state.groups["g0001"].returned = order_of(1)[2]
     async with seat(state, places=PLACES, at="rate") as here:
@@ -167,7 +167,7 @@ async def test_the_question_before_an_abort_does_not_tell_the_winner() -> None:
         assert "answered, with answer 3." in here.text()
 
 
-async def test_a_console_that_only_looks_offers_no_keys_that_write() -> None:
+async def test_a_read_only_console_offers_no_writing_keys() -> None:
     async with seat(waiting(1), places=PLACES, at="rate", read_only=True) as here:
         assert "o switches" not in here.text()
         assert "view only: v shows" in here.text()
@@ -204,7 +204,7 @@ async def test_the_last_vote_is_held_then_sent_and_can_be_undone() -> None:
         assert "Already finished" in here.text()
 
 
-async def test_what_went_well_stands_in_the_last_line_and_makes_no_toast() -> None:
+async def test_a_success_is_shown_in_the_last_line_without_a_toast() -> None:
     async with seat(waiting(3), places=PLACES, at="rate") as here:
         here.link.reply = FakeReply(message="group g0001 is sealed")
         await here.press("a")
@@ -225,7 +225,7 @@ async def test_what_went_well_stands_in_the_last_line_and_makes_no_toast() -> No
         assert [one.message for one in here.app._notifications] == ["group g0001 is over"]
 
 
-async def test_no_undo_is_promised_after_the_clock() -> None:
+async def test_undo_is_not_offered_after_the_clock() -> None:
     async with seat(waiting(1), places=PLACES, at="rate") as here:
         await here.press("1", "enter")
         best = order_of(1)[0]
@@ -275,7 +275,7 @@ async def test_revealed_figures_leave_room_for_the_answers() -> None:
         assert shown.count("word word") >= 6
 
 
-async def test_a_vote_that_is_refused_comes_back() -> None:
+async def test_a_group_with_a_refused_vote_comes_back() -> None:
     async with seat(waiting(1), places=PLACES, at="rate") as here:
         here.link.refuse = AjetError("group g0001 is already sealed")
         await here.press("1", "enter")
@@ -286,7 +286,7 @@ async def test_a_vote_that_is_refused_comes_back() -> None:
         assert "No group is waiting for your rating" in here.text()
 
 
-async def test_answers_of_the_group_before_are_never_painted_with_the_next_one(
+async def test_answers_of_the_previous_group_are_never_painted_with_the_next_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with seat(waiting(1), places=PLACES, at="rate") as here:
@@ -310,7 +310,7 @@ async def test_answers_of_the_group_before_are_never_painted_with_the_next_one(
         assert not any("answer" in text for text in painted)
 
 
-async def test_no_key_falls_through_to_another_group_when_a_clock_runs_out() -> None:
+async def test_no_key_reaches_the_next_group_when_a_clock_runs_out() -> None:
     async with seat(waiting(2), places=PLACES, at="rate") as here:
         await here.press("1")
         here.link.publish(
@@ -325,7 +325,7 @@ async def test_no_key_falls_through_to_another_group_when_a_clock_runs_out() -> 
         assert votes(here) == [("g0002", "best", (order_of(2)[1],))]
 
 
-async def test_the_next_group_commits_what_was_typed() -> None:
+async def test_moving_to_the_next_group_sends_the_typed_vote() -> None:
     async with seat(waiting(3), places=PLACES, at="rate") as here:
         await here.press("right_square_bracket")
         assert votes(here) == []
@@ -394,7 +394,7 @@ async def test_hostile_text_at_both_sizes() -> None:
             assert "[/b]" in here.text()
 
 
-async def test_what_a_key_did_is_told_for_a_while() -> None:
+async def test_the_result_of_a_key_is_shown_for_a_while() -> None:
     async with seat(waiting(3), places=PLACES, at="rate") as here:
         here.link.reply = FakeReply(message="2 groups are sealed")
         await here.press("a")
@@ -418,7 +418,7 @@ def held(number: int, since: float, clock: float, query: str = "") -> list[Event
     return [*kept, replace(awaited, until=NOW + clock, why="hold")]
 
 
-async def test_a_user_who_waits_comes_before_a_shorter_clock() -> None:
+async def test_a_waiting_user_comes_before_a_shorter_clock() -> None:
     answered = group_events(1, query="Answered", at=NOW - 16, until="AWAITING_RATING")  # 4 s left
     state = state_of(
         RatingModeChanged(mode="hold"), *answered, *held(2, since=14, clock=170), *held(3, 9, 160)
@@ -435,7 +435,7 @@ async def test_a_user_who_waits_comes_before_a_shorter_clock() -> None:
         assert "user waits 0:14" in here.text()
 
 
-async def test_a_held_user_is_in_flight_and_in_the_list() -> None:
+async def test_a_held_request_counts_as_in_flight_and_is_listed() -> None:
     state = state_of(RatingModeChanged(mode="hold"), *held(1, since=14, clock=170))
     async with seat(state, places=PLACES, at="requests", size=(120, 30)) as here:
         assert "1 in flight" in here.text().splitlines()[0]

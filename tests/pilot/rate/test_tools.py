@@ -52,7 +52,7 @@ def editing(monkeypatch: pytest.MonkeyPatch, result: str | Exception) -> list[st
 # --- corrections ---------------------------------------------------------------------------------
 
 
-async def test_the_best_answer_is_edited_and_kept_beside_the_vote(
+async def test_an_edited_best_answer_is_stored_beside_the_vote(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     opened = editing(monkeypatch, "a better one")
@@ -89,7 +89,7 @@ async def test_a_selected_answer_is_edited_and_becomes_the_best(
         assert votes(here) == [("g0001", "best", (order_of(1)[1],))]
 
 
-async def test_an_answer_that_is_cut_is_edited_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_cut_answer_is_edited_in_full(monkeypatch: pytest.MonkeyPatch) -> None:
     opened = editing(monkeypatch, "short")
     texts = [f"{index} " + "word " * 1_000 for index in range(4)]
     async with seat(waiting(1, texts=texts), places=PLACES, at="rate") as here:
@@ -109,7 +109,7 @@ async def test_an_answer_that_is_cut_is_edited_whole(monkeypatch: pytest.MonkeyP
         ("   \n", "nothing was stored"),
     ],
 )
-async def test_nothing_is_kept_of_an_edit_that_failed(
+async def test_a_failed_edit_stores_nothing(
     monkeypatch: pytest.MonkeyPatch, result: str | Exception, told: str
 ) -> None:
     editing(monkeypatch, result)
@@ -119,7 +119,7 @@ async def test_nothing_is_kept_of_an_edit_that_failed(
         assert commands(here, "group.edit") == []
 
 
-async def test_a_headless_terminal_cannot_be_lent(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_headless_terminal_cannot_be_suspended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EDITOR", "true")
     monkeypatch.delenv("VISUAL", raising=False)
     async with seat(waiting(1), places=PLACES, at="rate") as here:
@@ -130,7 +130,7 @@ async def test_a_headless_terminal_cannot_be_lent(monkeypatch: pytest.MonkeyPatc
 # --- reasons, guidelines, name -------------------------------------------------------------------
 
 
-async def test_reasons_go_with_the_vote() -> None:
+async def test_reasons_are_sent_with_the_vote() -> None:
     async with seat(waiting(2), places=PLACES, at="rate") as here:
         await here.press("w")
         assert "1  · wrong" in here.text()
@@ -142,7 +142,7 @@ async def test_reasons_go_with_the_vote() -> None:
         assert "tags" not in commands(here, "group.rate")[1]
 
 
-def test_the_reasons_are_the_settings() -> None:
+def test_the_reasons_come_from_the_settings() -> None:
     assert tag_names(" a, b ,,a") == ["a", "b"]
     assert tag_names([f"tag{number}" for number in range(20)])[-1] == "tag8"
     assert tag_names(()) == []
@@ -188,7 +188,7 @@ async def test_a_vote_records_what_was_shown_and_how_long() -> None:
 # --- second votes --------------------------------------------------------------------------------
 
 
-async def test_a_group_comes_back_blind_and_its_vote_sends_nothing() -> None:
+async def test_a_repeated_group_is_blind_and_its_vote_sends_no_rewards() -> None:
     state = rated_state(7)
     async with seat(state, places=PLACES, at="rate") as here:
         here.session.rating = RatingSettings(repeats=1.0)
@@ -243,7 +243,7 @@ async def test_a_group_is_leased_only_while_another_console_is_there() -> None:
         assert commands(here, "group.lease")[-1]["seconds"] == 0.0
 
 
-async def test_a_group_that_another_rater_has_is_left_to_them() -> None:
+async def test_a_group_leased_by_another_rater_is_skipped() -> None:
     state = waiting(2)
     async with seat(state, places=PLACES, at="rate") as here:
         await here.press("1")
@@ -281,7 +281,7 @@ async def test_answers_are_compared_by_words_and_stay_blind() -> None:
         assert votes(here) == [("g0001", "best", (base,))]
 
 
-async def test_only_unsure_groups_are_shown_when_asked_for() -> None:
+async def test_a_key_shows_only_unsure_groups() -> None:
     async with seat(waiting(2), places=PLACES, at="rate") as here:
         here.link.publish(
             *group_events(
@@ -301,7 +301,7 @@ async def test_only_unsure_groups_are_shown_when_asked_for() -> None:
         assert "Question 1" in here.text()
 
 
-async def test_agreement_and_the_disagreements_by_key() -> None:
+async def test_a_key_shows_agreement_and_disagreements() -> None:
     async with seat(rated_state(3), places=PLACES, at="rate") as here:
         await here.press("j")
         shown = here.text()
@@ -318,7 +318,7 @@ async def test_agreement_and_the_disagreements_by_key() -> None:
 # --- ways out ------------------------------------------------------------------------------------
 
 
-async def test_each_way_out_when_ratings_hold_up_the_weight_update() -> None:
+async def test_each_remedy_for_ratings_that_stall_the_weight_update() -> None:
     async with seat(waiting(3), places=PLACES, at="rate") as here:
         await here.press("A", "X")
         assert here.link.commands == []
@@ -350,7 +350,7 @@ async def test_each_way_out_when_ratings_hold_up_the_weight_update() -> None:
         assert "hold up" not in here.text()
 
 
-async def test_a_read_only_console_has_none_of_it() -> None:
+async def test_a_read_only_console_has_no_rating_tools() -> None:
     async with seat(waiting(2), places=PLACES, at="rate", read_only=True) as here:
         here.link.publish(
             HELD,

@@ -60,13 +60,13 @@ async def test_the_last_vote_of_a_held_user_is_sent_at_once_and_one_before_it_is
         assert here.link.commands[-1][1] == {"group_id": "g0002"}
 
 
-async def test_the_last_vote_can_be_taken_back_where_the_user_has_an_answer() -> None:
+async def test_the_last_vote_can_be_undone_if_the_user_has_an_answer() -> None:
     async with seat(waiting(1), places=PLACES, at="rate") as here:
         await here.press("1", "enter")
         assert names(here.link) == ["group.rate"]
 
 
-async def test_a_last_vote_that_enter_did_not_confirm_can_be_taken_back() -> None:
+async def test_a_last_vote_not_confirmed_with_enter_can_be_undone() -> None:
     async with seat(held_state(1), places=PLACES, at="rate") as here:
         await here.press("3", "1", "4", "2")  # the last digit of a ranking sends it
         assert names(here.link) == ["group.rate"]
@@ -109,7 +109,7 @@ async def test_enter_sends_the_held_vote_of_an_empty_queue() -> None:
 # --- held votes ----------------------------------------------------------------------------------
 
 
-async def test_any_held_vote_can_be_taken_back() -> None:
+async def test_any_held_vote_can_be_undone() -> None:
     async with seat(waiting(4), places=PLACES, at="rate") as here:
         for number in (1, 2, 3):
             await here.press("1", "enter")
@@ -145,7 +145,7 @@ async def test_the_list_of_held_votes_follows_their_clocks() -> None:
         assert "group.unrate" not in names(here.link)
 
 
-async def test_votes_of_others_are_not_listed() -> None:
+async def test_held_votes_of_other_raters_are_not_listed() -> None:
     async with seat(waiting(2), places=PLACES, at="rate") as here:
         here.link.publish(replace(sent_vote(1), rater="bob", at=NOW))
         await here.settle()
@@ -155,7 +155,7 @@ async def test_votes_of_others_are_not_listed() -> None:
         assert here.link.commands == []
 
 
-async def test_undo_is_about_the_last_vote_alone() -> None:
+async def test_undo_applies_to_the_last_vote_only() -> None:
     """It takes no older vote back in place of one that is sent."""
     async with seat(waiting(3), places=PLACES, at="rate") as here:
         await here.press("1", "enter", "1", "enter")
@@ -193,7 +193,7 @@ async def test_a_refused_vote_that_does_not_override_changes_nothing() -> None:
         assert "2 to rate" in here.text()
 
 
-async def test_the_detail_of_a_group_asks_too() -> None:
+async def test_a_refused_vote_in_the_group_detail_asks_whether_to_override() -> None:
     link = RefusingLink(waiting(1))
     async with seat(link=link, places=PLACES, at="requests") as here:
         await here.press("enter", "2")
@@ -206,7 +206,7 @@ async def test_the_detail_of_a_group_asks_too() -> None:
 # --- around the answers --------------------------------------------------------------------------
 
 
-async def test_a_banner_moves_nothing() -> None:
+async def test_a_banner_does_not_move_the_answers() -> None:
     for size in ((80, 24), (160, 48)):
         async with seat(waiting(2), places=PLACES, at="rate", size=size) as here:
             before = here.app.screen.query_one(Candidates).region
@@ -221,7 +221,7 @@ async def test_a_banner_moves_nothing() -> None:
             assert here.app.screen.query_one(Candidates).region == before
 
 
-async def test_the_footer_shows_what_there_is_where_there_is_room() -> None:
+async def test_a_wide_footer_shows_the_spare_keys() -> None:
     async with seat(waiting(2), places=SCREENS, at="rate", size=(160, 48)) as here:
         foot = here.text().splitlines()[-1]
         keys = ("e Edit", "n Note", "d Compare", "g Guidelines", "z Zoom", "Select", "w Why")
@@ -256,7 +256,7 @@ async def test_the_pace_of_the_session_and_its_goal_are_shown() -> None:
         assert "session: 1 of 20 rated" in here.text()
 
 
-async def test_only_unsure_says_how_many_it_hides() -> None:
+async def test_the_unsure_filter_shows_the_number_of_hidden_groups() -> None:
     async with seat(waiting(3), places=PLACES, at="rate") as here:
         await here.press("f")
         assert "unsure only, 3 left out" in here.text()
@@ -299,7 +299,7 @@ async def test_the_clock_shows_when_the_client_of_a_held_user_gives_up(
 
 
 @pytest.mark.parametrize("size", [(80, 24), (160, 48)])
-async def test_two_answers_stand_side_by_side(size: tuple[int, int]) -> None:
+async def test_two_answers_are_shown_side_by_side(size: tuple[int, int]) -> None:
     events = group_events(
         1, texts=("first word", "second word"), rewards=(0.2, 0.8), at=NOW, until="AWAITING_RATING"
     )

@@ -58,7 +58,7 @@ async def read(here: Seat) -> None:
     await here.settle()
 
 
-async def test_the_list_goes_on_into_the_journal() -> None:
+async def test_the_list_continues_from_the_journal() -> None:
     async with seat(link=link_of(120), places=PLACES, at="requests") as here:
         await read(here)
         shown = here.text()
@@ -76,7 +76,7 @@ async def test_the_list_goes_on_into_the_journal() -> None:
         assert here.app.screen.target_group == "o000000"
 
 
-async def test_a_hundred_thousand_cost_what_is_visible() -> None:
+async def test_a_list_of_100_000_groups_paints_only_visible_rows() -> None:
     link = link_of(100_000)
     async with seat(link=link, places=PLACES, at="requests", size=(120, 30)) as here:
         groups = listed(here)
@@ -97,7 +97,7 @@ async def test_a_hundred_thousand_cost_what_is_visible() -> None:
         assert len(kept._pages) <= 40
 
 
-async def test_new_groups_do_not_move_what_is_looked_at_in_the_journal() -> None:
+async def test_new_groups_do_not_move_the_visible_journal_page() -> None:
     async with seat(link=link_of(200), places=PLACES, at="requests") as here:
         await here.press("end", *["up"] * 30)
         await read(here)
@@ -112,7 +112,7 @@ async def test_new_groups_do_not_move_what_is_looked_at_in_the_journal() -> None
         assert groups.cursor == "g0900"
 
 
-async def test_verbs_reach_an_old_group_and_what_happens_to_it_is_read_again() -> None:
+async def test_commands_apply_to_journal_groups_and_reload_them() -> None:
     async with seat(link=link_of(60), places=PLACES, at="requests", size=(140, 40)) as here:
         await here.press("end")
         await read(here)
@@ -125,7 +125,7 @@ async def test_verbs_reach_an_old_group_and_what_happens_to_it_is_read_again() -
         assert "seen by anna" in here.text()
 
 
-async def test_a_journal_that_cannot_be_read_is_told_once() -> None:
+async def test_an_unreadable_journal_is_reported_once() -> None:
     link = link_of(500)
     async with seat(link=link, places=PLACES, at="requests") as here:
         link.broken = AjetError("the proxy does not answer")
@@ -138,7 +138,7 @@ async def test_a_journal_that_cannot_be_read_is_told_once() -> None:
         assert "…" in here.text()
 
 
-async def test_a_filter_looks_back_until_it_has_found_enough() -> None:
+async def test_a_filter_searches_back_until_it_has_enough_matches() -> None:
     async with seat(link=link_of(5_000), places=PLACES, at="requests") as here:
         groups = listed(here)
         await here.press("slash")
@@ -159,7 +159,7 @@ async def test_a_filter_looks_back_until_it_has_found_enough() -> None:
         assert "old 7" in here.text()
 
 
-async def test_sorting_by_key_and_the_other_way_round() -> None:
+async def test_keys_sort_the_list_and_reverse_the_order() -> None:
     events = [
         event
         for number, rewards in enumerate([(0.1, 0.2), (0.9, 0.0), (0.5, 0.4)], 1)

@@ -22,7 +22,7 @@ def marked() -> State:
     return state_of(*events)
 
 
-async def test_an_abort_keeps_a_reason() -> None:
+async def test_an_abort_records_a_reason() -> None:
     async with seat(marked(), places=PLACES, at="requests") as here:
         await here.press("x")
         await here.press("3")
@@ -39,7 +39,7 @@ async def test_an_abort_keeps_a_reason() -> None:
         ]
 
 
-async def test_all_marked_groups_are_aborted_with_one_question() -> None:
+async def test_all_marked_groups_are_aborted_after_one_confirmation() -> None:
     async with seat(marked(), places=PLACES, at="requests") as here:
         assert "★ 3" in here.text()
         await here.press("semicolon")
@@ -58,7 +58,7 @@ async def test_all_marked_groups_are_aborted_with_one_question() -> None:
         assert "Abort: 2 of 2 marked groups" in here.text()
 
 
-async def test_other_verbs_for_all_marked_groups() -> None:
+async def test_other_commands_apply_to_all_marked_groups() -> None:
     async with seat(marked(), places=PLACES, at="requests") as here:
         orders = {"S": ["group.rescore"] * 2, "A": ["group.rerun"] * 3, "a": ["group.accept"] * 2}
         for key, names in orders.items():
@@ -76,7 +76,7 @@ async def test_other_verbs_for_all_marked_groups() -> None:
         ]
 
 
-async def test_without_marks_it_says_how_to_mark() -> None:
+async def test_without_marks_a_hint_explains_marking() -> None:
     state = state_of(*group_events(1))
     async with seat(state, places=PLACES, at="requests") as here:
         assert "Marked" not in here.text().splitlines()[-1]
@@ -114,7 +114,7 @@ async def test_winners_and_requests_of_all_marked_groups_are_copied() -> None:
         assert here.link.commands == []
 
 
-async def test_who_only_looks_on_may_copy_what_is_marked() -> None:
+async def test_a_read_only_console_may_copy_marked_groups() -> None:
     async with seat(marked(), size=(80, 15), places=PLACES, at="requests", read_only=True) as here:
         assert "; for all of them" in here.text()
         await here.press("semicolon")

@@ -36,7 +36,7 @@ def listed(here: Seat) -> GroupList:
     return here.app.screen.query_one(GroupList)
 
 
-async def test_the_newest_is_on_top_and_followed() -> None:
+async def test_the_newest_group_is_on_top_and_followed() -> None:
     async with seat(some(), places=PLACES, at="requests") as here:
         assert listed(here).cursor == "g0005"
         here.link.publish(*group_events(6, query="Question 6", at=NOW + 9))
@@ -48,7 +48,7 @@ async def test_the_newest_is_on_top_and_followed() -> None:
         assert "finished" in first
 
 
-async def test_the_cursor_stays_on_its_group_when_others_come() -> None:
+async def test_the_cursor_stays_on_its_group_when_new_ones_arrive() -> None:
     async with seat(some(60), places=PLACES, at="requests") as here:
         await here.press("end")
         assert listed(here).cursor == "g0001"
@@ -61,7 +61,7 @@ async def test_the_cursor_stays_on_its_group_when_others_come() -> None:
         assert listed(here).cursor == "g0099"
 
 
-async def test_moving_by_keys_pages_and_the_mouse() -> None:
+async def test_keys_pages_and_mouse_move_the_cursor() -> None:
     async with seat(some(60), places=PLACES, at="requests") as here:
         for keys, cursor in (
             (["down"], "g0059"),
@@ -83,7 +83,7 @@ async def test_moving_by_keys_pages_and_the_mouse() -> None:
         assert here.app.screen.target_group == "g0057"
 
 
-async def test_verbs_order_what_their_key_says() -> None:
+async def test_group_keys_send_their_commands() -> None:
     rated = GroupRated(server="embedded", group_id="g0005", rating="tie", rewards=(0.5,) * 4)
     async with seat(some(), places=PLACES, at="requests") as here:
         await here.press("m", "a", "u")
@@ -102,7 +102,7 @@ async def test_verbs_order_what_their_key_says() -> None:
         ]
 
 
-async def test_a_mark_is_seen_in_the_list_and_told_by_no_toast() -> None:
+async def test_a_mark_is_shown_in_the_list_without_a_toast() -> None:
     async with seat(some(), places=PLACES, at="requests") as here:
         await here.press("m")
         assert here.link.commands == [("group.mark", {"group_id": "g0005", "marked": True})]
@@ -123,7 +123,7 @@ async def test_the_footer_shows_more_keys_where_there_is_room() -> None:
         assert foot.endswith("^q Quit ? Help")
 
 
-async def test_abort_asks_and_names_the_loss() -> None:
+async def test_abort_asks_and_states_the_loss() -> None:
     async with seat(some(), places=PLACES, at="requests") as here:
         await here.press("x")
         shown = here.text()
@@ -149,7 +149,7 @@ async def test_a_read_only_console_has_no_writing_keys() -> None:
         assert isinstance(here.app.screen, RequestsScreen)
 
 
-async def test_the_filter_line() -> None:
+async def test_the_filter_line_filters_and_clears() -> None:
     async with seat(some(), places=PLACES, at="requests") as here:
         here.link.publish(GroupMarked(server="embedded", group_id="g0002", marked=True))
         await here.press("slash")
@@ -163,7 +163,7 @@ async def test_the_filter_line() -> None:
         assert len(listed(here).model.ids) == 5
 
 
-async def test_a_filter_error_stands_at_its_character_and_nothing_found_says_so() -> None:
+async def test_a_filter_error_is_shown_at_its_character_and_no_match_is_reported() -> None:
     async with seat(some(), places=PLACES, at="requests") as here:
         await here.press("slash")
         await here.pilot.press(*"dead:no stat:x")
@@ -204,7 +204,7 @@ async def test_enter_opens_the_group_and_escape_comes_back() -> None:
         assert listed(here).cursor == "g0004"
 
 
-async def test_hostile_text_at_every_size() -> None:
+async def test_hostile_text_is_shown_safely_at_every_size() -> None:
     query = HOSTILE + "x" * 1_000_000
     async with seat(some(query=query), places=PLACES, at="requests") as here:
         for size in ((80, 24), (160, 48), (60, 15), (140, 20)):
@@ -220,7 +220,7 @@ async def test_hostile_text_at_every_size() -> None:
         assert "[/b]" in here.text()
 
 
-async def test_the_detail_stands_beside_the_list_when_there_is_room() -> None:
+async def test_the_detail_is_shown_beside_the_list_if_there_is_room() -> None:
     async with seat(some(), places=PLACES, at="requests", size=(160, 48)) as here:
         assert "answer 0 to: Question 5" in here.text()
         await here.press("down")

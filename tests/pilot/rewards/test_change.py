@@ -26,7 +26,7 @@ def changed(parts: tuple[RewardPart, ...] = PARTS) -> list[Event]:
     return [told, *parted(1), *parted(2)]
 
 
-async def test_another_weight_is_asked_for_and_ordered() -> None:
+async def test_a_key_asks_for_a_weight_and_sends_it() -> None:
     async with seat(state_of(*changed()), at="rewards") as desk:
         await desk.press("W")
         assert isinstance(desk.app.screen, AskScreen)
@@ -91,7 +91,7 @@ async def test_the_palette_has_every_part_also_those_that_are_off() -> None:
     assert any(title.startswith("Rewards: Switch off") and title[-3:] == " on" for title in titles)
 
 
-async def test_a_hook_folder_alone_has_nothing_to_weigh() -> None:
+async def test_a_hook_folder_alone_has_no_weights_to_set() -> None:
     one = (RewardPart(name="hook", kind="hook"),)
     async with seat(state_of(*changed(one)), at="rewards") as desk:
         await desk.press("W")

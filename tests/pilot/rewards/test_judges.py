@@ -26,7 +26,7 @@ async def test_without_a_judge_there_is_no_table() -> None:
         assert "a group" not in console.text()
 
 
-async def test_trouble_stands_with_its_cause_and_the_alert_leads_here() -> None:
+async def test_judge_trouble_shows_its_cause_and_the_alert_opens_this_screen() -> None:
     cause = "the judge's key is missing: the environment variable K is not set"
     state = in_use(
         changed(f"{cause}. Set it", "helpful"),

@@ -104,7 +104,7 @@ def parts(console: Seat) -> ItemList:
 # --- going there -----------------------------------------------------------------------------
 
 
-async def test_key_digit_name_and_palette_lead_there() -> None:
+async def test_key_digit_name_and_palette_open_the_screen() -> None:
     async with seat(in_use()) as console:
         for keys in (["f6"], ["1", "6"], ["1", "colon", *"rewards", "enter"]):
             await console.press(*keys)
@@ -112,7 +112,7 @@ async def test_key_digit_name_and_palette_lead_there() -> None:
             assert "REWARDS" in console.text()
 
 
-async def test_source_figures_and_every_part() -> None:
+async def test_the_screen_shows_source_figures_and_every_part() -> None:
     async with seat(in_use(), at="rewards") as console:
         text = console.text()
         for words in (
@@ -134,7 +134,7 @@ async def test_source_figures_and_every_part() -> None:
         assert "LAST FAULT" not in text
 
 
-async def test_the_curve_is_of_the_part_under_the_cursor() -> None:
+async def test_the_curve_shows_the_part_under_the_cursor() -> None:
     async with seat(in_use(), at="rewards") as console:
         await console.press("down")
         assert parts(console).cursor == "brevity"
@@ -143,7 +143,7 @@ async def test_the_curve_is_of_the_part_under_the_cursor() -> None:
         assert "step 0" in text
 
 
-async def test_nothing_known_and_nothing_scored() -> None:
+async def test_the_screen_explains_unknown_and_unscored_rewards() -> None:
     async with seat(State(), at="rewards") as console:
         assert "the rewards are not known yet" in console.text()
     state = state_of(RewardsChanged(source="builtin", ok=True, version="abc", at=NOW - 5))
@@ -155,7 +155,7 @@ async def test_nothing_known_and_nothing_scored() -> None:
         assert "Edit" not in text.splitlines()[-1]
 
 
-async def test_fewer_or_more_groups_by_key() -> None:
+async def test_a_key_changes_the_number_of_groups() -> None:
     more = [event for number in range(30, 160) for event in parted(number)]
     async with seat(in_use(*more), at="rewards") as console:
         assert "last 100 groups" in console.text()
@@ -167,7 +167,7 @@ async def test_fewer_or_more_groups_by_key() -> None:
         assert "last 100 groups" in console.text()
 
 
-async def test_what_groups_say_is_shown_within_a_second_and_not_with_each_event() -> None:
+async def test_figures_are_repainted_once_a_second_and_not_per_event() -> None:
     async with seat(in_use(), at="rewards") as console:
         console.link.publish(*parted(40))
         await console.settle()
@@ -180,7 +180,7 @@ async def test_what_groups_say_is_shown_within_a_second_and_not_with_each_event(
 # --- what a part said ------------------------------------------------------------------------
 
 
-async def test_enter_shows_what_the_part_said_and_enter_again_the_group() -> None:
+async def test_enter_opens_the_part_and_then_the_group() -> None:
     async with seat(in_use(), at="rewards") as console:
         await console.press("down", "enter")
         assert isinstance(console.app.screen, RewardPartScreen)
@@ -197,7 +197,7 @@ async def test_enter_shows_what_the_part_said_and_enter_again_the_group() -> Non
         assert "POLITENESS" in console.text() or "BREVITY" in console.text()
 
 
-async def test_the_cursor_stays_on_its_group_while_others_come() -> None:
+async def test_the_cursor_stays_on_its_group_while_new_ones_arrive() -> None:
     async with seat(in_use(), at="rewards") as console:
         await console.press("enter", "down", "down")
         assert parts(console).cursor == "g0018"
@@ -255,7 +255,7 @@ async def test_the_group_it_failed_on_is_one_key_away() -> None:
         assert console.app.screen.target_group == "g0030"
 
 
-async def test_its_place_is_opened_in_the_editor(
+async def test_the_place_of_the_fault_is_opened_in_the_editor(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hook, told = tmp_path / "hook.py", tmp_path / "told"
@@ -289,7 +289,7 @@ async def test_a_file_of_another_machine_is_not_opened() -> None:
         assert "another machine" in said[0]
 
 
-async def test_the_palette_offers_what_makes_sense_from_anywhere() -> None:
+async def test_the_palette_offers_reward_entries_from_anywhere() -> None:
     async with seat(in_use(broken())) as console:
         titles = [title for title, _, _ in entries(console.app)]
         assert "Rewards: Edit the hook" in titles
@@ -385,7 +385,7 @@ async def test_hostile_text_stays_text(size: tuple[int, int]) -> None:
             assert all(cell_len(line) <= size[0] for line in text.splitlines())
 
 
-async def test_it_is_painted_in_every_theme_and_after_a_resize() -> None:
+async def test_the_screen_is_painted_in_every_theme_and_after_a_resize() -> None:
     async with seat(sample_state(), at="rewards") as console:
         for theme, size in (("light", (160, 48)), ("ansi", (60, 15)), ("dark", (80, 24))):
             console.app.theme = theme

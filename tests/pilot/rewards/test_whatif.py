@@ -68,7 +68,7 @@ async def typed(desk: Seat, text: str) -> None:
     await desk.press("enter")
 
 
-async def test_another_weight_shows_at_once_what_comes_out_otherwise() -> None:
+async def test_another_weight_shows_its_effect_at_once() -> None:
     async with seat(state_of(*events()), at="rewards") as desk:
         await opened(desk)
         assert "WHAT IF  10 groups, from the stored part values" in desk.text()
@@ -110,7 +110,7 @@ async def test_enter_opens_a_group_that_changes() -> None:
         assert isinstance(desk.app.screen, GroupScreen)
 
 
-async def test_weights_are_applied_after_a_yes() -> None:
+async def test_weights_are_applied_after_confirmation() -> None:
     async with seat(state_of(*events()), at="rewards") as desk:
         await opened(desk)
         await desk.press("a")
@@ -129,7 +129,7 @@ async def test_weights_are_applied_after_a_yes() -> None:
         assert desk.link.commands == [("rewards.apply", {"weights": ("left=0.1",)})]
 
 
-async def test_groups_are_scored_anew_on_the_proxy_with_progress_and_an_end() -> None:
+async def test_groups_are_rescored_on_the_proxy_with_progress() -> None:
     async with seat(state_of(*events()), at="rewards") as desk:
         await opened(desk)
         await typed(desk, "0.1")
@@ -153,7 +153,7 @@ async def test_groups_are_scored_anew_on_the_proxy_with_progress_and_an_end() ->
         assert "rewards.yaml:3: no" in desk.text()
 
 
-async def test_what_the_rewards_follow_stands_on_their_screen() -> None:
+async def test_the_screen_shows_the_traits_that_the_rewards_follow() -> None:
     figures = (
         WatchFigure(trait="length", r=0.1, low=-0.1, high=0.3, n=80),
         WatchFigure(trait="punctuation", r=0.7, low=0.6, high=0.8, n=80, alert=True),
@@ -178,14 +178,14 @@ async def test_a_hook_folder_has_no_weights() -> None:
         assert desk.link.commands == [("rewards.whatif", {"weights": (), "last": 100})]
 
 
-async def test_groups_of_an_older_model_are_left_out_and_that_is_said() -> None:
+async def test_groups_of_an_older_model_are_left_out_with_a_note() -> None:
     newer = loaded((*MODEL, RewardPart(name="fresh", kind="diversity", weight=1.0)))
     async with seat(state_of(*events(), newer), at="rewards") as desk:
         await opened(desk)
         assert "No group in view can be compared" in desk.text()
 
 
-async def test_a_console_that_looks_on_orders_nothing() -> None:
+async def test_a_read_only_console_sends_no_commands() -> None:
     async with seat(state_of(*events()), at="rewards", read_only=True) as desk:
         await opened(desk)
         await typed(desk, "0.1")

@@ -103,7 +103,7 @@ def line(here: Seat, name: str) -> str:
 
 
 @pytest.mark.parametrize("size", SIZES)
-async def test_each_server_has_its_line(size: tuple[int, int]) -> None:
+async def test_each_server_has_a_line(size: tuple[int, int]) -> None:
     async with seat(state(), size=size, at="servers") as here:
         gpu = line(here, "gpu").split()
         assert gpu[1:3] == ["●", "ROLLING"]
@@ -120,7 +120,7 @@ async def test_each_server_has_its_line(size: tuple[int, int]) -> None:
         assert "watching" in here.text()
 
 
-async def test_everything_the_chosen_one_tells() -> None:
+async def test_the_details_show_everything_the_server_reports() -> None:
     link = FakeLink(state())
     link.looks["gpu"] = told()
     async with seat(link=link, size=(110, 60), at="servers") as here:
@@ -166,7 +166,7 @@ async def test_a_lost_server_keeps_its_figures_with_their_age() -> None:
         assert "frozen" in here.text()
 
 
-async def test_columns_go_by_their_weight_where_room_is_short() -> None:
+async def test_a_narrow_table_drops_the_least_important_columns() -> None:
     for width, clients in ((60, False), (71, False), (72, True), (160, True)):
         head = "".join(text for text, _ in table_head(width))
         assert cell_len(head) <= width
@@ -181,7 +181,7 @@ async def test_columns_go_by_their_weight_where_room_is_short() -> None:
 
 
 @pytest.mark.parametrize("size", SIZES)
-async def test_hostile_names_and_texts(size: tuple[int, int]) -> None:
+async def test_hostile_names_and_texts_are_shown_safely(size: tuple[int, int]) -> None:
     link = FakeLink(state())
     link.looks["gpu"] = told(HOSTILE)
     async with seat(link=link, size=size, at="servers") as here:
@@ -193,7 +193,7 @@ async def test_hostile_names_and_texts(size: tuple[int, int]) -> None:
 
 
 @pytest.mark.parametrize("place", ["servers", "engine", "requests", "overview"])
-async def test_a_watcher_has_nothing_to_order(place: str) -> None:
+async def test_a_watch_only_console_offers_no_commands(place: str) -> None:
     async with seat(state(), at=place) as here:
         titles = [title for title, _, _ in entries(here.app)]
         areas = {title.partition(":")[0] for title in titles}
@@ -207,7 +207,7 @@ async def test_a_watcher_has_nothing_to_order(place: str) -> None:
 
 
 @pytest.mark.parametrize("watch_only", [True, False])
-async def test_who_only_looks_on_is_told_of_no_key_that_does_nothing(watch_only: bool) -> None:
+async def test_a_read_only_console_shows_only_keys_that_work(watch_only: bool) -> None:
     shown = state(watch_only=watch_only)
     async with seat(shown, at="overview", read_only=not watch_only) as here:
         for place in ("overview", "requests", "rate", "mock", "engine", "rewards"):
@@ -222,7 +222,7 @@ async def test_who_only_looks_on_is_told_of_no_key_that_does_nothing(watch_only:
         assert ("view only: it claims no episodes" in here.text()) is watch_only
 
 
-async def test_the_same_view_where_groups_are_served() -> None:
+async def test_the_screen_also_works_with_a_serving_proxy() -> None:
     async with seat(state(watch_only=False), at="servers") as here:
         assert "3/5" in line(here, "gpu")
         assert "watching" not in here.text()
