@@ -1,4 +1,4 @@
-"""A proxy elsewhere: what its loss and its return look like, and what goes wrong on the way."""
+"""A remote proxy: loss and return of the connection, wrong tokens, wrong programs."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The parts of the frame: status bar, timeline, figures, themes, what is imported when."""
+"""The frame: status bar, timeline, figures, themes, imports at start."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Text from models, servers and files stays text on every screen and in every question."""
+"""Text from models, servers and files stays plain text on every screen and in every dialog."""
 
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable

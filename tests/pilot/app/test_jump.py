@@ -1,4 +1,4 @@
-"""Jump mode, help of what has the focus, the mouse on the frame, and the palette's ways out."""
+"""Jump mode, help of the focused widget, the mouse on the frame, commands that end a stall."""
 
 from textual.command import CommandList
 from textual.widgets import Button, Input, Static

@@ -1,4 +1,4 @@
-"""The footer: one widget, its keys are clicked."""
+"""The footer is one widget whose keys can be clicked."""
 
 from console.widgets.key_bar import KeyBar
 from tests.pilot.rate.test_screen import waiting

@@ -1,4 +1,4 @@
-"""Over a slow line: keys are typed ahead of what is seen, and each lands where it should, once."""
+"""Over a slow line, keys typed ahead of the screen reach the right target once."""
 
 import asyncio
 import fcntl

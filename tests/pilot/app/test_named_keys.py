@@ -1,4 +1,4 @@
-"""What names keys names those that work, and not too many of them."""
+"""Texts that name keys name keys that work, and not too many of them."""
 
 import pytest
 

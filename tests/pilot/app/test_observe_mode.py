@@ -1,4 +1,4 @@
-"""A console on a proxy in observe mode: nothing on it says that anything is trained."""
+"""A proxy in observe mode: no screen claims that anything is trained."""
 
 import msgspec
 import pytest

@@ -1,4 +1,4 @@
-"""What a flush of the request list costs: the rows that changed, and no new layout."""
+"""A flush of the request list paints only changed rows and causes no layout."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

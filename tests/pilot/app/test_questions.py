@@ -1,4 +1,4 @@
-"""The operator's questions, each answered within two keys from every screen."""
+"""Each question of an operator is answered within two keys from every screen."""
 
 import random
 

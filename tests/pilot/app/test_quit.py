@@ -1,4 +1,4 @@
-"""Leaving: what is asked, what is shown meanwhile, what becomes of the processes."""
+"""Quitting: the dialog, its progress, the fate of the processes."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""The console on a journal: every screen works, time is moved by keys, nothing is written."""
+"""Replay of a journal: every screen works, keys move through time, nothing is written."""
 
 import asyncio
 import hashlib

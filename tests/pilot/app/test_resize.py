@@ -1,4 +1,4 @@
-"""Any terminal: storms of sizes, the least there is, and the least that is enough."""
+"""Terminal sizes: many resizes, too small ones, the smallest that is enough."""
 
 import random
 

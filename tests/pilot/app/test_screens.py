@@ -1,4 +1,4 @@
-"""The app as a whole: going places, asking, telling, quitting."""
+"""The whole app: switching screens, dialogs, messages, commands, quitting."""
 
 import asyncio
 
