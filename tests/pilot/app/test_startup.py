@@ -1,4 +1,4 @@
-"""What is started, what is found, what is sent to a fresh engine; on stand-ins for processes."""
+"""Start of the console: started and found processes, the job of a fresh engine (fakes)."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence

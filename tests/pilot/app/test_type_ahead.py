@@ -1,4 +1,4 @@
-"""A burst of keys, as a slow line delivers it, lands in the field that one of them opens."""
+"""A burst of keys, as a slow line delivers it, reaches the field that one of them opens."""
 
 import asyncio
 

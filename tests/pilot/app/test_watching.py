@@ -1,4 +1,4 @@
-"""Consoles that order nothing: what leads where, and which keys the footer names."""
+"""Read-only consoles: which screens they offer, and which keys the footer shows."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a wide and tall terminal shows beyond the text, and that 80x24 has no borders."""
+"""Wide and tall terminals: charts, panels and borders; none of these at 80x24."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""The list of checkpoints: its keys, its questions, when they are there."""
+"""The checkpoint list: its keys, its dialogs, its availability."""
 
 from collections.abc import Sequence
 from typing import Any

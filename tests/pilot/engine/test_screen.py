@@ -1,4 +1,4 @@
-"""Servers, their steps, start, stop and restart; the processes of the home."""
+"""The Engine screen: servers, steps, start, stop and restart, processes."""
 
 import pytest
 

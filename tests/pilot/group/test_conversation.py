@@ -1,4 +1,4 @@
-"""The whole conversation, from Rate and from a group's detail."""
+"""The whole conversation, opened from Rate and from a group's detail."""
 
 from msgspec.structs import replace
 

@@ -1,4 +1,4 @@
-"""The detail's ways to look at a group, and what it says of a dead one."""
+"""Display options of a group: Markdown, differences, folding, hints for a dead group."""
 
 import msgspec
 

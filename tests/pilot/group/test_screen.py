@@ -1,4 +1,4 @@
-"""The detail of a group on a screen: votes, marks, folding, whole texts."""
+"""The detail of a group: votes, marks, folding, whole texts."""
 
 import msgspec
 

@@ -1,4 +1,4 @@
-"""The token log of a candidate, and what is said where there is none."""
+"""The token log of a candidate, and the message without one."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""The job of a server: fields, YAML, what it changes, saved, applied behind one question."""
+"""The Job screen: fields, YAML, changes, saving, applying after confirmation."""
 
 from typing import Any
 

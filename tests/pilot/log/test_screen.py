@@ -1,4 +1,4 @@
-"""The log: sources, levels, search, following."""
+"""The Log screen: sources, levels, search, following, folded tracebacks."""
 
 from console.widgets.log_view import LogView
 from tests.support.console import HOSTILE, NOW, Seat, sample_state, seat

@@ -1,4 +1,4 @@
-"""The dataset of the mock user: picked, looked at, and only then asked."""
+"""The dataset of the mock user: picker, preview, start."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""The mock user on a screen: its form, its orders, its results."""
+"""The Mock user screen: form, commands, results."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Alerts lead somewhere: Enter opens the groups they name, ids are opened by `:` and palette."""
+"""Alerts open their groups or their screen; `:` and the palette open groups by id."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Starting an AgentJet server for the first time: what it will be sent is shown before."""
+"""The first start of an AgentJet server shows its job before sending it."""
 
 from typing import Any
 

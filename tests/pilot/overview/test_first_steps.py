@@ -1,4 +1,4 @@
-"""The overview before the first request: what this is, and the ways on by one key."""
+"""The overview before the first request: explanation and one-key first steps."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The first screen and what it is made of."""
+"""The Overview screen and its sections."""
 
 import pytest
 from msgspec.structs import replace

@@ -1,4 +1,4 @@
-"""Prompts that are tried: asked, waited for, laid side by side, cancelled."""
+"""The Try screen: prompts are sent, answered, compared, cancelled."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Two consoles on one queue: an idle one leaves its group, a key takes a group over."""
+"""Two consoles on one queue: an idle one releases its group, a key takes a group over."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager

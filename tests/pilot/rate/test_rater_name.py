@@ -1,4 +1,4 @@
-"""Who rates: asked by the first vote of a home, once."""
+"""The rater's name is requested once, by the first vote of a home."""
 
 import json
 from functools import partial

@@ -1,4 +1,4 @@
-"""Rating on a screen: the keys, what they send, and that places map to the right candidates."""
+"""The Rate screen: keys, the votes they send, and the mapping of places to candidates."""
 
 import pytest
 from msgspec.structs import replace

@@ -1,4 +1,4 @@
-"""Beside voting: corrections, reasons, guidelines, second votes, leases, agreement, ways out."""
+"""Tools of the Rate screen: corrections, reasons, guidelines, second votes, agreement, stalls."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""What becomes of votes on Rate: sent at once, held, listed, overriding; and what stands around."""
+"""Votes on Rate: sent at once, held, listed, overriding; the lines around them."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""The list beyond what memory keeps: the journal by page, sorting, the search backwards."""
+"""The list beyond memory: journal pages, sorting, backward search."""
 
 import asyncio
 import time

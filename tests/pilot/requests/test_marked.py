@@ -1,4 +1,4 @@
-"""Aborts with their reason, and one order for all marked groups."""
+"""Aborts with a reason, and commands for all marked groups."""
 
 from console.models.screen_registry import SCREENS
 from console.screens.marked_groups import BulkScreen

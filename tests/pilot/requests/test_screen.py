@@ -1,4 +1,4 @@
-"""The request list on a screen: keys in, commands and lines out."""
+"""The Requests screen: keys, commands, filter, list."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""Weights, gates and switches of the parts, from the Rewards screen and the palette."""
+"""Weights, gates and switches of parts, from the Rewards screen and the palette."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The judges on the screen of the rewards, in both sizes."""
+"""The judges on the Rewards screen, in both sizes."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The rewards: source, parts, what they said, and a broken save."""
+"""The Rewards screen: source, parts, part values, a broken save."""
 
 import asyncio
 import sys

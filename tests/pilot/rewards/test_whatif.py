@@ -1,4 +1,4 @@
-"""What if: other weights on groups that are over, re-scored, applied."""
+"""The What-if screen: other weights on finished groups, re-scoring, applying."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Several servers in one view: what each tells, how old it is, and nothing to order."""
+"""The Servers screen: several servers, the age of their figures, no commands."""
 
 from collections.abc import Callable, Iterator
 

@@ -8,7 +8,7 @@ from core.events import EngineChanged, Event, GroupLost, GroupSealed, PoolChange
 from tests.support.console import NOW, group_events, state_of
 
 
-def test_a_restart_says_what_becomes_of_groups_that_wait() -> None:
+def test_a_restart_states_the_fate_of_waiting_groups() -> None:
     def waits(number: int, fallback: str, why: str) -> list[Event]:
         told = RatingAwaited(
             group_id=f"g{number:04}", until=NOW + 60, fallback=fallback, why=why, at=NOW
@@ -36,7 +36,7 @@ def test_an_abort_before_any_episode_is_claimed_says_so() -> None:
     assert "1 group: no episode is claimed for them now." in abort_cost(state, [group])
 
 
-def test_a_stop_says_how_many_groups_of_the_pool_were_rated_by_hand() -> None:
+def test_a_stop_states_the_number_of_human_rated_groups_in_the_pool() -> None:
     def engine(state: str, at: float, step: int = 7) -> Event:
         return EngineChanged(server="embedded", state=state, step=step, at=at)
 

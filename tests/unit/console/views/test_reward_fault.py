@@ -8,7 +8,7 @@ from tests.support.groups import text_of
 from tests.support.rewards import STARTED, TRACE, broken, loaded, scored, state_with, two
 
 
-def test_since_when_a_version_serves() -> None:
+def test_the_start_of_the_active_version_is_shown() -> None:
     state = state_of(STARTED, loaded("v1", NOW - 100), broken(NOW - 50), loaded("v1", NOW - 40))
     assert state.rewards.since == NOW - 100
     state = state_of(STARTED, loaded("v1", NOW - 100), loaded("v2", NOW - 40))
@@ -17,7 +17,7 @@ def test_since_when_a_version_serves() -> None:
     assert state.rewards.since == 0.0
 
 
-def test_a_broken_save_stands_until_it_is_mended() -> None:
+def test_a_broken_save_is_shown_until_it_is_fixed() -> None:
     state = state_of(STARTED, loaded("v1", NOW - 100), broken(NOW - 50))
     fault = last_fault(state)
     assert fault is not None
@@ -39,7 +39,7 @@ def test_a_broken_save_stands_until_it_is_mended() -> None:
     assert again.rewards.fault.at == NOW - 50
 
 
-def test_the_newest_fault_is_the_one_that_came_last_not_of_the_newest_group() -> None:
+def test_the_newest_fault_is_chosen_by_time_not_by_group() -> None:
     def failing(number: int, cause: str, at: float) -> list[Event]:
         told = ScoringAbstained(group_id=f"g{number:04}", part="hook", cause=cause, at=at)
         return [*group_events(number, until="GENERATING"), told]
@@ -50,7 +50,7 @@ def test_the_newest_fault_is_the_one_that_came_last_not_of_the_newest_group() ->
     assert fault.cause == "hook: late"
 
 
-def test_a_group_it_failed_on_is_a_fault_too() -> None:
+def test_a_failed_group_is_a_fault_too() -> None:
     failing = [
         *group_events(1, until="GENERATING"),
         ScoringAbstained(group_id="g0001", part="hook", cause="no", traceback=TRACE, at=NOW - 600),
@@ -72,7 +72,7 @@ def test_a_group_it_failed_on_is_a_fault_too() -> None:
     assert "waits" not in later.what
 
 
-def test_of_groups_that_failed_together_one_with_a_place_goes_first() -> None:
+def test_among_groups_that_failed_together_one_with_a_place_is_preferred() -> None:
     def failed(number: int, at: float, line: int) -> list[Event]:
         told = ScoringAbstained(
             group_id=f"g000{number}", part="hook", cause=f"no {number}", line=line, at=at,
@@ -99,7 +99,7 @@ def test_no_fault_and_no_place() -> None:
     assert place_of("nothing") == ("", 0)
 
 
-def test_each_editor_gets_the_line_its_own_way() -> None:
+def test_each_editor_gets_the_line_in_its_own_syntax() -> None:
     assert place_command(["vi"], "/a", 3) == ["vi", "+3", "/a"]
     assert place_command(["/usr/bin/code", "-w"], "/a", 3)[-2:] == ["--goto", "/a:3"]
     assert place_command(["hx"], "/a", 3) == ["hx", "/a:3"]
