@@ -94,7 +94,7 @@ class AppHost(Protocol):
         ...
 
     def copy(self, text: str, what: str = "Copied") -> None:
-        """Put text on the operator's clipboard and say so."""
+        """Copy text to the operator's clipboard, with a toast."""
         ...
 
     # Commands
@@ -149,7 +149,7 @@ class AppHost(Protocol):
         ...
 
     async def action_quit(self) -> None:
-        """Leave; ask first when processes that were started here still run."""
+        """Quit; ask first while processes started here are running."""
         ...
 
     def open_job(self, server: str) -> None:
