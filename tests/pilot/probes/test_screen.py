@@ -50,7 +50,7 @@ async def opened(console: Seat) -> ProbesScreen:
 async def test_a_prompt_is_sent_and_its_answer_shown() -> None:
     async with seat(state_of(*sample_events())) as console:
         await opened(console)
-        assert "Ask the policy something" in console.text()
+        assert "Prompt for the policy" in console.text()
         await console.press(*"Why?", "enter")
         name, args = console.link.commands[-1]
         assert (name, args["prompt"]) == ("engine.try", "Why?")

@@ -153,7 +153,7 @@ async def test_guidelines_are_shown_and_their_version_goes_with_the_votes(tmp_pa
     file.write_text(f"# How to rate\n\n- Prefer **short** answers\n\n{HOSTILE}\n")
     async with seat(waiting(3), places=PLACES, at="rate") as here:
         await here.press("g")
-        assert "rating.guidelines names" in here.text()
+        assert "set rating.guidelines" in here.text()
         here.session.rating = RatingSettings(guidelines=str(file))
         await here.press("g")
         await here.settle()
@@ -322,7 +322,7 @@ async def test_each_remedy_for_ratings_that_stall_the_weight_update() -> None:
     async with seat(waiting(3), places=PLACES, at="rate") as here:
         await here.press("A", "X")
         assert here.link.commands == []
-        assert "No open rating holds" in here.text()
+        assert "No open rating causes" in here.text()
         here.link.publish(HELD)
         await here.settle()
         assert "hold up" not in here.text()  # somebody waits for a moment, as always

@@ -140,7 +140,7 @@ async def test_the_list_of_held_votes_follows_their_clocks() -> None:
         await here.press("U")
         assert "sends in 0:03" in here.text()
         here.clock.now += 5
-        await here.shows("no vote is held any more")
+        await here.shows("no held votes are left")
         await here.press("escape")
         assert "group.unrate" not in names(here.link)
 

@@ -13,7 +13,7 @@ async def test_each_judge_has_a_line(size: tuple[int, int]) -> None:
     state = in_use(changed(), spent(), spent("old", priced=False))
     async with seat(state, at="rewards", size=size) as console:
         text = console.text()
-        for words in ("calls a group", "helpful", "31.2k", "judge-1 · listwise", "no price"):
+        for words in ("calls per group", "helpful", "31.2k", "judge-1 · listwise", "no price"):
             assert words in text, words
         assert "brevity" in text
         console.link.publish(spent(calls=999))

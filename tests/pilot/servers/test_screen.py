@@ -214,7 +214,7 @@ async def test_a_read_only_console_shows_only_keys_that_work(watch_only: bool) -
             here.app.action_go(place)
             await here.settle()
             said = " ".join(here.text().split())
-            for key in ("press 5 then s", "ress 4 then s", "F4 and then s", "F4 asks", "s starts"):
+            for key in ("press 5 then s", "ress 4 then s", "F4 and then s", "F4 sends", "s starts"):
                 assert key not in said, place
             assert ("loading" not in said and "send one to" not in said) or not watch_only
         here.app.action_go("rate")
