@@ -39,6 +39,8 @@ from typing import Any
 import ajet_swarm.api.watcher
 import proxy.servers.watch
 from bench.verdict import Verdicts
+from console.models.advice import advice_context
+from console.text.alerts import alert_text
 from core.events import AlertRaised
 from core.settings import ProxySettings, Settings
 from tests.support.faults_load import Load
@@ -59,7 +61,7 @@ DEAD_AFTER = 15.0
 FROZEN = 20.0
 SWEEP = 10.0
 """Seconds between two sweeps of the server's janitor."""
-_TIMES = ((proxy.servers.watch, "GUARD_EVERY", 1.0), (ajet_swarm.api.watcher, "POOL", 1.0))
+_TIMES = ((proxy.servers.watch, "CHECK_EVERY", 1.0), (ajet_swarm.api.watcher, "POOL", 1.0))
 _LIMITS = ((ajet_swarm.api.watcher, "GONE_FOR", 10.0), (ajet_swarm.api.watcher, "FROZEN_FOR", 25.0))
 
 
@@ -152,7 +154,7 @@ def scaled() -> Iterator[None]:
     with contextlib.suppress(ImportError):
         import proxy.servers.held_batch as held  # the commit to compare with has none
 
-        names = ("HELD_AFTER", "QUIET", "UNANSWERED", "LONG", "UPDATE_EVERY")
+        names = ("HELD_AFTER", "SILENT_AFTER", "UNANSWERED_AFTER", "NAME_ALL_AFTER", "UPDATE_EVERY")
         found += [(held, name, getattr(held, name)) for name in names]
     for module, name, seconds in found:
         setattr(module, name, seconds / SCALE)
@@ -190,7 +192,7 @@ async def measure(
             await front.world.closed(60.0)
             janitor.cancel()
             alerts = {
-                one.key: one.cause
+                one.key: alert_text(one, advice_context()).cause
                 for one in front.world.kinds(AlertRaised)
                 if one.key.startswith(("held:", "hold:", "lost:"))
             }

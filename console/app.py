@@ -136,6 +136,8 @@ class ConsoleApp(OperatorMessages):
             screens = [place.load() for place in self.places]
             keymap, self.key_problems = key_problems(self._keys, type(self), screens)
             self.set_keymap(keymap)
+            self.session.keymap = keymap
+            self.session.touch(("alerts",))
             for problem in self.key_problems:
                 log.warning("%s", problem)
                 self.say(problem, "warning")
@@ -206,7 +208,7 @@ class ConsoleApp(OperatorMessages):
         if isinstance(event, _INPUT):
             self.session.input_at = self.session.now()
         if isinstance(event, events.Key | events.Paste) and not event.is_forwarded:
-            await self._keys_ahead.take(event)
+            await self._keys_ahead.put(event)
         else:
             await super().on_event(event)
 

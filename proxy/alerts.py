@@ -1,4 +1,4 @@
-"""Raise alerts, keep their text current, and clear them when their cause is gone.
+"""Raise alerts, keep their figures current, and clear them when their cause is gone.
 
 An alert that the operator dismissed stays hidden until its cause is gone or becomes an error.
 """
@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 from core.bus import Bus
 from core.events import AlertCleared, AlertRaised
+from core.events.alerts import AlertParams
 
 GROUPS = 200
 """Maximum number of groups that one alert names; the newest are kept."""
@@ -27,8 +28,7 @@ before the colon."""
 def show_alert(
     bus: Bus,
     key: str,
-    cause: str,
-    todo: str = "",
+    params: AlertParams,
     *,
     level: str = "warning",
     groups: Iterable[str] = (),
@@ -39,8 +39,7 @@ def show_alert(
     Args:
         bus: Where the event is published.
         key: Identifies the alert until it is cleared.
-        cause: What is wrong now.
-        todo: What the operator can do.
+        params: Kind of the alert and its parameters; the console has the words.
         level: info, warning or error.
         groups: Ids of the affected groups, oldest first.
         server: The affected server.
@@ -49,18 +48,39 @@ def show_alert(
     known, dismissed = bus.state.alerts.get(key), bus.state.dismissed.get(key)
     if dismissed is not None and (level != "error" or dismissed == "error"):
         return
-    figures = (cause, todo, level, named)
-    if known is None or (known.cause, known.todo, known.level, known.groups) != figures:
-        bus.publish(
-            AlertRaised(server=server, key=key, cause=cause, todo=todo, level=level, groups=named)
-        )
+    raised = alert_raised(key, params, level=level, groups=named, server=server)
+    if known is None or (known.alert_kind, known.params, known.level, known.groups) != (
+        raised.alert_kind,
+        raised.params,
+        level,
+        named,
+    ):
+        bus.publish(raised)
+
+
+def alert_raised(
+    key: str,
+    params: AlertParams,
+    *,
+    level: str = "warning",
+    groups: tuple[str, ...] = (),
+    server: str = "",
+) -> AlertRaised:
+    """Return the event that raises an alert; the arguments are those of `show_alert`."""
+    return AlertRaised(
+        server=server,
+        key=key,
+        alert_kind=params.kind,
+        params=params.as_json(),
+        level=level,
+        groups=groups,
+    )
 
 
 def replace_alert(
     bus: Bus,
     key: str,
-    cause: str,
-    todo: str = "",
+    params: AlertParams,
     *,
     level: str = "warning",
     groups: Iterable[str] = (),
@@ -68,7 +88,7 @@ def replace_alert(
 ) -> None:
     """Raise an alert about a single event: it replaces the previous one and its age restarts."""
     clear_alert(bus, key)
-    show_alert(bus, key, cause, todo, level=level, groups=groups, server=server)
+    show_alert(bus, key, params, level=level, groups=groups, server=server)
 
 
 def clear_alert(bus: Bus, key: str, note: str = "") -> None:

@@ -17,10 +17,10 @@ import msgspec
 
 HEADER = "x-ajet-row"
 SESSION = "x-ajet-session"
-CAP = 10_000
-QUIET = 120.0
+MAX_ROWS = 10_000
+SILENCE_LIMIT = 120.0
 """Seconds without a sign of a mock user, which gives one a second, until its rows are forgotten."""
-LONGEST = 900.0
+UNUSED_LIMIT = 900.0
 """Seconds without a request that a row of no run, as a dry row, is kept."""
 EDGE_WORDS = 8_192
 """Words at both ends of a text that tell it from others."""
@@ -51,7 +51,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     """False: it only tries whether the way is open; its group is not trained on."""
 
 
-def kept(row: Row | None) -> dict[str, Any]:
+def journal_fields(row: Row | None) -> dict[str, Any]:
     """What the journal keeps of a row: fields of `GroupOpened`."""
     if row is None:
         return {}
@@ -152,7 +152,7 @@ class Rows:
         self._rows[row.row_id] = row
         self._seen[row.row_id] = self._clock()
         self._by_text.setdefault(_key(row.query), {})[row.row_id] = row
-        while len(self._rows) > CAP:
+        while len(self._rows) > MAX_ROWS:
             self.release(next(iter(self._rows)))
 
     def again(self, row: Row) -> None:
@@ -213,9 +213,9 @@ class Rows:
             return
         self._swept = now
         for mock_id, seen in list(self._alive.items()):
-            if now - seen > QUIET:
+            if now - seen > SILENCE_LIMIT:
                 self.end_run(mock_id)
-        self._end(lambda row: not row.mock_id and now - self._seen[row.row_id] > LONGEST)
+        self._end(lambda row: not row.mock_id and now - self._seen[row.row_id] > UNUSED_LIMIT)
 
     def _session_of(self, row_id: str) -> str:
         row = self._rows.get(row_id)

@@ -24,6 +24,15 @@ from ajet_swarm.common.tasks import Tasks, gather_fast
 from ajet_swarm.http.transport import HttpTransport
 from core.bus import Bus
 from core.events import ProxyStarted, ProxyStopped, RewardsChanged
+from core.events.alerts import (
+    AlertParams,
+    JournalFileChanged,
+    JudgeTrouble,
+    PortTaken,
+    RewardsEnded,
+    RewardsGone,
+    RewardsNotLoaded,
+)
 from core.journal.prune import Pruner, Retention
 from core.journal.start import open_journal
 from core.journal.writer import JournalError
@@ -60,7 +69,7 @@ from proxy.rewards.monitor.unscored import UnscoredMonitor
 from proxy.rewards.monitor.watcher import RewardMonitor
 from proxy.rewards.select import display_name, select_source
 from proxy.rewards.source import Abstention, SourceHealth
-from proxy.servers.observe_mode import handle_of as observing
+from proxy.servers.observe_mode import observe_handle as observing
 from proxy.servers.watch import ServerWatch
 
 log = logging.getLogger(__name__)
@@ -73,8 +82,6 @@ KEEP_ALIVE = 120
 """Seconds an idle connection stays open: longer than clients keep theirs."""
 GONE = "rewards:gone"
 """Key of the alert that the rewards of the run before no longer exist."""
-FALLEN = "Where it goes on, correct what ends it and save the file; 6 shows the fault"
-"""Way out when the process of rewards that had loaded ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,14 +331,9 @@ async def _announce(context: ProxyContext, url: str, notice: str) -> None:
         await context.journal.durable(started)
     wanted, port = context.settings.proxy.port, urlsplit(url).port
     if wanted and port != wanted:
-        cause = f"port {wanted} is taken: the fake vLLM listens on {url}"
-        todo = (
-            f"Point applications at {url}/v1. For port {wanted}: free it, stop the proxy (Ctrl+Q, "
-            "then s) and start again"
-        )
-        show_alert(context.bus, "port", cause, todo)
+        show_alert(context.bus, "port", PortTaken(port=wanted, url=url))
     if notice:
-        show_alert(context.bus, "journal_file", notice, level="error")
+        show_alert(context.bus, "journal_file", JournalFileChanged(notice=notice), level="error")
 
 
 async def _farewell(context: ProxyContext) -> None:
@@ -395,17 +397,13 @@ def _rewards_changed(context: ProxyContext, health: SourceHealth) -> None:
     error, key = health.error, ""
     judging = error is not None and kind_of(context.rewards, error.part) == "judge"
     if error is not None:
-        key, what, todo = _reward_trouble(error.part if judging else "", health)
-        cause = f"{what}: {_place(error)}{error.cause}"
-        if error.crashed:
-            cause, todo = error.cause, FALLEN
+        key = "judge" if judging else "rewards"
         log.log(
             logging.WARNING if health.level == "warning" else logging.ERROR,
-            "%s\n%s", cause, error.traceback,
+            "%s%s\n%s", f"judge {error.part}: " if judging else "", _log_text(error),
+            error.traceback,
         )  # fmt: skip
-        if not error.crashed:  # that says itself what becomes of groups
-            cause = f"{cause}; {_serving(health, judging)}"
-        show_alert(context.bus, key, cause, todo, level=health.level)
+        show_alert(context.bus, key, _reward_trouble(error, health, judging), level=health.level)
     source = display_name(context.settings, context.rewards)
     over = {"judge", "rewards"} if source == "builtin" else {"judge", "rewards", GONE}
     for old in over - {key}:
@@ -439,32 +437,35 @@ def _note_missing_rewards(context: ProxyContext, before: str) -> None:
     path = Path(before).expanduser()
     builtin = display_name(context.settings, context.rewards) == "builtin"
     if builtin and path.is_absolute() and not path.exists():
-        cause = f"the built-in rewards train now: the rewards of the last run are gone, {before}"
-        todo = "Restore that file or folder; dismiss this when the built-in rewards are wanted"
-        show_alert(context.bus, GONE, cause, todo)
+        show_alert(context.bus, GONE, RewardsGone(path=before))
 
 
-def _place(error: Abstention) -> str:
+def _log_text(error: Abstention) -> str:
     if not error.file:
-        return ""
-    return f"{error.file}:{error.line}: " if error.line else f"{error.file}: "
+        return error.cause
+    return (
+        f"{error.file}:{error.line}: {error.cause}"
+        if error.line
+        else f"{error.file}: {error.cause}"
+    )
 
 
-def _reward_trouble(judge: str, health: SourceHealth) -> tuple[str, str, str]:
-    """Key, first words and way out of an alert about the rewards, or about a judge of them."""
-    if not judge:
-        todo = "Correct the file and save it: it is loaded again at once. 6 shows its fault"
-        return "rewards", "the rewards did not load", todo
-    off = f"`rewards-enable {judge} off` scores without it"
-    if health.level == "warning":
-        todo = f"It is looked at again by itself; {off}"
-        return "judge", f"the judge {judge} was not reached yet", todo
-    todo = f"6 shows its counts, e there opens the file; {off}"
-    return "judge", f"the judge {judge} is in trouble", todo
-
-
-def _serving(health: SourceHealth, judging: bool) -> str:
-    """What becomes of groups meanwhile."""
-    if health.version and judging and not health.waiting_for:
-        return "groups that its cache does not answer are not scored meanwhile"
-    return "the last good version stays active" if health.version else "groups go to the operator"
+def _reward_trouble(error: Abstention, health: SourceHealth, judging: bool) -> AlertParams:
+    """Return the alert about the rewards, or about a judge of them."""
+    if error.crashed:
+        return RewardsEnded(error=error.cause)
+    if not judging:
+        return RewardsNotLoaded(
+            error=error.cause, file=error.file, line=error.line, kept=bool(health.version)
+        )
+    scoring = "version" if health.version else "operator"
+    if health.version and not health.waiting_for:
+        scoring = "cache"
+    return JudgeTrouble(
+        judge=error.part,
+        error=error.cause,
+        file=error.file,
+        line=error.line,
+        unreached=health.level == "warning",
+        scoring=scoring,
+    )

@@ -10,14 +10,18 @@ from ajet_swarm.common.text import known_names, one_line
 from console.cli.commands import add_common
 from console.cli.common import (
     cert_of,
+    changed_keys,
     existing_home,
     need_proxy,
     say,
     say_json,
     token_of,
 )
+from console.models.advice import advice_context
+from console.text.alerts import AdviceContext, alert_text
 from core.commands import COMMANDS
 from core.runtime.home import Home
+from core.state import Alert
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -41,19 +45,11 @@ async def _dismiss(args: argparse.Namespace, home: Home) -> int:
 
     url = need_proxy(args, home)
     async with ControlClient(url, token_of(args, home), cert=cert_of(home)) as client:
-        alerts = (await client.snapshot()).alerts
+        state = await client.snapshot()
+        alerts = state.alerts
         if not (args.keys or args.all):
-            listed = [
-                {
-                    "key": one.key,
-                    "level": one.level,
-                    "cause": one.cause,
-                    "todo": one.todo,
-                    "groups": one.groups,
-                }
-                for one in alerts.values()
-            ]
-            _list(args, listed)
+            context = advice_context(changed_keys(home), watch_only=state.watch_only)
+            _list(args, [_listed(one, context) for one in alerts.values()])
             return 0
         done: list[dict[str, Any]] = []
         for key in list(alerts) if args.all else args.keys:
@@ -74,6 +70,19 @@ async def _dismiss(args: argparse.Namespace, home: Home) -> int:
             else:
                 sys.stderr.write(f"ajet-console: {line}\n")
     return 0 if ok else 1
+
+
+def _listed(alert: Alert, context: AdviceContext) -> dict[str, Any]:
+    cause, todo = alert_text(alert, context)
+    return {
+        "key": alert.key,
+        "level": alert.level,
+        "cause": cause,
+        "todo": todo,
+        "groups": alert.groups,
+        "alert_kind": alert.alert_kind,
+        "params": alert.params,
+    }
 
 
 def _list(args: argparse.Namespace, alerts: list[dict[str, Any]]) -> None:

@@ -56,6 +56,22 @@ def settings_of(home: Home, urls: Sequence[str] | None = None, **flags: Any) -> 
     return load(home.config, flags=dotted)
 
 
+def changed_keys(home: Home) -> Mapping[str, str]:
+    """Return the keys of the console that the operator has changed: id of an action -> its keys.
+
+    Keys that cannot be used are left out, and all of them where the settings cannot be read.
+    """
+    try:
+        changed = settings_of(home).console.keys
+    except AjetError:
+        return {}
+    if not changed:
+        return {}
+    from console.cli.keys import usable_keys  # it imports all screens
+
+    return usable_keys(changed)
+
+
 def token_of(args: argparse.Namespace, home: Home) -> str:
     """Return the control token: from `--token-file`, else the home's own."""
     file: Path | None = getattr(args, "token_file", None)

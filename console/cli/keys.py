@@ -12,6 +12,11 @@ from console.shell.keymap import clashes, key_problems, listing
 _COLUMN = 14
 
 
+def usable_keys(wanted: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the keys of the settings that can be used: id of an action -> its keys."""
+    return key_problems(wanted, ConsoleApp, [place.load() for place in SCREENS])[0]
+
+
 def show_keys(custom: Mapping[str, str]) -> int:
     """Write the list to standard output.
 

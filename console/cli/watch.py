@@ -13,19 +13,22 @@ import datetime as dt
 import random
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
 
 from ajet_swarm.common.errors import AjetError, UsageError
 from ajet_swarm.common.text import did_you_mean, one_line
-from console.cli.common import cert_of, existing_home, need_proxy, token_of
+from console.cli.common import cert_of, changed_keys, existing_home, need_proxy, token_of
 from console.cli.options import add_note, add_proxy_access
+from console.models.advice import advice_context
+from console.text.alerts import AdviceContext, alert_text, event_in_words, in_words
 from console.text.contact import lost_text
 from console.views.events import event_line
 from core.events import (
     EVENT_KINDS,
+    AlertRaised,
     EpisodesClaimed,
     Event,
     GenerationStarted,
@@ -96,7 +99,8 @@ def watch(args: argparse.Namespace) -> int:
         raise UsageError("not a time", f"--timeout {args.timeout:g}", "Give 0 or more seconds")
     event_filter = EventFilter(args.filter, args.kind or (), args.until)
     home = existing_home(args)
-    output = JsonOutput(full=args.full) if args.json else TextOutput()
+    keys = changed_keys(home)
+    output = JsonOutput(full=args.full, keys=keys) if args.json else TextOutput(keys)
     follower = Follower(event_filter, output, args.after)
     try:
         asyncio.run(_bounded(follower, args, home))
@@ -188,8 +192,9 @@ def _known(kind: str, known: list[str]) -> str:
     return word
 
 
-def summary(state: State) -> dict[str, Any]:
+def summary(state: State, context: AdviceContext | None = None) -> dict[str, Any]:
     """Return a summary of the state, a few hundred bytes; the keys are those of the whole state."""
+    context = context or advice_context(watch_only=state.watch_only)
     waiting = [group for group in state.waiting() if group.rating is None]
     return {
         "run_id": state.run_id,
@@ -210,7 +215,13 @@ def summary(state: State) -> dict[str, Any]:
             for name, one in state.servers.items()
         },
         "alerts": {
-            key: {"level": one.level, "cause": one.cause, "at": one.at}
+            key: {
+                "level": one.level,
+                "cause": alert_text(one, context).cause,
+                "at": one.at,
+                "alert_kind": one.alert_kind,
+                "params": one.params,
+            }
             for key, one in state.alerts.items()
         },
         "groups": len(state.groups),
@@ -226,17 +237,26 @@ class JsonOutput:
 
     Args:
         full: A snapshot contains the whole state with all groups in memory; else a summary.
+        keys: Keys that the operator has changed, for the advice of alerts.
     """
 
-    def __init__(self, *, full: bool = False) -> None:
+    def __init__(self, *, full: bool = False, keys: Mapping[str, str] | None = None) -> None:
         self._full = full
+        self._keys = keys
 
     def snapshot(self, state: State) -> list[bytes]:
-        shown = state if self._full else summary(state)
+        context = advice_context(self._keys, watch_only=state.watch_only)
+        shown: Any = summary(state, context)
+        if self._full:
+            alerts = {key: in_words(one, context) for key, one in state.alerts.items()}
+            shown = msgspec.structs.replace(state, alerts=alerts)
         data = {"kind": "snapshot", "seq": state.seq, "state": shown}
         return [encode_full(data)]
 
     def event(self, event: Event, state: State) -> list[bytes]:
+        if isinstance(event, AlertRaised):
+            context = advice_context(self._keys, watch_only=state.watch_only)
+            event = event_in_words(event, context)
         lines = [encode_full(event)]
         if isinstance(event, EpisodesClaimed) and event.expires_at:
             started = [one for one in singles(event) if isinstance(one, GenerationStarted)]
@@ -249,7 +269,14 @@ class JsonOutput:
 
 
 class TextOutput:
-    """Formats lines for people: time, subject, event."""
+    """Formats lines for people: time, subject, event.
+
+    Args:
+        keys: Keys that the operator has changed, for the advice of alerts.
+    """
+
+    def __init__(self, keys: Mapping[str, str] | None = None) -> None:
+        self._keys = keys
 
     def snapshot(self, state: State) -> list[bytes]:
         waiting = [group for group in state.waiting() if group.rating is None]
@@ -267,12 +294,13 @@ class TextOutput:
             step = "" if one.step is None else f", step {one.step}"
             shown = f"{lost_text(one, time.time())}{step}: {one_line(one.lost, 60)}"
             lines.append(_line(time.time(), one.name, shown if one.lost else f"{one.state}{step}"))
+        context = advice_context(self._keys, watch_only=state.watch_only)
         for alert in state.alerts.values():
-            lines.append(_line(alert.at, "! alert", alert.cause))
+            lines.append(_line(alert.at, "! alert", alert_text(alert, context).cause))
         return lines
 
     def event(self, event: Event, state: State) -> list[bytes]:
-        line = event_line(event)
+        line = event_line(event, advice_context(self._keys, watch_only=state.watch_only))
         if line is None or line.level == "debug":
             return []
         mark = "! " if line.level in ("warning", "error") else ""

@@ -1,4 +1,4 @@
-"""`doctor`: run all checks of an installation. Nothing is changed by them."""
+"""`doctor`: run all checks of an installation. The checks change nothing."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -12,27 +12,27 @@ Check = Callable[[CheckContext], Awaitable[Sequence[Finding]]]
 
 
 async def examine(context: CheckContext) -> list[Finding]:
-    """Run all checks at once, each within its limit, and return their findings in order."""
+    """Run all checks at once, each with a time limit, and return their findings in order."""
 
-    def still(look: Callable[[CheckContext], Sequence[Finding]]) -> Check:
-        return lambda one: asyncio.to_thread(look, one)
+    def in_thread(check: Callable[[CheckContext], Sequence[Finding]]) -> Check:
+        return lambda one: asyncio.to_thread(check, one)
 
     checks: list[tuple[str, Check]] = [
-        ("python", still(local.python)),
-        ("packages", still(local.packages)),
-        ("terminal", still(local.terminal)),
-        ("home", still(local.home)),
-        ("disk", still(local.disk)),
-        ("settings", still(local.settings)),
-        ("keys", still(local.keys)),
-        ("ports", still(remote.ports)),
+        ("python", in_thread(local.python)),
+        ("packages", in_thread(local.packages)),
+        ("terminal", in_thread(local.terminal)),
+        ("home", in_thread(local.home)),
+        ("disk", in_thread(local.disk)),
+        ("settings", in_thread(local.settings)),
+        ("keys", in_thread(local.keys)),
+        ("ports", in_thread(remote.ports)),
         ("proxy", remote.proxy),
         ("server", remote.servers),
         ("hooks", remote.hooks),
         ("judges", judges),
     ]
-    found = await asyncio.gather(*(_bounded(area, check, context) for area, check in checks))
-    return [one for findings in found for one in findings]
+    results = await asyncio.gather(*(_bounded(area, check, context) for area, check in checks))
+    return [one for findings in results for one in findings]
 
 
 async def _bounded(area: str, check: Check, context: CheckContext) -> Sequence[Finding]:

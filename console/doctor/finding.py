@@ -1,4 +1,4 @@
-"""What a check of the doctor is given and what it returns."""
+"""The input and the result of the doctor's checks."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,12 +9,12 @@ from core.settings import Settings
 
 Level = Literal["ok", "warn", "fail"]
 LIMIT = 4.0
-"""Seconds any one check may take."""
+"""Time limit of one check, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at."""
+    """The result of one check."""
 
     area: str
     """python, terminal, ports, home, server, keys, hooks, judges, disk or packages."""
@@ -26,16 +26,16 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class CheckContext:
-    """What is looked at."""
+    """The installation to check."""
 
     home: Home
-    """Not opened: it need not exist."""
+    """Not opened; it may not exist."""
     settings: Settings | None
-    """None when they cannot be read."""
+    """None when the settings cannot be read."""
     trouble: str = ""
-    """Why not."""
+    """Why the settings cannot be read."""
     hooks: Path | None = None
     url: str = ""
-    """A proxy to ask instead of the home's own."""
+    """URL of a proxy to check instead of the home's own."""
     token_file: Path | None = None
     servers: dict[str, str] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Whether the judges of the rewards can be asked: key, address and model of each."""
+"""Checks of the reward judges: key, URL and model of each."""
 
 import asyncio
 from collections.abc import Sequence
@@ -13,41 +13,42 @@ if TYPE_CHECKING:
 
 
 async def judges(context: CheckContext) -> Sequence[Finding]:
-    """Look at each judge of the rewards' file; nothing where there is none.
+    """Check each judge of the rewards file; return nothing when there is no judge.
 
-    It lists the models and, when the model is not among them, asks for one word.
+    The check lists the server's models; when the judge's model is not among them, it requests a
+    completion of one word.
     """
-    found = await asyncio.to_thread(_made, context)
-    if isinstance(found, Finding):
-        return [found]
-    return list(await asyncio.gather(*(_judge(one) for one in found)))
+    loaded = await asyncio.to_thread(_load, context)
+    if isinstance(loaded, Finding):
+        return [loaded]
+    return list(await asyncio.gather(*(_judge(one) for one in loaded)))
 
 
-def _made(context: CheckContext) -> "list[Judge] | Finding":
-    """The judges that are on, or why the file cannot be read."""
+def _load(context: CheckContext) -> "list[Judge] | Finding":
+    """Return the active judges, or a finding when the file cannot be read."""
     own, file = context.settings, model_file(context)
     if own is None or file is None:
         return []
     named = own.rewards.file
     if not file.is_file():
-        todo = "Give the file with --rewards, or take rewards.file out of the settings"
+        todo = "Give the file with --rewards, or remove rewards.file from the settings"
         missing = Finding("judges", "rewards", "fail", f"there is no file {file}", todo)
         return missing if named else []
     from proxy.rewards.judge.budget import JudgeBudgets, own_server
     from proxy.rewards.judge.part import Judge
     from proxy.rewards.model.file import ModelFault, load, make
 
-    desk = JudgeBudgets()
+    budgets = JudgeBudgets()
     try:
         model = load(file)
-        made = [make(one, model, file.parent) for one in model.active if one.kind == "judge"]
+        parts = [make(one, model, file.parent) for one in model.active if one.kind == "judge"]
     except ModelFault as fault:
         at = f"{fault.file}:{fault.line}" if fault.line else str(file)
         text = one_line(f"{at}: {fault.cause}", 300)
         return Finding("judges", "rewards", "fail", text, "Correct the file")
-    if made:
-        desk.own = own_server(own.upstream)
-    return [Judge(one.options, desk) for one in made if isinstance(one, Judge)]
+    if parts:
+        budgets.own = own_server(own.upstream)
+    return [Judge(one.options, budgets) for one in parts if isinstance(one, Judge)]
 
 
 async def _judge(judge: "Judge") -> Finding:
@@ -57,7 +58,7 @@ async def _judge(judge: "Judge") -> Finding:
             probe = await judge.probe()
     except TimeoutError:
         text = f"{judge.options.url}: no answer in {PATIENCE:g} s"
-        todo = "See that it runs and that this machine reaches it"
+        todo = "Check that it runs and that this machine can reach it"
         return Finding("judges", name, "fail", text, todo)
     finally:
         await judge.close()

@@ -1,4 +1,4 @@
-"""What can be seen without asking anyone: Python, packages, terminal, home, disk, keys."""
+"""Checks of this machine: Python, packages, terminal, home, disk, settings and keys."""
 
 import locale
 import os
@@ -25,41 +25,41 @@ from core.version import version
 OLDEST = (3, 11)
 WIDTH, HEIGHT = 80, 24
 SPACE_LOW, SPACE_GONE = 1 << 30, 100 << 20
-"""Bytes."""
+"""Free space in bytes below which the check warns, and below which it fails."""
 CHECK_LIMIT = 3.0
-"""Seconds for the check of the journal's pages."""
+"""Time limit for checking the journal's pages, in seconds."""
 _NAME = "ajet-console"
 
 
 def python(context: CheckContext) -> Sequence[Finding]:
-    """The interpreter and the system."""
-    told = f"{platform.python_version()} on {platform.system()} {platform.machine()}, {version()}"
+    """Check the Python version and the operating system."""
+    text = f"{platform.python_version()} on {platform.system()} {platform.machine()}, {version()}"
     if sys.version_info < OLDEST:
-        return [Finding("python", "version", "fail", told, "Use Python 3.11 or newer")]
+        return [Finding("python", "version", "fail", text, "Use Python 3.11 or newer")]
     if sys.platform == "win32":
-        return [Finding("python", "version", "fail", told, "On Windows use WSL")]
-    return [Finding("python", "version", "ok", told)]
+        return [Finding("python", "version", "fail", text, "On Windows, use WSL")]
+    return [Finding("python", "version", "ok", text)]
 
 
 def packages(context: CheckContext) -> Sequence[Finding]:
-    """Whether what it needs is installed, in versions that fit."""
+    """Check that all required packages are installed in suitable versions."""
     try:
         needs = list(_requirements(metadata.requires(_NAME) or ()))
     except metadata.PackageNotFoundError:
-        text = f"{_NAME} is not installed as a package: what it needs is not known"
+        text = f"{_NAME} is not installed as a package: its requirements are unknown"
         return [Finding("packages", "versions", "warn", text, _install_again()), *_mock_package()]
     shown, wrong = [], []
     for name, conditional, bounds in needs:
         try:
-            found = metadata.version(name)
+            installed = metadata.version(name)
         except metadata.PackageNotFoundError:
             if not conditional:
                 wrong.append(f"{name} is missing")
             continue
-        shown.append(f"{name} {found}")
+        shown.append(f"{name} {installed}")
         for sign, bound in bounds:
-            if (_numbers(found) < _numbers(bound)) == (sign == ">="):
-                wrong.append(f"{name} {found} is not {sign} {bound}")
+            if (_numbers(installed) < _numbers(bound)) == (sign == ">="):
+                wrong.append(f"{name} {installed} is not {sign} {bound}")
     if wrong:
         versions = Finding("packages", "versions", "fail", ", ".join(wrong), _install_again())
     else:
@@ -68,15 +68,16 @@ def packages(context: CheckContext) -> Sequence[Finding]:
 
 
 def _mock_package() -> Iterator[Finding]:
-    """A warning when another package `mock` is in the way of ours."""
+    """Yield a warning when another package `mock` hides ours."""
     if trouble := mock_collision():
         yield Finding("packages", "mock", "warn", trouble, REMEDY)
 
 
 def _requirements(lines: Iterable[str]) -> Iterator[tuple[str, bool, list[tuple[str, str]]]]:
-    """What a normal install needs, without extras: name, whether only on some platforms, bounds.
+    """Yield the requirements without extras: name, whether conditional, version bounds.
 
-    Bounds are pairs of a sign (`>=` or `<`) and a version.
+    A conditional requirement applies only to some platforms. A bound is a pair of an operator
+    (`>=` or `<`) and a version.
     """
     for line in lines:
         need, _, marker = line.partition(";")
@@ -86,7 +87,7 @@ def _requirements(lines: Iterable[str]) -> Iterator[tuple[str, bool, list[tuple[
 
 
 def _install_again() -> str:
-    """How this installation is repaired."""
+    """Return how to repair this installation."""
     source = Path(__file__).resolve().parents[2]
     if (source / "Makefile").exists() and (source / "pyproject.toml").exists():
         return f"Run `make run` in {source}: it sets everything up"
@@ -103,38 +104,38 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 
 def terminal(context: CheckContext) -> Sequence[Finding]:
-    """Size, colours, characters, clipboard."""
+    """Check size, colours, encoding and clipboard of the terminal."""
     return list(_terminal())
 
 
 def _terminal() -> Iterator[Finding]:
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        yield _term("tty", "warn", "this is no terminal", "The console needs one")
+        yield _term("tty", "warn", "this is not a terminal", "The console needs a terminal")
     else:
         size = shutil.get_terminal_size()
-        fits = size.columns >= WIDTH and size.lines >= HEIGHT
-        todo = "" if fits else f"Make it {WIDTH}x{HEIGHT} or larger"
-        yield _term("size", "ok" if fits else "warn", f"{size.columns}x{size.lines}", todo)
+        large = size.columns >= WIDTH and size.lines >= HEIGHT
+        todo = "" if large else f"Make it {WIDTH}x{HEIGHT} or larger"
+        yield _term("size", "ok" if large else "warn", f"{size.columns}x{size.lines}", todo)
     name = os.environ.get("TERM", "")
     if name in ("", "dumb"):
-        todo = "Set TERM to what the terminal is, xterm-256color say"
+        todo = "Set TERM to the terminal's type, such as xterm-256color"
         yield _term("TERM", "fail", f"TERM is {name or 'not set'}", todo)
     else:
         yield _term("TERM", "ok", name)
         yield _colours(name)
     encoding = locale.getpreferredencoding(False)
     if encoding.lower().replace("-", "") != "utf8":
-        todo = "Set LANG to a UTF-8 locale, C.UTF-8 say"
-        yield _term("UTF-8", "warn", f"characters are {encoding}", todo)
+        todo = "Set LANG to a UTF-8 locale, such as C.UTF-8"
+        yield _term("UTF-8", "warn", f"the encoding is {encoding}", todo)
     else:
         yield _term("UTF-8", "ok", encoding)
     if os.environ.get("TMUX"):
         yield _tmux()
     elif os.environ.get("STY"):
-        todo = "Copy inside tmux or without a multiplexer"
-        yield _term("clipboard", "warn", "screen does not pass the clipboard on", todo)
+        todo = "Use tmux instead, or no multiplexer"
+        yield _term("clipboard", "warn", "screen does not forward the clipboard", todo)
     else:
-        yield _term("clipboard", "ok", "by OSC 52, where the terminal allows it")
+        yield _term("clipboard", "ok", "through OSC 52, if the terminal supports it")
 
 
 def _term(name: str, level: Level, text: str, todo: str = "") -> Finding:
@@ -148,8 +149,8 @@ def _colours(name: str) -> Finding:
         return _term("colours", "ok", "24 bit")
     if "256color" in name or "direct" in name:
         return _term("colours", "ok", "256")
-    todo = "`--theme ansi`, or TERM=xterm-256color where the terminal can"
-    return _term("colours", "warn", "16 perhaps", todo)
+    todo = "Use `--theme ansi`, or set TERM=xterm-256color if the terminal supports it"
+    return _term("colours", "warn", "probably 16", todo)
 
 
 def _tmux() -> Finding:
@@ -163,38 +164,43 @@ def _tmux() -> Finding:
             check=True,
         )
     except (OSError, subprocess.SubprocessError):
-        return _term("clipboard", "warn", "tmux does not say whether it passes copies on", todo)
-    told = done.stdout.strip()
-    if told == "on":
-        return _term("clipboard", "ok", "tmux passes copies on")
-    return _term("clipboard", "warn", f"tmux set-clipboard is {told or 'not set'}", todo)
+        text = "tmux does not report whether it forwards the clipboard"
+        return _term("clipboard", "warn", text, todo)
+    value = done.stdout.strip()
+    if value == "on":
+        return _term("clipboard", "ok", "tmux forwards the clipboard")
+    return _term("clipboard", "warn", f"tmux set-clipboard is {value or 'not set'}", todo)
 
 
 # --- home ---------------------------------------------------------------------------------------
 
 
 def home(context: CheckContext) -> Sequence[Finding]:
-    """The folder, who runs in it, its journal."""
+    """Check the home folder, its running processes and its journal."""
     root = context.home.root
     if not root.exists():
         above = next(one for one in root.parents if one.exists())
         if os.access(above, os.W_OK):
-            return [Finding("home", "folder", "ok", f"{root} will be made at the first start")]
-        todo = "Name another with --home or AJET_CONSOLE_HOME"
-        return [Finding("home", "folder", "fail", f"{root} cannot be made in {above}", todo)]
+            return [Finding("home", "folder", "ok", f"{root} is created at the first start")]
+        todo = "Name another home with --home or AJET_CONSOLE_HOME"
+        return [Finding("home", "folder", "fail", f"{root} cannot be created in {above}", todo)]
     return list(_home(context))
 
 
 def _home(context: CheckContext) -> Iterator[Finding]:
     root = context.home.root
     if not root.is_dir() or not os.access(root, os.R_OK | os.W_OK | os.X_OK):
-        todo = "Make it a folder of yours, or name another with --home"
+        todo = "Make it a folder you can write to, or name another with --home"
         yield Finding("home", "folder", "fail", f"{root} cannot be written", todo)
         return
     mode = stat.S_IMODE(root.stat().st_mode)
     if mode & 0o077:
         yield Finding(
-            "home", "folder", "warn", f"{root} can be read by others ({mode:o})", _chmod(700, root)
+            "home",
+            "folder",
+            "warn",
+            f"{root} can be read by other users ({mode:o})",
+            _chmod(700, root),
         )
     else:
         yield Finding("home", "folder", "ok", str(root))
@@ -216,14 +222,14 @@ def _journal(path: Path) -> Finding:
             text = f"{file.last_seq()} events, {size:.1f} MB"
         text += _checked(path)
     except AjetError as error:
-        return Finding("home", "journal", "fail", error.what, error.todo or "Move it away")
+        return Finding("home", "journal", "fail", error.what, error.todo or "Move the file away")
     if not os.access(path, os.W_OK):
         return Finding("home", "journal", "fail", f"{path} cannot be written", _chmod(600, path))
     return Finding("home", "journal", "ok", text)
 
 
 def _checked(path: Path) -> str:
-    """What a bounded check of the journal's pages adds to its finding.
+    """Check the journal's pages within a time limit; return the result for the finding.
 
     Raises:
         JournalError: a page is damaged.
@@ -231,9 +237,9 @@ def _checked(path: Path) -> str:
     damage: list[str] = []
     check_in_background(path, damage.append).join(CHECK_LIMIT)
     if not damage:
-        return f", not checked to its end within {CHECK_LIMIT:g} s"
+        return f", not fully checked within {CHECK_LIMIT:g} s"
     if damage[0]:
-        todo = "Restart the proxy: the start sets it aside and keeps what can be read"
+        todo = "Restart the proxy: it sets the damaged file aside and keeps what can be read"
         raise JournalError(f"damaged: {damage[0]}", str(path), todo)
     return ", no damaged page"
 
@@ -243,7 +249,7 @@ def _chmod(mode: int, path: Path) -> str:
 
 
 def disk(context: CheckContext) -> Sequence[Finding]:
-    """Free space where the home is."""
+    """Check the free space on the disk of the home."""
     root = context.home.root
     place = next(one for one in (root, *root.parents) if one.exists())
     free = shutil.disk_usage(place).free
@@ -257,20 +263,20 @@ def disk(context: CheckContext) -> Sequence[Finding]:
 
 
 def settings(context: CheckContext) -> Sequence[Finding]:
-    """Whether file and environment can be understood."""
+    """Check the settings in file and environment."""
     if context.settings is None:
-        return [Finding("settings", "file", "fail", context.trouble, "Correct it")]
+        return [Finding("settings", "file", "fail", context.trouble, "Correct the settings")]
     file = context.home.config
-    text = str(file) if file.exists() else "all as shipped: there is no config.yaml"
-    found = [Finding("settings", "file", "ok", text)]
+    text = str(file) if file.exists() else "all defaults: there is no config.yaml"
+    findings = [Finding("settings", "file", "ok", text)]
     if unknown := context.settings.unknown_servers():
-        todo = "Correct the name: what is set there has no effect"
-        found.append(Finding("settings", "servers", "warn", unknown, todo))
-    return found
+        todo = "Correct the name: these settings have no effect"
+        findings.append(Finding("settings", "servers", "warn", unknown, todo))
+    return findings
 
 
 def keys(context: CheckContext) -> Sequence[Finding]:
-    """Token, keys, certificates, and what others can reach."""
+    """Check token, keys, certificates, and listeners that other machines can reach."""
     return list(_keys(context))
 
 
@@ -278,13 +284,13 @@ def _keys(context: CheckContext) -> Iterator[Finding]:
     token = context.token_file or context.home.token_file
     if not token.exists():
         if token.is_symlink():
-            text = f"{token} is a link to {os.readlink(token)}, which is not there"
+            text = f"{token} is a link to {os.readlink(token)}, which does not exist"
             yield Finding("keys", "control token", "fail", text, "Delete the link")
         else:
             missing: Level = "fail" if context.token_file else "ok"
             yield Finding("keys", "control token", missing, f"no {token} yet")
     elif mode := stat.S_IMODE(token.stat().st_mode) & 0o077:
-        text = f"others can read it ({mode:03o})"
+        text = f"other users can read it ({mode:03o})"
         yield Finding("keys", "control token", "fail", text, _chmod(600, token))
     else:
         yield Finding("keys", "control token", "ok", "only you can read it")
@@ -298,10 +304,10 @@ def _keys(context: CheckContext) -> Iterator[Finding]:
             own.proxy.api_key or own.proxy.api_key_file,
             "Set proxy.api_key_file, or bind 127.0.0.1",
         ),
-        ("embedded engine", own.engine.host, "", "Bind 127.0.0.1: the swarm wire has no key"),
+        ("embedded engine", own.engine.host, "", "Bind 127.0.0.1: the swarm protocol has no key"),
     ):
         if is_loopback(host):
-            yield Finding("keys", name, "ok", f"listens on {host}: this machine only")
+            yield Finding("keys", name, "ok", f"listens on {host}: only this machine")
         elif key:
             yield Finding("keys", name, "ok", f"listens on {host}, with a key")
         else:
@@ -314,9 +320,9 @@ def _keys(context: CheckContext) -> Iterator[Finding]:
             yield _key_file(what, Path(key_file).expanduser())
     yield from _tls(absolute_path(own.proxy.tls_cert), absolute_path(own.proxy.tls_key))
     file = context.home.config
-    held = file.exists() and (own.proxy.api_key or own.upstream.key)
-    if held and (mode := stat.S_IMODE(file.stat().st_mode) & 0o077):
-        text = f"config.yaml may hold a key and others can read it ({mode:03o})"
+    has_key = file.exists() and (own.proxy.api_key or own.upstream.key)
+    if has_key and (mode := stat.S_IMODE(file.stat().st_mode) & 0o077):
+        text = f"config.yaml may contain a key, and other users can read it ({mode:03o})"
         yield Finding("keys", "settings", "warn", text, _chmod(600, file))
 
 
@@ -324,11 +330,11 @@ def _key_file(what: str, path: Path) -> Finding:
     try:
         empty = not path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
-        return Finding("keys", what, "fail", f"{path}: {error}", "Name a file with it")
+        return Finding("keys", what, "fail", f"{path}: {error}", "Name a file with the key")
     if empty:
-        return Finding("keys", what, "fail", f"{path} is empty", "Put the key in it")
+        return Finding("keys", what, "fail", f"{path} is empty", "Write the key to it")
     if mode := stat.S_IMODE(path.stat().st_mode) & 0o077:
-        text = f"others can read {path} ({mode:03o})"
+        text = f"other users can read {path} ({mode:03o})"
         return Finding("keys", what, "warn", text, _chmod(600, path))
     return Finding("keys", what, "ok", str(path))
 

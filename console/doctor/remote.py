@@ -1,4 +1,4 @@
-"""What has to be asked: ports, the proxy, swarm servers, the reward function."""
+"""Checks that talk to other processes: ports, the proxy, swarm servers, the reward function."""
 
 import asyncio
 import contextlib
@@ -12,31 +12,33 @@ from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.text import one_line
 from console.backend.swarm_report import report
 from console.doctor.finding import LIMIT, CheckContext, Finding
+from console.models.advice import advice_context
+from console.text.alerts import alert_text
 from core.runtime.home import running
 from core.runtime.sockets import port_holder
 
 PATIENCE = 3.0
-"""Seconds a server, a proxy or hooks get."""
+"""Seconds a server, the proxy or the hooks get to answer."""
 
 
 def ports(context: CheckContext) -> Sequence[Finding]:
-    """Whether the ports it would listen on are free, or who has them."""
+    """Check whether the configured ports are free, or which process holds them."""
     own = context.settings
     if own is None:
         return []
-    wanted = [("fake vLLM", "proxy", own.proxy.host, own.proxy.port)]
+    listeners = [("fake vLLM", "proxy", own.proxy.host, own.proxy.port)]
     if "embedded" in own.servers().values():
-        wanted.append(("embedded engine", "engine", own.engine.host, own.engine.port))
-    return [_port(context, *one) for one in wanted]
+        listeners.append(("embedded engine", "engine", own.engine.host, own.engine.port))
+    return [_port(context, *one) for one in listeners]
 
 
 def _port(context: CheckContext, name: str, role: str, host: str, port: int) -> Finding:
     info = running(context.home, role)
     if info is not None:
-        where = f"has port {info.port}" if info.port else "starts"
+        where = f"has port {info.port}" if info.port else "is starting"
         return Finding("ports", name, "ok", f"this home's {role} {where} (pid {info.pid})")
     if not port:
-        return Finding("ports", name, "ok", "any free one")
+        return Finding("ports", name, "ok", "any free port")
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         with contextlib.closing(socket.socket(family, socket.SOCK_STREAM)) as probe:
@@ -52,25 +54,25 @@ def _port(context: CheckContext, name: str, role: str, host: str, port: int) -> 
         by = port_holder(port)
         text = f"{host}:{port} is taken{f' by {by}' if by else ''}"
         todo = (
-            f"Stop it, or set `{role}.port` to another port; the console, when started without "
-            "--port, takes a free one by itself"
+            f"Stop that process, or set `{role}.port` to another port; without --port, the console "
+            "takes a free port by itself"
         )
         return Finding("ports", name, "warn", text, todo)
     return Finding("ports", name, "ok", f"{host}:{port} is free")
 
 
 async def proxy(context: CheckContext) -> Sequence[Finding]:
-    """Whether the proxy that runs answers, and to this token."""
+    """Check whether the running proxy answers and accepts the token."""
     info = await asyncio.to_thread(running, context.home, "proxy")
     url = context.url or (info.url if info is not None else "")
     if not url:
-        return [Finding("proxy", "control", "ok", "none runs: the console starts it")]
+        return [Finding("proxy", "control", "ok", "not running: the console starts it")]
     token = context.token_file or context.home.token_file
     try:
         text = (await asyncio.to_thread(token.read_text)).strip()
     except OSError as error:
-        told = f"{token}: {error.strerror or error}"
-        return [Finding("proxy", "control", "fail", told, "Give its token with --token-file")]
+        problem = f"{token}: {error.strerror or error}"
+        return [Finding("proxy", "control", "fail", problem, "Give its token with --token-file")]
     from proxy.control.client import ControlClient
 
     cert = info.extra.get("cert", "") if info is not None else ""
@@ -83,17 +85,20 @@ async def proxy(context: CheckContext) -> Sequence[Finding]:
         return [Finding("proxy", "control", "fail", error.what, error.todo)]
     found = [Finding("proxy", "control", "ok", f"{url} answers, {state.totals.groups} groups")]
     if state.alerts:
-        causes = "; ".join(one_line(one.cause, 60) for one in state.alerts.values())
+        advice = advice_context(watch_only=state.watch_only)
+        causes = "; ".join(
+            one_line(alert_text(one, advice).cause, 60) for one in state.alerts.values()
+        )
         found.append(Finding("proxy", "alerts", "warn", causes, "The console shows what to do"))
     return found
 
 
 async def servers(context: CheckContext) -> Sequence[Finding]:
-    """Whether each swarm server answers, in which state, by the protocol."""
-    found = await asyncio.gather(
+    """Check whether each swarm server answers and speaks the protocol."""
+    findings = await asyncio.gather(
         *(_server(context, name, url) for name, url in context.servers.items())
     )
-    return list(found)
+    return list(findings)
 
 
 async def _server(context: CheckContext, name: str, url: str) -> Finding:
@@ -105,27 +110,27 @@ async def _server(context: CheckContext, name: str, url: str) -> Finding:
     shown = one_line(name, 30)
     try:
         async with asyncio.timeout(PATIENCE):
-            told = await report(name, url)
+            server = await report(name, url)
     except TimeoutError:
-        todo = "See that it runs and that this machine reaches it (a tunnel, a firewall)"
+        todo = "Check that it runs and that this machine can reach it (tunnel, firewall)"
         return Finding("server", shown, "fail", f"{url}: no answer in {PATIENCE:g} s", todo)
-    if told.state == "CANNOT_CONNECT":
-        todo = "Start it, or name another with --swarm-url"
-        return Finding("server", shown, "fail", _at(url, told.error), todo)
-    step = "" if told.step is None else f", step {told.step}"
-    text = f"{url} is {told.state}{step}"
-    if told.state == "UNKNOWN":
-        todo = "Its version may be newer: it is shown, but not started or stopped"
-        return Finding("server", shown, "warn", f"{text} ({one_line(told.raw, 40)})", todo)
-    if told.error:
-        todo = "Only what it reports is used"
-        return Finding("server", shown, "warn", f"{text}; {one_line(told.error)}", todo)
-    hint = "`ajet-console engine-start` starts it" if told.state == "OFFLINE" else ""
+    if server.state == "CANNOT_CONNECT":
+        todo = "Start it, or name another server with --swarm-url"
+        return Finding("server", shown, "fail", _at(url, server.error), todo)
+    step = "" if server.step is None else f", step {server.step}"
+    text = f"{url} is {server.state}{step}"
+    if server.state == "UNKNOWN":
+        todo = "It may be a newer version: the console shows it, but does not start or stop it"
+        return Finding("server", shown, "warn", f"{text} ({one_line(server.raw, 40)})", todo)
+    if server.error:
+        todo = "The console uses only what the server reports"
+        return Finding("server", shown, "warn", f"{text}; {one_line(server.error)}", todo)
+    hint = "`ajet-console engine-start` starts it" if server.state == "OFFLINE" else ""
     return Finding("server", shown, "ok", f"{text}, speaks the protocol", hint)
 
 
 async def hooks(context: CheckContext) -> Sequence[Finding]:
-    """Whether the reward function can be imported; it is, in a process of its own."""
+    """Check whether the reward function loads; it is imported in a separate process."""
     own = context.settings
     folder = context.hooks or (Path(own.rewards.hooks) if own and own.rewards.hooks else None)
     if folder is not None:
@@ -137,16 +142,16 @@ async def hooks(context: CheckContext) -> Sequence[Finding]:
 
     try:
         model = load(file)
-    except ModelFault:  # told beside the judges
+    except ModelFault:  # the check of the judges reports it
         return []
-    named = [Path(str(one.settings["folder"])) for one in model.active if one.kind == "hook"]
-    if not named:
+    folders = [Path(str(one.settings["folder"])) for one in model.active if one.kind == "hook"]
+    if not folders:
         return [Finding("hooks", "rewards", "ok", f"{file} has no hooks")]
-    return [await _hooks((file.parent / one.expanduser()).absolute()) for one in named]
+    return [await _hooks((file.parent / one.expanduser()).absolute()) for one in folders]
 
 
 def model_file(context: CheckContext) -> Path | None:
-    """Where the reward model would be; None when hooks make the rewards, or without settings."""
+    """Return the path of the reward model; None when hooks are used or the settings are invalid."""
     own = context.settings
     if own is None or context.hooks or own.rewards.hooks:
         return None
@@ -163,23 +168,23 @@ async def _hooks(folder: Path) -> Finding:
     from proxy.rewards.hooks.child import HookChild, HookLimits
     from proxy.rewards.hooks.errors import HookError
 
-    os.environ["PYTHONDONTWRITEBYTECODE"] = "1"  # this process's children leave nothing behind
+    os.environ["PYTHONDONTWRITEBYTECODE"] = "1"  # child processes must not write .pyc files
     async with Tasks("doctor") as tasks:
         limits = HookLimits(load_seconds=min(PATIENCE, LIMIT - 0.5))
         child = HookChild(folder, "doctor", limits, tasks, None, lambda _: None)
         try:
             await child.start()
         except HookError as error:
-            told = error.abstention
-            lines = [line for line in told.traceback.strip().splitlines() if line.strip()]
-            text = one_line(f"{told.cause} {lines[-1] if lines else ''}")
+            fault = error.abstention
+            lines = [line for line in fault.traceback.strip().splitlines() if line.strip()]
+            text = one_line(f"{fault.cause} {lines[-1] if lines else ''}")
             return Finding("hooks", "rewards", "fail", f"{folder}: {text}", "Correct the file")
         finally:
             await child.close()
-    submit = ", also asked before each request" if child.has_submit else ""
+    submit = ", also called before each request" if child.has_submit else ""
     return Finding("hooks", "rewards", "ok", f"{folder} loads{submit}")
 
 
 def _at(url: str, error: str) -> str:
-    """An error with the address it is about, once."""
+    """Return the error with its URL, without repeating the URL."""
     return one_line(error if error.startswith(url) else f"{url}: {error}")

@@ -5,11 +5,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ajet_swarm.common.text import one_line
+from console.models.advice import context_of
+from console.models.alerts import held_up
 from console.models.consequences import server_of
 from console.models.group_obstacles import obstacle
 from console.models.job_commands import commands_for_all, commands_of, servers_text
-from console.models.stalls import stalled_servers
 from console.session.app_state import Session
+from console.text.alerts import alert_text
 from core.commands import COMMANDS, MODES
 from core.state import Group, Server
 
@@ -62,10 +64,10 @@ def _all(session: Session, group_id: str | None, server: str | None) -> list[Ava
         commands += _modes(session)
         commands += _stalls(session)
         commands += _mock(session)
+        context = context_of(session)
         for alert in session.state.alerts.values():
-            commands.append(
-                _offer("alert.dismiss", f": {one_line(alert.cause, 40)}", args={"key": alert.key})
-            )
+            cause = one_line(alert_text(alert, context).cause, 40)
+            commands.append(_offer("alert.dismiss", f": {cause}", args={"key": alert.key}))
         if session.state.proxy_up:
             commands.append(_offer("proxy.drain"))
     if "proxy" in session.children:
@@ -217,7 +219,7 @@ def _modes(session: Session) -> Iterator[AvailableCommand]:
 def _stalls(session: Session) -> Iterator[AvailableCommand]:
     """Return the commands that end a stall by open ratings."""
     state = session.state
-    for name, cause in stalled_servers(state, session.now()).items():
+    for name, cause in held_up(state, session.now()).items():
         where = f" on {one_line(name, 24)}" if len(state.servers) > 1 else ""
         about = one_line(cause, 80)
         for command in ("rating.accept_all", "rating.abort_all"):

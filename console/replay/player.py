@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 
 from ajet_swarm.common.errors import AjetError
 from console.backend.feed import Feed
+from console.models.advice import context_of
 from console.session.app_state import Reply, Session
 from console.views.events import event_line
 from core.control_payloads import EpisodeTokens, JobInfo, ServerDetails
@@ -325,11 +326,12 @@ class _EventLog:
         session = self.session
         if session is None:
             return
+        context = context_of(session)
         for event in events:
             if event.seq <= self._last:
                 continue
             self._last = event.seq
-            if (line := event_line(event)) is not None:
+            if (line := event_line(event, context)) is not None:
                 text = f"{line.about}  {line.text}"
                 session.log_store.add(line.source, text, event.at, line.level)
         session.touch(("log",))

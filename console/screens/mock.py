@@ -13,9 +13,9 @@ from textual.containers import Horizontal
 from textual.widgets import Input
 
 from ajet_swarm.common.text import plain
+from console.models.alerts import stall_words
 from console.models.datasets import SHIPPED, field_text
 from console.models.preview import previews
-from console.models.stalls import stall_words
 from console.screens.base import ConsoleScreen
 from console.screens.group import GroupScreen
 from console.screens.group_actions import WRITING

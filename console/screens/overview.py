@@ -9,6 +9,7 @@ from textual.content import Content
 from textual.widget import Widget
 
 from ajet_swarm.common.text import one_line
+from console.models.advice import context_of
 from console.models.alerts import AlertAction, by_need, way_of
 from console.models.screen_registry import SCREENS
 from console.screens.base import ConsoleScreen
@@ -224,7 +225,7 @@ class OverviewScreen(ConsoleScreen):
         alert = self._alert
         if alert is None:
             return None
-        return way_of(alert.key, self.host.shown_screens, read_only=self.session.read_only)
+        return way_of(alert, self.host.shown_screens, context_of(self.session))
 
     def _active_alert(self) -> Alert | None:
         alert = self._alert

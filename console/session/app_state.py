@@ -172,6 +172,8 @@ class Session:
         self.rating = rating or RatingSettings()
         self.save_rater = save_rater
         """Saves the rater's name for the next start; None where nothing is saved."""
+        self.keymap: Mapping[str, str] = {}
+        """Keys that the operator has changed and that are in use: id of an action -> its keys."""
         self.home: Path | None = None
         """The home of this console; None when it has none."""
         self.replay: ReplayStatus | None = None

@@ -1,1 +1,1 @@
-"""What surrounds the screens: palette, keymap, key queue, output sanitizer."""
+"""The parts of the app around the screens: palette, keymap, key queue, output sanitizer."""

@@ -1,31 +1,31 @@
-"""The keys that work on every screen."""
+"""The key bindings of the app, which work on every screen."""
 
 from textual.binding import Binding, BindingType
 
 from console.models.screen_registry import SCREENS
 
 
-def _places() -> list[BindingType]:
+def _screen_keys() -> list[BindingType]:
     bindings: list[BindingType] = []
-    for place in SCREENS:
+    for screen in SCREENS:
         bindings.append(
             Binding(
-                f"f{place.digit}",
-                f"go('{place.name}')",
-                place.title,
+                f"f{screen.digit}",
+                f"go('{screen.name}')",
+                screen.title,
                 show=False,
-                tooltip=place.help,
-                id=f"screen.{place.name}",
+                tooltip=screen.help,
+                id=f"screen.{screen.name}",
             )
         )
         bindings.append(
-            Binding(str(place.digit), f"go('{place.name}', True)", place.title, show=False)
+            Binding(str(screen.digit), f"go('{screen.name}', True)", screen.title, show=False)
         )
     return bindings
 
 
 EVERYWHERE: list[BindingType] = [
-    *_places(),
+    *_screen_keys(),
     Binding(
         "question_mark",
         "help",
@@ -71,4 +71,4 @@ EVERYWHERE: list[BindingType] = [
         tooltip="Asks first if something runs",
     ),
 ]
-"""Screens by F-key and digit, then the rest."""
+"""The screens by F-key and digit, then the other keys."""

@@ -1,4 +1,4 @@
-"""Entries of the palette that open the job or the inside of a server."""
+"""Palette entries that open the job or the details of a server."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -9,7 +9,7 @@ from console.models.app_host import AppHost
 
 
 def job_entries(app: AppHost) -> Iterator[tuple[str, str, Callable[[], Any]]]:
-    """Title, help and action, two for each server."""
+    """Yield title, help and action of two entries for each server."""
     servers = app.session.state.servers
     for name, server in servers.items():
         if server.state == "OBSERVING":
@@ -18,7 +18,7 @@ def job_entries(app: AppHost) -> Iterator[tuple[str, str, Callable[[], Any]]]:
         writes = not app.session.read_only
         yield (
             f"Engine: Edit the job{where}" if writes else f"Screen: Job{where}",
-            "The job it is started with" + (": see, change, save, apply" if writes else ""),
+            "The job of the next start" + (": show, change, save, apply" if writes else ""),
             partial(_open, app, "job", name),
         )
         yield (

@@ -1,7 +1,7 @@
-"""Keys typed ahead of the screen: each is handed on when the one before it has had its effect.
+"""Queue for keys typed ahead: each key is handled after the one before it has taken effect.
 
-Textual gives a burst of keys, as a slow line delivers it, to what had the focus when it came in:
-a screen or a field that the first of them opened would never see the rest.
+Textual delivers a burst of keys, as it arrives over a slow line, to the widget that had the focus
+when the burst arrived. A screen or a field opened by the first key would never get the others.
 """
 
 import asyncio
@@ -21,37 +21,38 @@ from console.screens.base import ConsoleScreen
 from console.session.app_state import EVERYTHING
 
 Typed = events.Key | events.Paste
-"""What comes from the keyboard."""
+"""A keyboard event."""
 Flush = Callable[[ConsoleScreen, frozenset[str]], None]
 TICK = 0.25
-"""Seconds between two looks at a key that takes long."""
+"""Seconds between two checks of a key that takes long."""
 TICKS = 40
-"""Looks after which the next key goes on, whatever became of the one before. They are counted
-instead of the time: a machine that stands still for a while must not make keys go astray."""
+"""Number of checks after which the next key is handled in any case. Checks are counted rather than
+seconds, so that a suspended machine does not send keys to the wrong widget."""
 TURNS = 4
-"""Turns of the event loop in which a question that a key asks for comes up."""
-LOOKS = 40
-"""Refreshes that a new screen is waited for."""
+"""Turns of the event loop in which a dialog opened by a key appears."""
+RETRIES = 40
+"""Number of event loop turns to wait for a new screen."""
 ROUNDS = 2
-"""Ways from the focus up to the app without another focus: Enter in a field says so to the line
-around it, and that to the screen, which gives the focus back to the list."""
+"""Number of passes from the focused widget up to the app in which the focus must not change. Enter
+in a field notifies the line around it, that line notifies the screen, and the screen moves the
+focus back to the list."""
 
 
 class KeyQueue:
-    """The keys that wait for the one that is being carried out.
+    """The keys that wait until the current one has taken effect.
 
     Args:
         app: The app.
-        hand_on: Handles a key as the app does without this class.
+        handle: Handles a key as the app does without this queue.
         flush: Repaints a screen.
     """
 
     def __init__(
-        self, app: App[Any], hand_on: Callable[[Typed], Awaitable[None]], flush: Flush
+        self, app: App[Any], handle: Callable[[Typed], Awaitable[None]], flush: Flush
     ) -> None:
         self._app = app
         self._flush = flush
-        self._hand_on = hand_on
+        self._handle = handle
         self._waiting: deque[Typed] = deque()
         self._number = 0
         self._busy = False
@@ -61,53 +62,53 @@ class KeyQueue:
 
     @property
     def idle(self) -> bool:
-        """Every key that came in has had its effect."""
+        """Whether all keys have taken effect."""
         return not self._busy
 
-    async def take(self, key: Typed) -> None:
-        """Hand a key on now, or when those before it are through."""
+    async def put(self, key: Typed) -> None:
+        """Handle a key now, or after the keys before it."""
         if self._busy:
             self._waiting.append(key)
         elif self._app.screen_stack:
-            await self._go(key)
+            await self._start(key)
 
-    async def _go(self, key: Typed) -> None:
+    async def _start(self, key: Typed) -> None:
         app = self._app
         self._busy = True
         self._number += 1
         number = self._number
         target: DOMNode = app.focused or app.screen
         shown, focus = app.screen, app.focused
-        await self._hand_on(key)
+        await self._handle(key)
         self._ticks, self._awaited = 0, None
         self._watch = app.set_interval(TICK, partial(self._tick, number))
-        self._follow(target, partial(self._done, number, shown, focus))
+        self._follow(target, partial(self._handled, number, shown, focus))
 
     def _follow(self, node: DOMNode, then: Callable[[], Awaitable[None]]) -> None:
-        """Go the key's own way: through the queue of each that it bubbles to, up to the app."""
+        """Follow the key's path through the message queues of the nodes it bubbles to."""
         if node is self._app:
             self._app.call_later(then)
             return
         above = node.parent or self._app
         if not node.call_later(self._follow, above, then):
-            self._app.call_later(then)  # it is gone, and the key with it
+            self._app.call_later(then)  # the node was removed, and its messages with it
 
-    async def _done(self, number: int, shown: Screen[object], focus: Widget | None) -> None:
-        """The key was dealt with; a screen or question it opened must be there before the next."""
+    async def _handled(self, number: int, shown: Screen[object], focus: Widget | None) -> None:
+        """After the key was handled, wait for a screen or dialog that it opened."""
         for _ in range(TURNS):
             await asyncio.sleep(0)
-        # The focus is given in a turn of the app's own: behind this one, if this key asked for it.
+        # The app changes the focus in a later turn, so check it after that turn.
         self._app.call_later(self._settle, number, shown, focus, ROUNDS)
 
     async def _settle(
         self, number: int, shown: Screen[object], focus: Widget | None, left: int
     ) -> None:
-        """The next key goes to what has the focus: only when that stays where it is."""
-        if self._over(number):
+        """Handle the next key once the focus no longer moves."""
+        if self._is_finished(number):
             return
         screen, now = self._app.screen, self._app.focused
         if screen is not shown:
-            self._look(number, LOOKS)
+            self._await_screen(number, RETRIES)
             return
         left = left if now is focus else ROUNDS
         if left and self._waiting:
@@ -115,21 +116,21 @@ class KeyQueue:
         else:
             await self._next(number)
 
-    def _look(self, number: int, left: int) -> None:
-        if self._over(number):
+    def _await_screen(self, number: int, left: int) -> None:
+        if self._is_finished(number):
             return
         screen = self._awaited = self._app.screen
         if not screen.is_mounted and left:
-            self._app.call_later(self._look, number, left - 1)
+            self._app.call_later(self._await_screen, number, left - 1)
             return
         screen.call_after_refresh(self._painted, number)
 
     async def _painted(self, number: int) -> None:
-        if self._over(number):
+        if self._is_finished(number):
             return
         screen = self._app.screen
         if screen is not self._awaited:
-            self._look(number, LOOKS)
+            self._await_screen(number, RETRIES)
             return
         self._awaited = None
         if self._waiting and isinstance(screen, ConsoleScreen):
@@ -137,23 +138,23 @@ class KeyQueue:
         self._app.call_later(self._settle, number, screen, self._app.focused, ROUNDS)
 
     async def _tick(self, number: int) -> None:
-        """The key takes long: the screen it opened may be gone again, unpainted."""
+        """Check a key that takes long: the screen it opened may be closed again, unpainted."""
         self._ticks += 1
         if self._ticks >= TICKS:
             await self._next(number)
         elif self._awaited is not None and self._awaited is not self._app.screen:
-            self._look(number, LOOKS)
+            self._await_screen(number, RETRIES)
 
-    def _over(self, number: int) -> bool:
-        """Whether the key of this number is waited for no more, or the console is being left."""
+    def _is_finished(self, number: int) -> bool:
+        """Return whether the queue no longer waits for this key, or the console is closing."""
         return number != self._number or not self._busy or not self._app.screen_stack
 
     async def _next(self, number: int) -> None:
-        """Hand the next key on, once for each key before it."""
-        if self._over(number):
+        """Finish the key of this number and handle the next one; do nothing the second time."""
+        if self._is_finished(number):
             return
         if self._watch is not None:
             self._watch.stop()
         self._busy = False
         if self._waiting:
-            await self._go(self._waiting.popleft())
+            await self._start(self._waiting.popleft())

@@ -1,7 +1,7 @@
-"""All keys there are, and those the operator has changed: checked before they are used.
+"""All key bindings, and the validation of the operator's own keys.
 
-Textual silently takes the key away from an action whose key another one is given, when both have
-ids; so clashes are found here and reported, and the key that clashes stays as it was.
+When two actions with ids get the same key, Textual silently removes it from one of them. Therefore
+conflicts are detected and reported here, and a conflicting key is not changed.
 """
 
 import sys
@@ -20,56 +20,56 @@ from console.screens.parts import ScreenPart
 
 _MODIFIERS = frozenset({"ctrl", "shift", "alt", "super", "hyper", "meta"})
 _NAMED = frozenset(key.value.rpartition("+")[2] for key in Keys) | {f"f{n}" for n in range(1, 25)}
-_OURS = "console."
+_PACKAGE = "console."
 _TEXTUAL = (
     Binding("ctrl+p", "command_palette", "Palette", id="app.palette"),
     Binding("tab", "app.focus_next", "Next"),
     Binding("shift+tab", "app.focus_previous", "Previous"),
 )
-"""Keys of Textual's own that work on every screen."""
+"""Textual's own keys that work on every screen."""
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One key of one action, as the list of all keys shows it."""
+    """The keys of one action, as shown in the list of all keys."""
 
     area: str
     """`Everywhere`, the title of a screen, or the name of a dialog."""
     keys: tuple[str, ...]
     action_id: str
-    """What `console.keys` calls it; empty for one that cannot be changed."""
+    """The action's name in `console.keys`; empty when its keys cannot be changed."""
     title: str
     about: str
 
 
 def key_problems(
-    wanted: Mapping[str, str], app: type[Any], screens: Sequence[type[Any]]
+    custom: Mapping[str, str], app: type[Any], screens: Sequence[type[Any]]
 ) -> tuple[dict[str, str], list[str]]:
     """Check the operator's keys.
 
     Args:
-        wanted: Id of an action -> its keys, comma separated.
+        custom: Id of an action -> its keys, comma separated.
         app: The app's class; its keys work on every screen.
         screens: Classes of all screens.
 
     Returns:
         The keys that can be used, and one sentence for each that cannot.
     """
-    places = _places(app, screens)
-    ids = {one.id for chain in places for owner in chain for one in _bindings(owner) if one.id}
+    scopes = _scopes(app, screens)
+    ids = {one.id for chain in scopes for owner in chain for one in _bindings(owner) if one.id}
     problems: list[str] = []
     usable: dict[str, list[str]] = {}
-    for name, text in wanted.items():
+    for name, text in custom.items():
         if name not in ids:
             hint = did_you_mean(name, ids) or "`ajet-console --keys` lists them"
             problems.append(f"console.keys: there is no action `{name}`. {hint}")
             continue
         keys = [binding.key for binding in Binding.make_bindings([Binding(text, "none")])]
         if bad := [key for key in keys if not _valid(key)]:
-            problems.append(f"console.keys: `{name}`: `{bad[0]}` is no key")
+            problems.append(f"console.keys: `{name}`: `{bad[0]}` is not a key")
             continue
         usable[name] = keys
-    while clash := _clash(usable, places):
+    while clash := _clash(usable, scopes):
         name, sentence = clash
         del usable[name]
         problems.append(sentence)
@@ -77,18 +77,18 @@ def key_problems(
 
 
 def clashes(app: type[Any], screens: Sequence[type[Any]]) -> list[str]:
-    """Named actions of the program itself that take each other's key, one sentence each.
+    """Return one sentence for each conflict between the program's own named actions.
 
-    Two widgets of a screen never have the keys at once; an action that a more special class gives
-    another meaning is meant so. Keys without a name (arrows, digits) belong to what has the focus.
+    Two widgets of a screen never get keys at the same time, and a subclass may redefine an action
+    of its base. Keys without an id (arrows, digits) belong to the focused widget.
     """
-    found: list[str] = []
-    for chain in _places(app, screens):
+    sentences: list[str] = []
+    for chain in _scopes(app, screens):
         widgets = [one for one in chain if not issubclass(one, Screen) and one is not app]
         rest = [one for one in chain if one not in widgets]
         for owners in (rest, *([one, *rest] for one in widgets)):
-            found += [f"{_area(chain, app)}: {said}" for said in _taken_twice(owners)]
-    return list(dict.fromkeys(found))
+            sentences += [f"{_area(chain, app)}: {one}" for one in _taken_twice(owners)]
+    return list(dict.fromkeys(sentences))
 
 
 def _taken_twice(owners: Sequence[type[Any]]) -> Iterator[str]:
@@ -103,13 +103,15 @@ def _taken_twice(owners: Sequence[type[Any]]) -> Iterator[str]:
 def listing(
     app: type[Any], screens: Sequence[type[Any]], keymap: Mapping[str, str]
 ) -> Iterator[Key]:
-    """Every key that has a name or a description, area by area.
+    """Yield the keys of every action that has a description, area by area.
 
     Args:
+        app: The app's class.
+        screens: Classes of all screens.
         keymap: Keys the operator has changed, as `key_problems` returns them.
     """
-    told: set[tuple[str, str, str]] = set()
-    for chain in _places(app, screens):
+    listed: set[tuple[str, str, str]] = set()
+    for chain in _scopes(app, screens):
         area = _area(chain, app)
         owners = chain if chain == [app] else [one for one in chain if one is not app]
         rows: dict[tuple[str, str], tuple[dict[str, None], list[str]]] = {}
@@ -119,59 +121,62 @@ def listing(
                 row[0].update(dict.fromkeys(keymap.get(binding.id or "", binding.key).split(",")))
                 row[1].append(binding.tooltip)
         for (name, title), (keys, abouts) in rows.items():
-            if (area, name, title) not in told:
-                told.add((area, name, title))
+            if (area, name, title) not in listed:
+                listed.add((area, name, title))
                 yield Key(area, tuple(keys), name, title, next(filter(None, abouts), ""))
 
 
-# --- what is there -------------------------------------------------------------------------------
+# --- classes and their bindings ------------------------------------------------------------------
 
 
-def _places(app: type[Any], screens: Sequence[type[Any]]) -> list[list[type[Any]]]:
-    """What has keys together: the app; each screen with its widgets and the app; each dialog."""
-    found: list[list[type[Any]]] = [[app]]
+def _scopes(app: type[Any], screens: Sequence[type[Any]]) -> list[list[type[Any]]]:
+    """Return the classes whose keys work together, one list per scope.
+
+    The scopes are the app, each screen with its widgets and the app, and each dialog.
+    """
+    scopes: list[list[type[Any]]] = [[app]]
     seen: set[type[Any]] = set()
-    wanted = list(screens)
+    pending = list(screens)
     dialogs = [one for one in _named_in(app) if issubclass(one, Screen)]
-    while wanted or dialogs:
-        screen = wanted.pop(0) if wanted else dialogs.pop(0)
-        if screen in seen or not _own(screen):
+    while pending or dialogs:
+        screen = pending.pop(0) if pending else dialogs.pop(0)
+        if screen in seen or not _has_keys(screen):
             continue
         seen.add(screen)
-        reached = _reached(screen)
-        dialogs += [one for one in reached if issubclass(one, Screen)]
-        widgets = [one for one in reached if not issubclass(one, Screen)]
-        asks = issubclass(screen, ModalScreen)  # the app's keys do not work there
-        found.append([*widgets, screen, *(() if asks else (app,))])
-    return found
+        reachable = _reachable(screen)
+        dialogs += [one for one in reachable if issubclass(one, Screen)]
+        widgets = [one for one in reachable if not issubclass(one, Screen)]
+        modal = issubclass(screen, ModalScreen)  # the app's keys do not work there
+        scopes.append([*widgets, screen, *(() if modal else (app,))])
+    return scopes
 
 
-def _own(owner: type[Any]) -> bool:
-    """Whether it is shown itself and is no mere base of what is."""
+def _has_keys(owner: type[Any]) -> bool:
+    """Return whether a class of ours has bindings."""
     return bool(_bindings(owner)) and not owner.__module__.startswith("textual.")
 
 
-def _reached(screen: type[Any]) -> list[type[Any]]:
-    """Widgets and screens that the modules of a screen, and of its widgets, know by name."""
+def _reachable(screen: type[Any]) -> list[type[Any]]:
+    """Return the widgets and screens that the modules of a screen and its widgets import."""
     found: dict[type[Any], None] = {}
-    wanted = [screen]
-    while wanted:
-        for one in _named_in(wanted.pop()):
+    pending = [screen]
+    while pending:
+        for one in _named_in(pending.pop()):
             if one in found or one is screen or issubclass(screen, one):
                 continue
             found[one] = None
             if not issubclass(one, Screen):
-                wanted.append(one)
+                pending.append(one)
     return list(found)
 
 
 def _named_in(owner: type[Any]) -> list[type[Any]]:
     """Return the widgets that the modules of a class, and those of its parts, import."""
-    modules = [base.__module__ for base in owner.__mro__ if base.__module__.startswith(_OURS)]
+    modules = [base.__module__ for base in owner.__mro__ if base.__module__.startswith(_PACKAGE)]
     found: dict[type[Any], None] = {}
-    for name in modules:  # grows by the modules of screen parts
+    for name in modules:  # the loop appends the modules of screen parts
         for one in vars(sys.modules[name]).values():
-            if not (isinstance(one, type) and one.__module__.startswith(_OURS)):
+            if not (isinstance(one, type) and one.__module__.startswith(_PACKAGE)):
                 continue
             if issubclass(one, Widget):
                 found[one] = None
@@ -188,16 +193,16 @@ def _area(chain: Sequence[type[Any]], app: type[Any]) -> str:
 
 
 def _clash(
-    usable: Mapping[str, Sequence[str]], places: Sequence[Sequence[type[Any]]]
+    usable: Mapping[str, Sequence[str]], scopes: Sequence[Sequence[type[Any]]]
 ) -> tuple[str, str] | None:
-    """The first action whose new key another action of the same screen has, and what to say."""
-    for chain in places:
-        found = [binding for owner in chain for binding in _bindings(owner)]
+    """Return the first action whose new key is taken in the same scope, and a message."""
+    for chain in scopes:
+        bindings = [binding for owner in chain for binding in _bindings(owner)]
         taken: dict[str, Binding] = {one.key: one for one in _TEXTUAL}
-        for binding in found:
+        for binding in bindings:
             if not (binding.id and binding.id in usable):
                 taken.setdefault(binding.key, binding)
-        for binding in found:
+        for binding in bindings:
             if binding.id is None or binding.id not in usable:
                 continue
             for key in usable[binding.id]:
@@ -212,27 +217,27 @@ def _clash(
 
 
 def _bindings(owner: type[Any]) -> list[Binding]:
-    """All bindings of a class that are ours, its bases' included, its own first."""
-    found: list[Binding] = []
+    """Return the bindings of a class and of its bases in our packages, its own first."""
+    bindings: list[Binding] = []
     for base in owner.__mro__:
         if base.__module__.startswith("textual."):
             continue
-        given: Iterable[Any] = vars(base).get("BINDINGS", ())
-        found += Binding.make_bindings(given)
-    return found
+        declared: Iterable[Any] = vars(base).get("BINDINGS", ())
+        bindings += Binding.make_bindings(declared)
+    return bindings
 
 
 def _effective(owner: type[Any]) -> list[Binding]:
     """Return the bindings in effect: where two classes bind a key, the subclass wins."""
-    standing: dict[str, list[Binding]] = {}
+    effective: dict[str, list[Binding]] = {}
     for base in reversed(owner.__mro__):
         if base.__module__.startswith("textual."):
             continue
         own: dict[str, list[Binding]] = {}
         for binding in Binding.make_bindings(vars(base).get("BINDINGS", ())):
             own.setdefault(binding.key, []).append(binding)
-        standing.update(own)
-    return [binding for some in standing.values() for binding in some]
+        effective.update(own)
+    return [binding for some in effective.values() for binding in some]
 
 
 def _valid(key: str) -> bool:

@@ -1,19 +1,19 @@
-"""What the `:` line opens: a screen by its name, a group or an episode by its id."""
+"""The `:` line: opens a screen by its name, or a group by its id or an episode's id."""
 
 from ajet_swarm.common.text import did_you_mean
 from console.models.app_host import AppHost
 from console.screens.open_group import known_matches, open_matches, read_and_open
 
 LONG_ID = 8
-"""Characters from which the text may be the id of a group that only the journal has."""
+"""Minimum length of an id for which the journal is searched as well."""
 
 
 async def open_by_name(app: AppHost, text: str | None) -> None:
-    """Open what `text` names; None and an empty text open nothing.
+    """Open what `text` names; do nothing for None or an empty text.
 
     Args:
         app: The app.
-        text: The beginning of a screen's name, `q` to leave, or the beginning of an id.
+        text: The beginning of a screen's name, `q` to quit, or the beginning of an id.
     """
     name = (text or "").strip().lower()
     if not name:

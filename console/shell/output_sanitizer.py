@@ -1,4 +1,4 @@
-"""The last look at a painted line: what could move the cursor or hide text is taken out."""
+"""Removes characters that could move the cursor or hide text from each painted line."""
 
 from rich.cells import get_character_cell_size
 from rich.segment import Segment
@@ -9,12 +9,12 @@ from ajet_swarm.common.text import HARMFUL
 
 
 class OutputSanitizer(LineFilter):
-    """Screens make text from outside visible themselves; this stands behind them all.
+    """Line filter that replaces harmful characters, after the screens have done so themselves.
 
-    What is typed or pasted into a line of text comes through here alone.
+    For text typed or pasted into an input field, this filter is the only protection.
 
     Attributes:
-        caught: Segments that had to be changed.
+        caught: Number of segments that had to be changed.
     """
 
     def __init__(self) -> None:
@@ -22,19 +22,20 @@ class OutputSanitizer(LineFilter):
         self.caught = 0
 
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
-        """The same cells, without anything that is no cell."""
+        """Return the segments with harmful characters replaced, at the same width."""
         if not any(HARMFUL.search(segment.text) for segment in segments):
             return segments
-        found = []
+        result = []
         for text, style, control in segments:
             if control or not HARMFUL.search(text):
-                found.append(Segment(text, style, control))
+                result.append(Segment(text, style, control))
                 continue
             self.caught += 1
-            found.append(Segment(HARMFUL.sub(lambda one: _blank(one[0]), text), style))
-        return found
+            safe_text = HARMFUL.sub(lambda match: _placeholder(match[0]), text)
+            result.append(Segment(safe_text, style))
+        return result
 
 
-def _blank(one: str) -> str:
-    """As many cells as the character is counted for, so that the line keeps its width."""
-    return "\N{MIDDLE DOT}" * max(0, get_character_cell_size(one))
+def _placeholder(character: str) -> str:
+    """Return a replacement with the width of the character, so that the line keeps its width."""
+    return "\N{MIDDLE DOT}" * max(0, get_character_cell_size(character))

@@ -1,4 +1,4 @@
-"""The command palette: screens, orders that can be given now, themes."""
+"""The command palette: screens, commands available now, themes."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -23,15 +23,15 @@ from core.commands import COMMANDS
 
 NOTHING = "Nothing matches"
 LAST = 0.01
-"""Score of what stands below all that can be done."""
-KEYS = "? shows the keys of this screen; Enter here does, too"
+"""Score of an entry listed below all available commands."""
+KEYS = "? shows the keys of this screen, and so does Enter"
 Entry = tuple[str, str, Callable[[], Any]]
 
 
 def entries(app: AppHost) -> Iterator[Entry]:
-    """Title ("area: Verb"), help and action of everything on offer now.
+    """Yield title ("area: Verb"), help and action of everything available now.
 
-    What leads when nothing is typed is harmless; what destroys comes after all other orders.
+    Harmless entries come first, destructive commands after all others.
     """
     front = app.front
     group, server = _targets(front)
@@ -42,13 +42,15 @@ def entries(app: AppHost) -> Iterator[Entry]:
     yield "Console: Help", "Text and keys of this screen", app.action_help
     yield "Console: Jump", "Jump to any part of the screen by one letter", app.action_jump
     if app.session.seen and app.session.replay is None:
-        first = "What this is, its loop, and the ways on by one key"
-        yield "Console: First steps", first, lambda: app.push_screen(FirstStepsScreen())
-    for offer in sorted(available_commands(app.session, group, server), key=lambda one: one.danger):
-        yield offer.title, offer.help, partial(run_available, app, offer)
+        about = "What the console does, its loop, and the next steps with one key each"
+        yield "Console: First steps", about, lambda: app.push_screen(FirstStepsScreen())
+    for command in sorted(
+        available_commands(app.session, group, server), key=lambda one: one.danger
+    ):
+        yield command.title, command.help, partial(run_available, app, command)
     if front is not None and app.session.seen:
-        may = app.session.allows("engine.try")
-        title = COMMANDS["engine.try"].title if may else "Screen: Prompts that were tried"
+        allowed = app.session.allows("engine.try")
+        title = COMMANDS["engine.try"].title if allowed else "Screen: Prompts that were tried"
         yield f"{title}  (ctrl+t)", COMMANDS["engine.try"].help, front.action_try_prompt
     yield from rate_entries(app)
     yield from job_entries(app)
@@ -63,7 +65,7 @@ def entries(app: AppHost) -> Iterator[Entry]:
 
 
 def _targets(front: HostedScreen | None) -> tuple[str | None, str | None]:
-    """The group and the server a screen points at; none while it is still being made."""
+    """Return the group and the server selected on a screen; None while it is being mounted."""
     if front is None:
         return None, None
     try:
@@ -73,23 +75,23 @@ def _targets(front: HostedScreen | None) -> tuple[str | None, str | None]:
 
 
 def as_text(text: str) -> str:
-    """Text as the palette's markup reads it: no bracket opens a tag, closed or cut short."""
+    """Escape text for the palette's markup, so that no bracket opens a tag."""
     return text.replace("[", "\\[")
 
 
 class ConsoleCommands(Provider):
-    """Feeds Textual's palette, which would read plain strings as markup."""
+    """Provider for Textual's palette; it escapes text, because the palette interprets markup."""
 
     def _entries(self) -> list[Entry]:
         return list(entries(cast(AppHost, self.app)))
 
     async def discover(self) -> Hits:
-        """Everything on offer, before anything is typed."""
+        """Yield everything available, before anything is typed."""
         for title, help_text, run in self._entries():
             yield DiscoveryHit(Content(title), run, text=title, help=as_text(help_text))
 
     async def search(self, query: str) -> Hits:
-        """What fits the query; when nothing does, a word on where to look."""
+        """Yield what matches the query; when nothing does, an entry that opens the help."""
         matcher = self.matcher(query)
         nothing = True
         for title, help_text, run in self._entries():

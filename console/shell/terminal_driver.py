@@ -1,4 +1,4 @@
-"""Textual's Linux driver with job control: stop, continue, and one input thread throughout."""
+"""Textual's Linux driver with job control: stop, continue, and never more than one input thread."""
 
 import contextlib
 import os
@@ -12,15 +12,16 @@ from textual.drivers.linux_driver import LinuxDriver
 class JobControlDriver(LinuxDriver):
     """Restarts application mode after a stop, and suspends the whole process group.
 
-    Textual's own driver starts its threads on every SIGCONT. After a SIGSTOP the first ones still
-    run: two threads then read the keys, and the program never ends because only one is stopped.
+    Textual's own driver starts its threads on every SIGCONT. After a SIGSTOP the first threads are
+    still running, so two threads read the keys, and the program never exits because it stops only
+    one of them.
 
-    Both handlers only schedule a call on the event loop. Inside the handler the main thread may
-    hold the lock of the output queue, which the calls here need.
+    Both signal handlers only schedule a call on the event loop: while a handler runs, the main
+    thread may hold the lock of the output queue, which the calls need.
     """
 
     _resumes_itself = False
-    """A suspend is under way that restarts application mode without SIGCONT's handler."""
+    """Whether `_suspend` runs, which restarts application mode without the SIGCONT handler."""
 
     def _sigtstp_application(self, _signal: int = 0, _frame: FrameType | None = None) -> None:
         if not self._loop.is_closed():
@@ -31,12 +32,12 @@ class JobControlDriver(LinuxDriver):
             self._loop.call_soon_threadsafe(self._restart)
 
     def _suspend(self) -> None:
-        """Give the terminal back and stop, together with a `make` this process runs under.
+        """Restore the terminal and stop the process group, including a `make` that started it.
 
-        The kernel does not stop a process group that no shell could continue; then the screen
-        comes back at once.
+        The kernel does not stop a process group that no shell can continue; then the screen
+        returns immediately.
         """
-        if not self._auto_restart:  # an editor has the terminal, and stops in its own way
+        if not self._auto_restart:  # an editor uses the terminal and stops itself
             os.kill(os.getpid(), signal.SIGSTOP)
             return
         self.suspend_application_mode()
@@ -48,10 +49,10 @@ class JobControlDriver(LinuxDriver):
         self._restart()
 
     def _restart(self) -> None:
-        """Set up the terminal again; a shell may have changed its mode while this was stopped."""
+        """Set up the terminal again, because a shell may have changed its mode meanwhile."""
         if not self._auto_restart:
             return
-        # Stops this process again while it is in the background, until `fg`.
+        # This stops the process again while it is in the background, until `fg`.
         with contextlib.suppress(termios.error):
             termios.tcsetattr(self.fileno, termios.TCSANOW, termios.tcgetattr(self.fileno))
         if self._key_thread is not None and self._key_thread.is_alive():

@@ -1,7 +1,7 @@
-"""Code in pieces with tones: keywords, strings, numbers, comments and names of a few languages.
+"""Syntax highlighting: keywords, strings, numbers, comments and names of a few languages.
 
-The lexers are those of `rich.syntax`. The code comes from a model, so only languages with simple
-lexers are read, and only so much of a block; what is not read keeps the plain tone of code.
+The lexers come from `rich.syntax`. Because the code comes from a model, only languages with simple
+lexers are highlighted, and only blocks of limited size; all other code has one plain tone.
 """
 
 from collections.abc import Iterator
@@ -13,11 +13,11 @@ from rich.syntax import Syntax
 from console.text.wrap import Piece
 
 CODE = "$code"
-"""The tone of code that no lexer reads."""
+"""The tone of code that is not highlighted."""
 CAP = 6_000
-"""Characters of code that a lexer reads for one text."""
+"""Maximum number of characters highlighted in one text."""
 LONGEST = 300
-"""Characters of a line beyond which its block is not read."""
+"""Maximum length of a line; a block with a longer line is not highlighted."""
 _LEXERS = {
     "bash": "bash",
     "sh": "bash",
@@ -45,7 +45,7 @@ _LEXERS = {
     "yaml": "yaml",
     "yml": "yaml",
 }
-"""Lexer by the word behind the fence."""
+"""Lexer by the language word after the fence."""
 _TONES = (
     ("Token.Comment", "italic $code-comment"),
     ("Token.Keyword", "$code-keyword"),
@@ -62,17 +62,20 @@ _TONES = (
     ("Token.Generic.Deleted", "$reward-down"),
     ("Token.Generic.Subheading", "$code-keyword"),
 )
-"""Tone by the beginning of a token's type."""
+"""Tone by the prefix of a token's type."""
 
 
 @lru_cache(maxsize=64)
 def code_rows(rows: tuple[str, ...], language: str, cap: int = CAP) -> list[list[Piece]]:
-    """The pieces of each row of a block; as many rows as there are in `rows`.
+    """Return the toned pieces of each row of a block.
 
     Args:
-        rows: Safe text without line ends or tabs.
-        language: The word behind the fence; empty for none.
-        cap: Characters beyond which the block is not read.
+        rows: Safe text without line breaks or tabs.
+        language: The language word after the fence; empty for none.
+        cap: Maximum size in characters; a larger block is not highlighted.
+
+    Returns:
+        One list of pieces per row.
     """
     plain = [[(row, CODE)] for row in rows]
     name = _LEXERS.get(language.lower(), "")
@@ -80,18 +83,18 @@ def code_rows(rows: tuple[str, ...], language: str, cap: int = CAP) -> list[list
     if not name or size > cap or any(len(row) > LONGEST for row in rows):
         return plain
     text = "\n".join(rows)
-    found: list[list[Piece]] = [[]]
+    toned: list[list[Piece]] = [[]]
     for part, tone in _pieces(text, name):
         first, *others = part.split("\n")
         if first:
-            found[-1].append((first, tone))
+            toned[-1].append((first, tone))
         for other in others:
-            found.append([(other, tone)] if other else [])
-    return found if _said(found) == list(rows) else plain
+            toned.append([(other, tone)] if other else [])
+    return toned if _texts(toned) == list(rows) else plain
 
 
 def _pieces(text: str, name: str) -> Iterator[Piece]:
-    """`text` in tones, nothing added and nothing left out."""
+    """Split the text into toned pieces without adding or dropping characters."""
     lexer = Syntax("", name).lexer
     if lexer is None:
         yield text, CODE
@@ -112,5 +115,5 @@ def _tone(kind: str) -> str:
     return next((tone for begin, tone in _TONES if kind.startswith(begin)), CODE)
 
 
-def _said(rows: list[list[Piece]]) -> list[str]:
+def _texts(rows: list[list[Piece]]) -> list[str]:
     return ["".join(text for text, _ in row) for row in rows]

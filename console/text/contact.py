@@ -1,9 +1,9 @@
-"""Words for the contact with a server: starting, gone, silent."""
+"""Words for a server that does not answer: starting, gone, silent."""
 
 from core.state import Server
 
 LOST = frozenset({"gone", "frozen", "silent", "unrecognized", "mute", "strange"})
-"""Words before the colon of a lost server's cause; the last two stand in earlier journals."""
+"""Words before the colon of a lost server's cause; the last two occur in older journals."""
 
 
 def is_starting(server: Server, now: float) -> bool:

@@ -1,4 +1,4 @@
-"""A request as a command line that asks it again."""
+"""Formats a request as a `curl` command line."""
 
 import shlex
 from collections.abc import Iterable
@@ -9,13 +9,13 @@ from core.events import Event, GroupOpened
 
 
 def curl_of(events: Iterable[Event], url: str) -> str:
-    """The request that opened a group, for a shell; empty when its body is not known.
+    """Return a shell command that repeats a group's request; empty when its body is unknown.
 
-    The key is taken from the environment, as no key is kept.
+    The command takes the API key from the environment, because no key is stored.
 
     Args:
-        events: Those of the group.
-        url: Where the proxy is.
+        events: The events of the group.
+        url: URL of the proxy.
     """
     for event in events:
         if isinstance(event, GroupOpened):

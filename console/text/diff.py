@@ -1,4 +1,4 @@
-"""What one answer says and another does not, by words."""
+"""Word-by-word differences between two answers."""
 
 import re
 from collections.abc import Sequence
@@ -8,10 +8,10 @@ from console.text.lines import Line
 from console.text.wrap import TAB, Piece, safe, wrapped, wrapped_pieces
 
 WORDS = 4_000
-"""Words of each text that are compared."""
+"""Maximum number of words compared in each text."""
 _TOKEN = re.compile(r"\w+\s*|[^\w\s]\s*|\s+")
 _LESS = 8
-"""Words that are shown when they are missing; more are counted."""
+"""Missing words are shown up to this number; a longer run is only counted."""
 OWN = "bold underline $reward-up"
 GONE = "strike $reward-down"
 SHARED = "$muted"
@@ -19,9 +19,9 @@ SHARED = "$muted"
 
 @lru_cache(maxsize=64)
 def word_diff(base: str, text: str, width: int) -> tuple[Line, ...]:
-    """`text` with what it shares with `base` dimmed, its own words underlined, missing ones struck.
+    """Return `text` with shared words dimmed, its own underlined, and missing ones struck through.
 
-    Takes bounded time: beyond `WORDS` words it says that it did not compare.
+    The time is bounded: only the first `WORDS` words are compared, and a note says so.
     """
     before, after = _words(base), _words(text)
     more = max(len(before), len(after)) - WORDS
@@ -42,8 +42,8 @@ def _words(text: str) -> list[str]:
 def _pieces(before: Sequence[str], after: Sequence[str]) -> list[Piece]:
     pieces: list[Piece] = []
     i = j = 0
-    found = matches([one.rstrip() for one in before], [one.rstrip() for one in after])
-    for k, m in [*found, (len(before), len(after))]:
+    common = matches([one.rstrip() for one in before], [one.rstrip() for one in after])
+    for k, m in [*common, (len(before), len(after))]:
         gone = _gone(before[i:k])
         if gone and pieces and not pieces[-1][0].endswith((" ", "\n")):
             pieces.append((" ", SHARED))
@@ -56,8 +56,8 @@ def _pieces(before: Sequence[str], after: Sequence[str]) -> list[Piece]:
 
 def _own(words: Sequence[str]) -> list[Piece]:
     text = "".join(words)
-    kept = text.rstrip()
-    return [piece for piece in ((kept, OWN), (text[len(kept) :], SHARED)) if piece[0]]
+    stripped = text.rstrip()
+    return [piece for piece in ((stripped, OWN), (text[len(stripped) :], SHARED)) if piece[0]]
 
 
 def _gone(words: Sequence[str]) -> list[Piece]:
@@ -65,13 +65,13 @@ def _gone(words: Sequence[str]) -> list[Piece]:
     if not text:
         return []
     count = len(text.split())
-    return [(text if count <= _LESS else f"{count} words less", GONE), (" ", SHARED)]
+    return [(text if count <= _LESS else f"{count} words fewer", GONE), (" ", SHARED)]
 
 
 def matches(before: Sequence[str], after: Sequence[str]) -> list[tuple[int, int]]:
-    """Places of a longest common subsequence, in order.
+    """Return the index pairs of a longest common subsequence, in order.
 
-    Bit-parallel: one addition of long integers for each word of `after`.
+    Bit-parallel: one addition of long integers per word of `after`.
 
     Source: H. Hyyrö, Bit-parallel LCS-length computation revisited (2004).
     """
@@ -84,15 +84,15 @@ def matches(before: Sequence[str], after: Sequence[str]) -> list[tuple[int, int]
         shared = row & masks.get(word, 0)
         row = ((row + shared) | (row - shared)) & whole
         rows.append(row)
-    found: list[tuple[int, int]] = []
+    pairs: list[tuple[int, int]] = []
     i, j = len(before) - 1, len(after) - 1
     while i >= 0 and j >= 0:
-        if rows[j] >> i & 1:  # no longer with this word of `before` than without it
+        if rows[j] >> i & 1:  # this word of `before` does not lengthen the subsequence
             i -= 1
-        elif j and not rows[j - 1] >> i & 1:  # nor with this word of `after`
+        elif j and not rows[j - 1] >> i & 1:  # nor does this word of `after`
             j -= 1
         else:
-            found.append((i, j))
+            pairs.append((i, j))
             i, j = i - 1, j - 1
-    found.reverse()
-    return found
+    pairs.reverse()
+    return pairs

@@ -1,4 +1,4 @@
-"""Small figures and words, the same on every screen. What is not known is a dash, never a zero."""
+"""Numbers, times and states as short text. An unknown value is a dash, never a zero."""
 
 import math
 import time
@@ -14,7 +14,7 @@ UNKNOWN = "–"
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class StateStyle:
     """How an engine state is shown: sign, word, short word, colour variable."""
 
     sign: str
@@ -23,34 +23,34 @@ class Look:
     color: str
 
 
-LOOKS: dict[str, Look] = {
-    "OFFLINE": Look("○", "OFFLINE", "OFF", "$engine-offline"),
-    "BOOTING": Look("◌", "BOOTING", "BOOT", "$engine-booting"),
-    "ROLLING": Look("●", "ROLLING", "ROLL", "$engine-rolling"),
-    "ROLLING_POST": Look("◐", "ROLLING POST", "POST", "$engine-post"),
-    "WEIGHT_SYNCING": Look("◆", "WEIGHT SYNCING", "SYNC", "$engine-syncing"),
-    "WEIGHT_EXPORTING": Look("◇", "WEIGHT EXPORTING", "EXPORT", "$engine-exporting"),
-    "OBSERVING": Look("◉", "OBSERVING", "OBSERVE", "$engine-rolling"),
-    "CANNOT_CONNECT": Look("×", "CANNOT CONNECT", "NO LINK", "$engine-lost"),
+STATE_STYLES: dict[str, StateStyle] = {
+    "OFFLINE": StateStyle("○", "OFFLINE", "OFF", "$engine-offline"),
+    "BOOTING": StateStyle("◌", "BOOTING", "BOOT", "$engine-booting"),
+    "ROLLING": StateStyle("●", "ROLLING", "ROLL", "$engine-rolling"),
+    "ROLLING_POST": StateStyle("◐", "ROLLING POST", "POST", "$engine-post"),
+    "WEIGHT_SYNCING": StateStyle("◆", "WEIGHT SYNCING", "SYNC", "$engine-syncing"),
+    "WEIGHT_EXPORTING": StateStyle("◇", "WEIGHT EXPORTING", "EXPORT", "$engine-exporting"),
+    "OBSERVING": StateStyle("◉", "OBSERVING", "OBSERVE", "$engine-rolling"),
+    "CANNOT_CONNECT": StateStyle("×", "CANNOT CONNECT", "NO LINK", "$engine-lost"),
 }
 
 
-def look(state: str, raw: str = "") -> Look:
-    """The look of an engine state; one nobody knows keeps its own word."""
-    known = LOOKS.get(state)
+def state_style(state: str, raw: str = "") -> StateStyle:
+    """Return the style of an engine state; an unknown state is shown by its own word."""
+    known = STATE_STYLES.get(state)
     if known is not None:
         return known
     word = one_line(raw or state or "UNKNOWN", 20)
-    return Look("?", word, word[:8], "$engine-unknown")
+    return StateStyle("?", word, word[:8], "$engine-unknown")
 
 
 def pill(text: str, color: str) -> Content:
-    """`text` on a block of `color`."""
+    """Return `text` on a background of `color`."""
     return Content.assemble((f" {text} ", f"bold $pill-text on {color}"))
 
 
 def duration(seconds: float | None) -> str:
-    """A length of time in at most six characters: 0.4s, 42s, 3m05, 1h02, 5d."""
+    """Format a duration in at most six characters: 0.4s, 42s, 3m05, 1h02, 5d."""
     if seconds is None or math.isnan(seconds):
         return UNKNOWN
     seconds = max(0.0, seconds)
@@ -67,7 +67,7 @@ def duration(seconds: float | None) -> str:
 
 
 def elapsed(seconds: float | None) -> str:
-    """A length of time that counts on screen: whole seconds only."""
+    """Format a duration that counts up on screen, in whole seconds."""
     if seconds is None:
         return UNKNOWN
     whole = max(0, int(seconds))
@@ -75,25 +75,25 @@ def elapsed(seconds: float | None) -> str:
 
 
 def countdown(seconds: float) -> str:
-    """Time left: 0:12, 3:05."""
+    """Format the remaining time: 0:12, 3:05."""
     left = max(0, math.ceil(seconds))
     return f"{left // 60}:{left % 60:02}"
 
 
 def clock(at: float) -> str:
-    """Local time of day."""
+    """Format the local time of day: 14:05:09."""
     return time.strftime("%H:%M:%S", time.localtime(at))
 
 
 def number(value: float | None, places: int = 2) -> str:
-    """A figure with fixed places; a dash when it is not known."""
+    """Format a number with fixed decimal places; a dash when it is unknown."""
     if value is None or not math.isfinite(value):
         return UNKNOWN
     return f"{value:.{places}f}"
 
 
 def figure(value: float | None) -> str:
-    """A figure of any size in at most seven characters: 0.012, 1.25, 318, 2e-05."""
+    """Format a number of any size in at most seven characters: 0.012, 1.25, 318, 2e-05."""
     if value is None or not math.isfinite(value):
         return UNKNOWN
     size = abs(value)
@@ -107,7 +107,7 @@ def figure(value: float | None) -> str:
 
 
 def ago(seconds: float) -> str:
-    """How long ago, in steps that do not flicker: just now, 40s ago, 12m ago, 3h ago, 5d ago."""
+    """Format an age in coarse steps: just now, 40s ago, 12m ago, 3h ago, 5d ago."""
     whole = max(0, int(seconds))
     if whole < 10:
         return "just now"
@@ -119,18 +119,18 @@ def ago(seconds: float) -> str:
 
 
 def percent(part: int, whole: int) -> str:
-    """A share; a dash of nothing."""
+    """Format a share in percent; a dash when `whole` is 0."""
     return f"{100 * part / whole:.0f}%" if whole else UNKNOWN
 
 
 def plural(count: int, one: str, many: str = "") -> str:
-    """`1 group`, `2 groups`."""
+    """Return the number with its noun: `1 group`, `2 groups`."""
     return f"{count} {one if count == 1 else many or one + 's'}"
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far the batch is by the server's own stop rule."""
+    """Progress of the batch by the server's own stop rule."""
 
     done: int
     target: int | None
@@ -139,18 +139,18 @@ class Progress:
 
     @property
     def share(self) -> float | None:
-        """Between 0 and 1; None without a target."""
+        """The done part, between 0 and 1; None without a target."""
         return min(1.0, self.done / self.target) if self.target else None
 
     def text(self) -> str:
-        """`3/4 tasks`."""
+        """Return the progress as text: `3/4 tasks`."""
         if self.target is None:
             return f"{self.done} {self.unit}"
         return f"{self.done}/{self.target} {self.unit}"
 
 
 def progress(pool: Pool | None) -> Progress | None:
-    """The pool by its stop rule; None when the server has not told it."""
+    """Return the pool's progress by its stop rule; None when the server has not reported it."""
     if pool is None or not pool.method:
         return None
     if pool.method.endswith("agree_sync_weight"):
@@ -163,7 +163,7 @@ def progress(pool: Pool | None) -> Progress | None:
 
 
 def rule(method: str) -> str:
-    """A stop rule in words."""
+    """Return a stop rule in words."""
     words = {
         "rollout_until_finish_enough_episodes": "enough episodes",
         "rollout_until_finish_enough_tasks": "enough tasks",
@@ -175,7 +175,7 @@ def rule(method: str) -> str:
 
 
 def bar(share: float | None, width: int, color: str = "$primary") -> Content:
-    """A progress bar of `width` cells, in eighths of a cell."""
+    """Return a progress bar of `width` cells, drawn in eighths of a cell."""
     if share is None:
         return Content.styled("┈" * width, "$faint")
     eighths = round(min(1.0, max(0.0, share)) * width * 8)
@@ -185,25 +185,25 @@ def bar(share: float | None, width: int, color: str = "$primary") -> Content:
 
 
 def state_for(server: Server, now: float) -> float | None:
-    """Seconds in the present state; None when it is not known."""
+    """Return the seconds since the server entered its state; None when unknown."""
     return now - server.since if server.since else None
 
 
 @dataclass(frozen=True, slots=True)
 class StateText:
-    """State and time of a server on screen."""
+    """A server's state and its duration, as shown on screen."""
 
     forms: tuple[str, ...]
-    """The same from long to short: `× GONE 36s (was ROLLING)`, `× GONE 36s`."""
+    """The text from the longest form to the shortest: `× GONE 36s (was ROLLING)`, `× GONE 36s`."""
     color: str
 
 
 def state_text(server: Server, now: float) -> StateText:
-    """A server's state with the seconds it has been in it.
+    """Return a server's state and how long it has lasted.
 
-    Of one that does not answer: how long it has not, and its last known state.
+    For a server that does not answer: since when, and its last known state.
     """
-    shape = look(server.state, server.raw)
+    shape = state_style(server.state, server.raw)
     if not server.lost:
         time_in = elapsed(state_for(server, now))
         long, short = (f"{shape.sign} {word} {time_in}" for word in (shape.word, shape.short))
@@ -219,8 +219,8 @@ def state_text(server: Server, now: float) -> StateText:
 
 
 def state_word(server: Server, now: float) -> tuple[str, str]:
-    """A server's state, and its colour: `● ROLLING`, `× GONE 36s (was ROLLING)`."""
-    shape = look(server.state, server.raw)
+    """Return a server's state and its colour: `● ROLLING`, `× GONE 36s (was ROLLING)`."""
+    shape = state_style(server.state, server.raw)
     if not server.lost:
         return f"{shape.sign} {shape.word}", shape.color
     shown = state_text(server, now)

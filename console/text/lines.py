@@ -1,6 +1,6 @@
-"""Lines of styled text for the screens: their type, their width, and how they are fitted.
+"""Lines of styled text for the screens: their type, their width, and fitting to a width.
 
-Widgets paint lines; they never see markup. Text from users and models is made safe before it
+Widgets paint lines and do not interpret markup. Text from users and models is made safe before it
 becomes a piece of a line.
 """
 
@@ -35,12 +35,12 @@ def line_width(line: Line) -> int:
 
 
 def flow(pieces: Sequence[Line], width: int, indent: str = "") -> list[Line]:
-    """Put pieces beside each other, on as many lines as they need.
+    """Arrange pieces next to each other, on as many lines as they need.
 
     Args:
-        pieces: None of them is broken.
+        pieces: Parts of a line; none of them is broken.
         width: Cells of a line.
-        indent: Begins each line after the first.
+        indent: Text at the start of each line after the first.
     """
     lines: list[Line] = []
     current: Line = EMPTY

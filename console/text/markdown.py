@@ -1,7 +1,7 @@
-"""Markdown as lines of toned text: what a model writes, made readable, nothing left out.
+"""Markdown rendered as lines of toned text, without dropping any of the text.
 
-Line by line and of bounded cost, because anything may come: no HTML, no references, no nesting of
-emphasis. What is not understood stays as it was written.
+The text comes from a model and may contain anything, so the cost is bounded: rendering works line
+by line, without HTML, references or nested emphasis. Everything else is shown as written.
 """
 
 import re
@@ -30,12 +30,12 @@ _INLINE = re.compile(
 )
 _TONES = {"bold": "bold", "italic": "italic", "slanted": "italic", "gone": "strike"}
 _LONGEST = 4_000
-"""Characters of one line beyond which no marks are looked for."""
+"""Maximum length of a line that is searched for inline marks."""
 _MOST_COLUMNS = 12
 
 
 def markdown_lines(text: str, width: int, cap: int = PLAIN_CAP) -> list[Line]:
-    """`text` for a card `width` cells wide."""
+    """Return the lines of `text` for a width in cells; at most `cap` characters are shown."""
     width = max(1, width)
     left_out = len(text) - cap
     rows = safe(text[:cap]).replace("\t", TAB).rstrip().split("\n")
@@ -67,7 +67,7 @@ def _row(row: str, width: int) -> Iterator[Line]:
     elif heading := _HEADING.match(row):
         yield from wrapped_pieces(_inline(heading[2], "bold $heading"), width)
     elif quote := _QUOTE.match(row):
-        yield from _hung(row[quote.end() :], "▎ ", "▎ ", width, "italic $muted")
+        yield from _hanging(row[quote.end() :], "▎ ", "▎ ", width, "italic $muted")
     elif item := _ITEM.match(row):
         yield from _item(row, item, width)
     else:
@@ -80,20 +80,20 @@ def _item(row: str, item: re.Match[str], width: int) -> Iterator[Line]:
         mark = "☐" if item[3] == " " else "☑"
     indent = item[1][: max(0, width // 3)]
     first = f"{indent}{mark} "
-    yield from _hung(row[item.end() :], first, " " * cell_len(first), width, "")
+    yield from _hanging(row[item.end() :], first, " " * cell_len(first), width, "")
 
 
-def _hung(text: str, first: str, rest: str, width: int, tone: str) -> Iterator[Line]:
-    """`text` behind a sign, its further lines below its first word."""
-    found = wrapped_pieces(_inline(text, tone), max(1, width - cell_len(first))) or [EMPTY]
-    for place, line in enumerate(found):
+def _hanging(text: str, first: str, rest: str, width: int, tone: str) -> Iterator[Line]:
+    """Yield the text after a sign, with a hanging indent."""
+    wrapped_lines = wrapped_pieces(_inline(text, tone), max(1, width - cell_len(first))) or [EMPTY]
+    for place, line in enumerate(wrapped_lines):
         yield ((first if place == 0 else rest, "$muted"), *line)
 
 
 def _code(
     rows: Sequence[str], at: int, fence: re.Match[str], width: int, left: int
 ) -> Generator[Line, None, int]:
-    """The lines of a block of code of at most `left` characters in tones; returns its end."""
+    """Yield the lines of a code block, highlighted up to `left` characters; return its end."""
     end = at + 1
     while end < len(rows) and not rows[end].strip().startswith(fence[1]):
         end += 1
@@ -107,7 +107,7 @@ def _code(
 
 
 def _table(rows: Sequence[str], at: int, width: int) -> Generator[Line, None, int]:
-    """The lines of a table, as columns where they fit; returns where it ends."""
+    """Yield the lines of a table, in columns where they fit; return its end."""
     end = at + 2
     while end < len(rows) and _ROW.match(rows[end]):
         end += 1
@@ -118,13 +118,12 @@ def _table(rows: Sequence[str], at: int, width: int) -> Generator[Line, None, in
         for row in rows[at:end]:
             yield from wrapped_pieces(_inline(row, ""), width)
         return end
-    for place, told in enumerate(cells):
+    for place, row_cells in enumerate(cells):
         pieces: list[Piece] = []
         for n, size in enumerate(widths):
             pieces.append((" │ " if n else "", "$faint"))
-            pieces.append(
-                (fit(told[n] if n < len(told) else "", size), "bold" if not place else "")
-            )
+            text = row_cells[n] if n < len(row_cells) else ""
+            pieces.append((fit(text, size), "bold" if not place else ""))
         yield tuple(pieces)
         if place == 0:
             yield (("─┼─".join("─" * size for size in widths), "$faint"),)
@@ -136,22 +135,22 @@ def _cells(row: str) -> list[str]:
 
 
 def _inline(text: str, tone: str) -> list[Piece]:
-    """Text with its marks taken out, in pieces."""
+    """Return the text as toned pieces, without its inline marks."""
     if len(text) > _LONGEST:
         return [(text, tone)]
     pieces: list[Piece] = []
     at = 0
-    for found in _INLINE.finditer(text):
-        pieces.append((text[at : found.start()], tone))
-        at = found.end()
-        kind = found.lastgroup or ""
+    for match in _INLINE.finditer(text):
+        pieces.append((text[at : match.start()], tone))
+        at = match.end()
+        kind = match.lastgroup or ""
         if kind == "code":
-            pieces.append((found["code"][1:-1], f"bold {CODE}"))
+            pieces.append((match["code"][1:-1], f"bold {CODE}"))
         elif kind == "link":
-            pieces.append((found["label"], f"underline {tone}".strip()))
-            if found["link"] != found["label"]:
-                pieces.append((f" ({found['link']})", "$muted"))
+            pieces.append((match["label"], f"underline {tone}".strip()))
+            if match["link"] != match["label"]:
+                pieces.append((f" ({match['link']})", "$muted"))
         else:
-            pieces.append((found[kind], f"{_TONES[kind]} {tone}".strip()))
+            pieces.append((match[kind], f"{_TONES[kind]} {tone}".strip()))
     pieces.append((text[at:], tone))
     return [piece for piece in pieces if piece[0]]

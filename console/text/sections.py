@@ -1,4 +1,4 @@
-"""Parts of a section as Textual content: the room it has, its heading, its lines."""
+"""Parts of a screen section as Textual content: available room, heading, lines."""
 
 from dataclasses import dataclass
 
@@ -7,16 +7,16 @@ from textual.content import Content
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """The space a section is built for."""
+    """The space available to a section."""
 
     width: int
-    """Cells."""
+    """Width in cells."""
     height: int
-    """Rows it has now; what it may fill when its height is fixed."""
+    """Present height in rows; the limit when the section's height is fixed."""
     tall: bool
-    """The terminal has rows to spare."""
+    """Whether the terminal has rows to spare."""
     rows: int = 24
-    """Rows of the terminal."""
+    """Height of the terminal in rows."""
 
 
 HEADING = "bold $heading"
@@ -24,7 +24,7 @@ HEADING = "bold $heading"
 
 
 def heading(title: str, *parts: Content | str) -> Content:
-    """A section's first line: the title, then what is said beside it."""
+    """Return a section's first line: the title, then further parts."""
     pieces: list[Content | tuple[str, str]] = [(title, HEADING)]
     for part in parts:
         if not part:
@@ -37,5 +37,5 @@ def heading(title: str, *parts: Content | str) -> Content:
 
 
 def lines(*parts: Content) -> Content:
-    """One below the other."""
+    """Join the parts, one per line."""
     return Content("\n").join(parts)

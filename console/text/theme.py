@@ -1,7 +1,7 @@
-"""Three themes with the same semantic colours: dark, light and the terminal's own sixteen.
+"""Three themes with the same semantic colours: dark, light, and the terminal's own 16 colours.
 
-Widgets name meanings (`$engine-rolling`, `$reward-up`, `$muted`), never colours. Every meaning has
-a word or a sign beside it on screen, so that nothing is lost without colour.
+Widgets use semantic variables (`$engine-rolling`, `$reward-up`, `$muted`), never colour values. The
+screens show a word or a sign with each colour, so that nothing is lost without colours.
 """
 
 from collections.abc import Mapping
@@ -135,7 +135,7 @@ _ANSI = {
 }
 
 DEFAULTS: Mapping[str, str] = _DARK
-"""Values of the semantic variables for a theme that does not give its own."""
+"""Values of the semantic variables for a theme that does not define them."""
 
 THEMES: Mapping[str, Theme] = {
     "dark": Theme(
@@ -186,4 +186,4 @@ THEMES: Mapping[str, Theme] = {
         variables={**_ANSI, "footer-key-foreground": "ansi_yellow"},
     ),
 }
-"""By the name the setting `console.theme` takes."""
+"""The themes by their name in the setting `console.theme`."""

@@ -1,4 +1,4 @@
-"""Text from models and users broken into lines of a given width in cells."""
+"""Wraps text from models and users into lines of a given width in cells."""
 
 from collections.abc import Iterator, Sequence
 
@@ -8,20 +8,20 @@ from ajet_swarm.common.text import plain
 
 TAB = "    "
 PLAIN_CAP = 200_000
-"""Characters of one text that are shown; the rest is counted."""
+"""Maximum number of characters shown of one text; the others are counted."""
 _VARIATIONS = str.maketrans("", "", "\ufe0e\ufe0f")
 
 
 def safe(text: str) -> str:
-    """`text` that cannot change the terminal, with presentation selectors taken out.
+    """Return `text` without control characters and without presentation selectors.
 
-    Terminals disagree on how wide a character before such a selector is.
+    Terminals disagree about the width of a character before such a selector.
     """
     return plain(text).translate(_VARIATIONS)
 
 
 def wrapped(text: str, width: int, cap: int = PLAIN_CAP) -> list[str]:
-    """Lines of at most `width` cells, broken at spaces where that is possible."""
+    """Return the text in lines of at most `width` cells, broken at spaces where possible."""
     width = max(1, width)
     left_out = len(text) - cap
     lines: list[str] = []
@@ -39,7 +39,7 @@ Piece = tuple[str, str]
 
 
 def wrapped_pieces(pieces: Sequence[Piece], width: int) -> list[tuple[Piece, ...]]:
-    """Toned text in lines of at most `width` cells; it is safe already, tabs are taken out."""
+    """Return toned text in lines of at most `width` cells; it must be safe and without tabs."""
     text = "".join(piece for piece, _ in pieces)
     width = max(1, width)
     lines: list[tuple[Piece, ...]] = []
@@ -48,7 +48,7 @@ def wrapped_pieces(pieces: Sequence[Piece], width: int) -> list[tuple[Piece, ...
     for paragraph in text.split("\n"):
         at = start
         for line in _broken(paragraph.rstrip(), width):
-            at = text.find(line, at) if line else at  # only spaces were left out between lines
+            at = text.find(line, at) if line else at  # only spaces are dropped between lines
             lines.append(cutter.cut(at, at + len(line)))
             at += len(line)
         start += len(paragraph) + 1
@@ -56,7 +56,7 @@ def wrapped_pieces(pieces: Sequence[Piece], width: int) -> list[tuple[Piece, ...
 
 
 class _Cutter:
-    """Gives parts of toned text, from left to right."""
+    """Cuts parts out of toned text, from left to right."""
 
     def __init__(self, pieces: Sequence[Piece]) -> None:
         self._pieces = pieces
@@ -64,20 +64,20 @@ class _Cutter:
         self._begin = 0
 
     def cut(self, start: int, end: int) -> tuple[Piece, ...]:
-        """The pieces of the characters from `start` to `end`."""
+        """Return the pieces of the characters from `start` to `end`."""
         pieces = self._pieces
         while self._place < len(pieces) and self._begin + len(pieces[self._place][0]) <= start:
             self._begin += len(pieces[self._place][0])
             self._place += 1
-        found: list[Piece] = []
+        result: list[Piece] = []
         place, begin = self._place, self._begin
         while place < len(pieces) and begin < end:
             text, tone = pieces[place]
             if part := text[max(0, start - begin) : end - begin]:
-                found.append((part, tone))
+                result.append((part, tone))
             begin += len(text)
             place += 1
-        return tuple(found)
+        return tuple(result)
 
 
 def _broken(text: str, width: int) -> Iterator[str]:
@@ -104,7 +104,7 @@ def _broken_ascii(text: str, width: int) -> Iterator[str]:
 
 
 def _broken_cells(text: str, width: int) -> Iterator[str]:
-    """The same for text with wide and combining characters; a line keeps a bounded length."""
+    """Break text with wide and combining characters; the length of a line is bounded."""
     longest = width * 4
     start = cells = 0
     space = -1

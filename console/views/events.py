@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ajet_swarm.common.text import content_text, ended_words, one_line
-from console.text.causes import held_down
+from console.models.advice import advice_context
+from console.text.alerts import AdviceContext, event_in_words
+from console.text.causes import cause_words, held_down
 from core import events as ev
 from core.events import Event, GroupEvent
 
@@ -28,8 +30,15 @@ class EventLine:
     """The log it belongs to: proxy, engine or mock."""
 
 
-def event_line(event: Event) -> EventLine | None:
-    """Return the line of an event; None when it has none."""
+def event_line(event: Event, context: AdviceContext | None = None) -> EventLine | None:
+    """Return the line of an event; None when it has none.
+
+    Args:
+        event: The event.
+        context: What the advice of an alert names; by default the keys of the program.
+    """
+    if isinstance(event, ev.AlertRaised):
+        event = event_in_words(event, context or advice_context())
     describe = _LINES.get(type(event))
     if describe is None:
         return None
@@ -109,7 +118,7 @@ def _sealed(event: ev.GroupSealed) -> str:
 
 
 def _closed(event: ev.GroupClosed) -> EventLine:
-    cause = f": {event.cause}" if event.cause else ""
+    cause = f": {cause_words(event)}" if event.cause else ""
     level = "info" if event.phase == "DONE" else "warning"
     return EventLine(event.group_id, one_line(f"{event.phase.lower()}{cause}"), level)
 

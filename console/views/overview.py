@@ -8,6 +8,7 @@ from rich.cells import cell_len
 from textual.content import Content
 
 from ajet_swarm.common.text import one_line
+from console.models.advice import context_of
 from console.models.alerts import AlertAction, by_need, way_of
 from console.models.consequences import boot_trouble
 from console.session.app_state import Session
@@ -18,10 +19,10 @@ from console.text.format import (
     bar,
     duration,
     elapsed,
-    look,
     percent,
     plural,
     progress,
+    state_style,
     state_text,
 )
 from console.text.lines import fit
@@ -81,7 +82,9 @@ def _engine(server: Server, session: Session, width: int, alone: bool) -> list[C
         Content.styled(one_line(server.name, 30), "bold"),
         Content.styled(state.forms[0], state.color),
         f"step {UNKNOWN if server.step is None else server.step}",
-        " · ".join(f"{look(kind).word} {100 * part:.0f}%" for kind, part in shares(spans)[:4]),
+        " · ".join(
+            f"{state_style(kind).word} {100 * part:.0f}%" for kind, part in shares(spans)[:4]
+        ),
     )
     return [head, *blocks, below]
 
@@ -236,9 +239,10 @@ def alerts(session: Session, room: Room, chosen: str = "") -> Content:
     most = 6 if room.tall else 2
     at = next((place for place, one in enumerate(raised) if one.key == chosen), 0)
     first = max(0, min(at, len(raised) - most))
+    context = context_of(session)
     for place, alert in enumerate(raised[first : first + most]):
         rows = 3 if room.tall or not place else 2
-        way = way_of(alert.key, read_only=session.read_only)
+        way = way_of(alert, context=context)
         rows_of_alert = _alert(alert, way, session.now(), room.width, rows)
         shown += (
             [one.stylize("on $band") for one in rows_of_alert]

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ajet_swarm.common.text import one_line
+from console.models.alerts import held_up
 from console.models.ballot import Ballot
 from console.models.rate_queue import RateQueue, SentVote, digit, lease_name, vote_text
-from console.models.stalls import stalled_servers
 from console.session.group_facts import best_of, has_answer
 from console.text.format import countdown, plural
 from console.text.lines import EMPTY, Line, fit, line_width
@@ -171,7 +171,7 @@ def banner_line(
         others: Open groups that other consoles have leased, the most urgent one first.
         read_only: Whether to omit the keys.
     """
-    held = stalled_servers(state, now)
+    held = held_up(state, now)
     if not held:
         text = "" if not others else others_words(others, now, read_only=read_only)
         return ((fit(f" {text}", width), "$accent"),) if text else EMPTY
@@ -222,7 +222,7 @@ def others_words(others: Sequence[Group], now: float, *, read_only: bool = False
 
 def abort_all_loss(state: State, now: float) -> str:
     """Return the cost of aborting all groups that cause a stall."""
-    names = stalled_servers(state, now)
+    names = held_up(state, now)
     groups = [one for one in state.waiting() if one.server in names and one.rating is None]
     episodes = sum(
         bool(one.episode_uuid) and one.phase in ("claimed", "answered")

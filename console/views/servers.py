@@ -12,12 +12,12 @@ from console.text.format import (
     clock,
     duration,
     elapsed,
-    look,
     number,
     plural,
     progress,
     rule,
     state_for,
+    state_style,
 )
 from console.text.lines import Line, fit
 from console.text.wrap import wrapped
@@ -77,7 +77,7 @@ def server_tone(place: int) -> str:
 def table_row(server: Server, place: int, now: float, width: int) -> Line:
     """Return the line of one server: a dash for unknown figures, an age for old ones."""
     room = _columns(width)
-    shape = look(server.state, server.raw)
+    shape = state_style(server.state, server.raw)
     color = "$engine-lost" if server.lost else shape.color
     short = room.state == _SHORT
     word = f"{shape.sign} {shape.short if short else shape.word}"
@@ -241,7 +241,7 @@ def _history(server: Server, now: float) -> list[Line]:
     ending = "  when it was last seen" if server.lost else "  now"
     for place in range(len(spans) - 1, max(-1, len(spans) - 1 - MAX_SPANS), -1):
         stay, last = spans[place], place == len(spans) - 1
-        shape = look(stay.state)
+        shape = state_style(stay.state)
         step = f"step {stay.step}" if stay.step is not None and stay.state == "ROLLING" else ""
         spent = elapsed(stay.seconds) if last else duration(stay.seconds)
         lines.append(

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from textual.content import Content
 
-from console.text.format import duration, look
+from console.text.format import duration, state_style
 from core.state import Server, Span
 
 CELLS_A_SPAN = 8
@@ -112,7 +112,7 @@ def timeline(spans: Sequence[StateSpan], width: int) -> Content:
     pieces: list[tuple[str, str]] = []
     least = max(1, min(WORD_CELLS, width // len(spans)))
     for stay, room in zip(spans, cells([one.seconds for one in spans], width, least), strict=True):
-        shape = look(stay.state)
+        shape = state_style(stay.state)
         step = f"{shape.short} {stay.step}" if stay.state == "ROLLING" and stay.step else ""
         label = _fit(
             room,

@@ -1,5 +1,9 @@
 """Events of the proxy itself and of the consoles attached to it."""
 
+from typing import Any
+
+import msgspec
+
 from core.events.base import Event
 
 
@@ -58,12 +62,18 @@ class AlertRaised(Event, frozen=True, kw_only=True):
     """An alert for the operator; `key` identifies it until it is cleared."""
 
     key: str
-    cause: str
+    cause: str = ""
+    """Cause as a sentence, in journals of earlier versions."""
     todo: str = ""
+    """Advice as a sentence, in journals of earlier versions."""
     level: str = "warning"
     """info, warning or error."""
     groups: tuple[str, ...] = ()
     """Ids of the groups concerned, oldest first."""
+    alert_kind: str = ""
+    """Kind of the alert, see `core.events.alerts`; empty in journals of earlier versions."""
+    params: dict[str, Any] = msgspec.field(default_factory=dict)
+    """Parameters of its kind."""
 
 
 class AlertCleared(Event, frozen=True, kw_only=True):

@@ -1,5 +1,7 @@
 """State of the proxy: alerts and totals."""
 
+from typing import Any
+
 import msgspec
 
 
@@ -7,8 +9,6 @@ class Alert(msgspec.Struct, kw_only=True):
     """One alert for the operator."""
 
     key: str
-    cause: str
-    todo: str
     level: str
     at: float
     """Unix seconds when it was first raised; unchanged by later figures."""
@@ -16,6 +16,14 @@ class Alert(msgspec.Struct, kw_only=True):
     """Unix seconds of its newest figures."""
     groups: tuple[str, ...] = ()
     """Ids of the groups concerned, oldest first."""
+    alert_kind: str = ""
+    """Kind of the alert, see `core.events.alerts`; empty where an earlier version raised it."""
+    params: dict[str, Any] = msgspec.field(default_factory=dict)
+    """Parameters of its kind."""
+    cause: str = ""
+    """Cause as a sentence: of an earlier version, or filled in by the console."""
+    todo: str = ""
+    """Advice as a sentence, likewise."""
 
 
 class Totals(msgspec.Struct, kw_only=True):

@@ -13,6 +13,7 @@ from ajet_swarm.claims.lane_queue import Lane
 from ajet_swarm.common.text import one_line
 from core.bus import Bus
 from core.events import AnswerReturned, GroupEvent, RequestJoined, RequestReplayed
+from core.events.alerts import KeyLimited, SessionLimited
 from core.settings import ProxySettings
 from proxy.admission.conversations import Conversations
 from proxy.admission.helper_calls import helper_of
@@ -170,7 +171,10 @@ class Admission:
         try:
             self.keys.open(key)
         except LimitExceeded as exceeded:
-            self._raise_limit_alert("key", key[:8] or "none", request, exceeded, server)
+            params = KeyLimited(
+                name=key[:8] or "none", limit=exceeded.limit, query=one_line(request.query, 60)
+            )
+            self._raise_limit_alert(params, server)
             raise _too_many("with this key", exceeded) from None
         if not session:
             return 0
@@ -179,7 +183,10 @@ class Admission:
             return self.sessions.open(session, helper=bool(helper), tools=tools)
         except LimitExceeded as exceeded:
             self.keys.close(key)
-            self._raise_limit_alert("session", session, request, exceeded, server)
+            limited = SessionLimited(
+                name=one_line(session, 60), limit=exceeded.limit, query=one_line(request.query, 60)
+            )
+            self._raise_limit_alert(limited, server, session)
             raise _too_many("in this session", exceeded) from None
 
     def _by_content(self, request: ChatRequest, helper: str) -> str:
@@ -211,23 +218,21 @@ class Admission:
     # --- sessions and keys over their limit -----------------------------------------------------
 
     def _raise_limit_alert(
-        self, scope: str, name: str, request: ChatRequest, exceeded: LimitExceeded, server: str
+        self, params: KeyLimited | SessionLimited, server: str, session: str = ""
     ) -> None:
-        alert = f"{scope}:{name}"
+        alert = f"{params.kind}:{session or params.name}"
         known = alert in self._limit_alerts
         if not known and len(self._limit_alerts) >= MAX_ALERTS:
             return
         self._limit_alerts[alert] = self._clock()
         if known:
             return
-        groups = self._bus.state.groups.values() if scope == "session" else ()
-        affected = [group.group_id for group in groups if group.session == name]
+        groups = self._bus.state.groups.values() if session else ()
+        affected = [group.group_id for group in groups if group.session == session]
         show_alert(
             self._bus,
             alert,
-            f"{scope} {one_line(name, 60)} is answered 429, it is over {exceeded.limit}: "
-            f"{one_line(request.query, 60)}",
-            f"Stop that client, or raise proxy.{scope}_calls and proxy.{scope}_cap",
+            params,
             groups=affected,
             server=server,
         )

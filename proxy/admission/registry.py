@@ -28,13 +28,14 @@ from core.events import (
     RatingModeChanged,
     RequestRefused,
 )
+from core.events.alerts import UsersRefused
 from core.ids import hex_id
 from core.reducer.common import Dirty
 from proxy.admission.admit import Admission, AdmittedRequest
 from proxy.admission.models import check_model, check_vision, model_names
 from proxy.alerts import show_alert
 from proxy.context import ProxyContext, ServerHandle
-from proxy.dataset_rows import Row, kept
+from proxy.dataset_rows import Row, journal_fields
 from proxy.dialects.images import image_labels
 from proxy.dialects.request import ChatRequest
 from proxy.groups.capacity import most_choices, too_many_choices
@@ -44,8 +45,8 @@ from proxy.groups.rerun import rescoring
 from proxy.groups.run import AnswerWaiter, GroupRun, StopReason
 from proxy.http.client_timeout import client_timeout
 from proxy.http.errors import ApiError, NotNow, ProxyStopping, overloaded
-from proxy.servers.facts import ServerFacts, is_down, refused_cause
-from proxy.servers.observe_mode import window
+from proxy.servers.facts import ServerFacts, is_down
+from proxy.servers.observe_mode import context_window_of
 
 log = logging.getLogger(__name__)
 
@@ -141,7 +142,7 @@ class Groups:
     def context_of(self, model: str) -> int | None:
         """Return the window in tokens of the server behind a model name; None if unknown."""
         server = self.context.server_of(model)
-        return window(server, self.server_facts[server.name].context_length)
+        return context_window_of(server, self.server_facts[server.name].context_length)
 
     async def recover(self) -> None:
         """End or abort the groups of a killed proxy before new episodes are claimed.
@@ -201,10 +202,10 @@ class Groups:
         )
         key = f"refused:{server.name}"
         if is_down(status):
-            cause = refused_cause(server.name, status)
+            state = status.display_state.value
             if key not in bus.state.alerts and key not in bus.state.dismissed:
-                log.warning("%s", cause)
-            show_alert(bus, key, cause, "5 opens Engine: `s` starts it", level="error")
+                log.warning("users are answered 503: %s is %s", server.name, state)
+            show_alert(bus, key, UsersRefused(server=server.name, state=state), level="error")
 
     def _admit(self, request: ChatRequest) -> AnswerWaiter:
         names = self.models()
@@ -282,7 +283,7 @@ class Groups:
                 helper=request.helper,
                 client_timeout=client_timeout(request.headers, request.stream),
                 turns=1 + sum([message.get("role") == "assistant" for message in request.messages]),
-                **kept(row),
+                **journal_fields(row),
             )
         )
         run.n = max(self.context.settings.proxy.repeats, 1) if request.train else 1

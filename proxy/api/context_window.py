@@ -20,7 +20,7 @@ from proxy.http.errors import ApiError, overloaded
 from proxy.http.router import NOT_FOUND
 from proxy.servers.bare_prompts import PROMPT
 from proxy.servers.observe_client import ObserveClient
-from proxy.servers.observe_mode import window
+from proxy.servers.observe_mode import context_window_of
 
 log = logging.getLogger(__name__)
 
@@ -78,7 +78,7 @@ class ContextWindows:
         """
         server = self._context.server_of(request.model)
         facts = self._server_facts[server.name]
-        limit = window(server, facts.context_length)
+        limit = context_window_of(server, facts.context_length)
         if limit is None or not (server.observes or facts.strict):
             return
         requested = _requested_tokens(request.body)

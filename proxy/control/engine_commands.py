@@ -10,7 +10,9 @@ from ajet_swarm.common.text import known_names
 from ajet_swarm.protocol.job_secrets import hidden_error
 from ajet_swarm.protocol.schemas import EngineState
 from core.commands import CommandError
-from core.events import AlertCleared, AlertRaised, JobSent
+from core.events import AlertCleared, JobSent
+from core.events.alerts import StartFailed
+from proxy.alerts import alert_raised
 from proxy.context import ProxyContext, ServerHandle
 from proxy.control.job_commands import START, JobCommands, must_be_off
 from proxy.servers.extensions import (
@@ -78,14 +80,9 @@ class EngineCommands:
         except AjetError as refused:
             error = hidden_error(refused, job)
             operation.end("failed", error.what)
-            self.context.bus.publish(
-                AlertRaised(
-                    key=f"start:{server.name}",
-                    cause=f"{server.name} did not start: {error.what}",
-                    todo=error.todo or "Stop it and try again",
-                    level="error",
-                )
-            )
+            failure = StartFailed(server=server.name, error=error.what, remedy=error.todo)
+            key = f"start:{server.name}"
+            self.context.bus.publish(alert_raised(key, failure, level="error"))
             raise error from None
         operation.end("done", f"{server.name} was started with the job it has")
         server.watcher.nudge()

@@ -14,7 +14,9 @@ from ajet_swarm.protocol.job_validation import CheckedJob, check_job
 from ajet_swarm.protocol.schemas import EngineState
 from ajet_swarm.protocol.server_job import with_model
 from core.commands import CommandError
-from core.events import AlertCleared, AlertRaised, JobSent
+from core.events import AlertCleared, JobSent
+from core.events.alerts import StartFailed
+from proxy.alerts import alert_raised
 from proxy.context import ProxyContext, ServerHandle
 from proxy.control.job_info import presets, starts_as_it_was
 from proxy.control.job_operation import JobOperation, OperationCancelled
@@ -320,15 +322,13 @@ class JobCommands:
         step = at.title if at is not None else operation.title
         operation.end("failed", f"`{step}` failed: {why}; {left}")
         off = server.watcher.current.is_in(_OFF)
-        todo = (error.todo if isinstance(error, AjetError) else "") or (_AGAIN if off else _WAY_OUT)
-        self.context.bus.publish(
-            AlertRaised(
-                key=f"start:{server.name}",
-                cause=f"{server.name} did not start: `{step}` failed: {why}",
-                todo=f"{todo}. When it failed: {left}",
-                level="error",
-            )
+        remedy = error.todo if isinstance(error, AjetError) else ""
+        failure = StartFailed(
+            server=server.name, error=why, step=step, remedy=remedy, off=off, left=left
         )
+        key = f"start:{server.name}"
+        self.context.bus.publish(alert_raised(key, failure, level="error"))
+        todo = remedy or (_AGAIN if off else _WAY_OUT)
         return AjetError(f"{server.name}: `{step}` failed: {why}; {left}", todo=todo)
 
 

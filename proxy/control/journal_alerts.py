@@ -2,14 +2,15 @@
 
 import asyncio
 
-from core.events import AlertCleared, AlertRaised, Event
+from core.events import AlertCleared, Event
+from core.events.alerts import JournalDamaged, JournalFailed, JournalFileChanged
 from core.journal.damage import check_in_background
 from core.journal.file import mark
 from core.journal.writer import JournalError
+from proxy.alerts import alert_raised
 from proxy.context import ProxyContext
 
 CHECK_EVERY = 0.5
-SALVAGE = "Restart the proxy: the start sets the file aside and keeps what can be read"
 
 
 def follow_journal(context: ProxyContext) -> None:
@@ -27,20 +28,21 @@ def follow_journal(context: ProxyContext) -> None:
             loop.call_soon_threadsafe(bus.publish, event)
 
     def failed(error: JournalError) -> None:
-        publish(AlertRaised(key="journal", cause=error.what, todo=error.todo, level="error"))
+        params = JournalFailed(error=error.what, remedy=error.todo)
+        publish(alert_raised("journal", params, level="error"))
 
     def recovered(seconds: float) -> None:
         note = f"it is written again, after {seconds:.0f} s; nothing is missing"
         publish(AlertCleared(key="journal", note=note))
 
     def notice(text: str) -> None:
-        publish(AlertRaised(key="journal_file", cause=text, level="warning"))
+        publish(alert_raised("journal_file", JournalFileChanged(notice=text)))
 
     def checked(damage: str) -> None:
         if damage:
             mark(journal.path, damage)
-            cause = f"the journal is damaged: {damage}"
-            publish(AlertRaised(key="journal_damage", cause=cause, todo=SALVAGE, level="error"))
+            params = JournalDamaged(damage=damage)
+            publish(alert_raised("journal_damage", params, level="error"))
 
     async def check_disk() -> None:
         while True:

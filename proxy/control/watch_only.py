@@ -6,7 +6,7 @@ Every request to a server goes through `ReadOnlyTransport`, which permits only r
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Any, NoReturn
 from urllib.parse import urlsplit
@@ -118,15 +118,6 @@ class WatchOnlyServerWatch(ServerWatch):
         async with asyncio.TaskGroup() as group:
             group.create_task(super().run())
             group.create_task(self._slots.run())
-
-    def _alert(self, what: str, cause: str, todo: str, groups: Sequence[str] = ()) -> None:
-        todos = {
-            "lost": "Check that it runs and that the URL is right; it is polled until it answers",
-            "boot": "A failed start stays so on a real server: its operator has to stop it",
-            "held": "The client that holds them has to end them, or the server takes them back",
-            "off": "Its operator has to start it again",
-        }
-        super()._alert(what, cause, todos.get(what, todo), groups)
 
 
 def watch_app(settings: ProxySettings, control: App) -> Router:

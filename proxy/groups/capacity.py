@@ -3,6 +3,7 @@
 A group that asked for more would wait for them until its deadline and block all others.
 """
 
+from core.events.alerts import TooFewEpisodes
 from core.settings import Settings
 from proxy.alerts import clear_alert, show_alert
 from proxy.context import ServerHandle
@@ -59,8 +60,7 @@ def fit_to_capacity(run: GroupRun) -> ApiError | None:
     if refusal := too_many_choices(run.request.n, room):
         return refusal
     run.facts.fitting, run.facts.not_fitting = 0, run.n
-    cause = f"{run.n} candidates are wanted, {server.name} has {room} episodes at a time"
-    todo = "Lower proxy.repeats or what the hook returns, or raise the job's batch"
-    show_alert(context.bus, key, f"{cause}: {room} are used", todo)
+    params = TooFewEpisodes(server=server.name, candidates=run.n, room=room)
+    show_alert(context.bus, key, params)
     run.n = room
     return None

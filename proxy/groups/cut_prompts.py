@@ -3,13 +3,12 @@
 from collections import defaultdict, deque
 
 from ajet_swarm.api.outcomes import ChatAnswer
+from core.events.alerts import PromptsCut
 from proxy.alerts import clear_alert, show_alert
 from proxy.groups.run import GroupRun
 
 RECENT = 20
 """Number of groups of a server without a truncated prompt after which the alert is cleared."""
-SMOLLM2_WINDOW = 2048
-"""Tokens of the larger embedded engine."""
 
 
 def was_cut(answer: ChatAnswer) -> bool:
@@ -46,18 +45,9 @@ class CutPrompts:
                 if run.facts.context_length
                 else "the engine's window"
             )
-            cause = f"prompts are cut to {window}: answers will be poor"
-            cause += "" if sent else ", and these groups are not trained on"
-            groups = filter(None, recent)
-            show_alert(bus, key, cause, _todo(run.facts.context_length or 0), groups=groups)
+            params = PromptsCut(window=run.facts.context_length or 0, trained=sent)
+            show_alert(bus, key, params, groups=filter(None, recent))
             return "" if sent else f"prompt cut to {window}: not trained on"
         if not any(recent):
             clear_alert(bus, key)
         return ""
-
-
-def _todo(window: int) -> str:
-    larger = f"`ajet-console engine --model smollm2` ({SMOLLM2_WINDOW} tokens) or a GPU server"
-    if window >= SMOLLM2_WINDOW:
-        larger = "a GPU server"
-    return f"Use {larger}; `ajet-console engine --strict-context` refuses such prompts with a 400"

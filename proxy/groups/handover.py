@@ -6,10 +6,12 @@ the one before.
 """
 
 import logging
-from collections import Counter
 from collections.abc import Sequence
 
+import msgspec
+
 from core.commands import MODES
+from core.events.alerts import WaitedAtStop
 from core.state import Group, State
 from proxy.alerts import show_alert
 from proxy.context import ProxyContext
@@ -50,29 +52,26 @@ def is_unrated(group: Group) -> bool:
 def note_waited(context: ProxyContext, waited: Sequence[Group]) -> None:
     """Store for the next start what happened to groups that were waiting when the proxy was
     stopped."""
-    fates = Counter(_fate(group) for group in waited)
-    if not fates:
+    if not waited:
         return
-    groups = "1 group" if len(waited) == 1 else f"{len(waited)} groups"
-    said = ", ".join(f"{count} {fate}" for fate, count in sorted(fates.items()))
-    context.journal.put_meta(_LEFT_GROUPS, " ".join(group.group_id for group in waited))
-    context.journal.put_meta(
-        _LEFT, f"{groups} waited for a rating when the proxy was stopped: {said}"
+    sealed = [group for group in waited if group.sealed_at is not None]
+    rated = sum(group.source == "human" for group in sealed)
+    fates = WaitedAtStop(
+        rated=rated, automatic=len(sealed) - rated, dropped=len(waited) - len(sealed)
     )
+    context.journal.put_meta(_LEFT_GROUPS, " ".join(group.group_id for group in waited))
+    context.journal.put_meta(_LEFT, msgspec.json.encode(fates).decode())
 
 
 def tell_waited(context: ProxyContext) -> None:
     """Raise the alert that `note_waited` stored, once."""
-    told = context.journal.meta(_LEFT)
-    if not told:
+    stored = context.journal.meta(_LEFT)
+    if not stored:
         return
     context.journal.put_meta(_LEFT, "")
-    todo = "Enter opens them: each group says what it was"
+    try:
+        fates = msgspec.json.decode(stored, type=WaitedAtStop)
+    except msgspec.DecodeError:  # an earlier version stored a sentence
+        fates = WaitedAtStop(text=stored)
     groups = (context.journal.meta(_LEFT_GROUPS) or "").split()
-    show_alert(context.bus, KEY, told, todo, level="info", groups=groups)
-
-
-def _fate(group: Group) -> str:
-    if group.sealed_at is None:
-        return "given up, nothing was sent"
-    return "rated in time" if group.source == "human" else "sent with the automatic reward"
+    show_alert(context.bus, KEY, fates, level="info", groups=groups)

@@ -16,6 +16,7 @@ from itertools import chain
 from ajet_swarm.common.tasks import Tasks
 from ajet_swarm.protocol.schemas import WireOutput
 from core.events import EpisodeAborted, EpisodeClaimed, GroupClosed, singles
+from core.events.alerts import EpisodesReturned, Recovered
 from core.state import Candidate, Group
 from proxy.alerts import show_alert
 from proxy.context import ProxyContext, ServerHandle
@@ -32,18 +33,6 @@ OVER = frozenset({"ended", "recorded", "aborted", "expired"})
 LISTED = 5
 """Number of lost votes that the alert names."""
 SENT = frozenset({"ended", "recorded"})
-
-_WORDS = {
-    "ended": "{} finished and sent now",
-    "recorded": "{} finished and recorded",
-    "unknown": "{} finished, perhaps sent before, not confirmed",
-    "expired": "{} finished too late to be sent",
-    "refused": "{} finished and refused by the server",
-    "given back": "{} not finished and given back",
-    "gone": "{} not finished and no longer held by the server",
-    "stray": "{} claimed and not yet noted in the journal, given back",
-}
-"""What happened to episodes, in the order of the alert."""
 
 
 class Recovery:
@@ -70,9 +59,8 @@ class Recovery:
                 strange.setdefault(group.server, []).append(group)
                 self._close(group, "FAILED", f"{CAUSE}; {group.server} is no longer configured")
         for name, lost in strange.items():
-            cause = f"{_open(len(lost))} on {name}, which is no longer configured"
-            cause += ": what it holds of them is freed only by its own time limit"
-            self._alert(name, cause, lost)
+            params = Recovered(server=name, groups=len(lost), situation="removed")
+            self._alert(name, params, lost)
         works = [
             self._tasks.spawn(self._server(self.server_facts[name], groups), f"recover:{name}")
             for name, groups in left.items()
@@ -100,8 +88,8 @@ class Recovery:
             await self._clean(facts, groups, held)
             return
         if groups:  # they stay open until then, and it is said why
-            why = "the server does not answer, they stay open until it does"
-            self._alert(name, f"{_open(len(groups))} on {name}: {why}", groups)
+            params = Recovered(server=name, groups=len(groups), situation="silent")
+            self._alert(name, params, groups)
         # The start does not wait for a server that is not there.
         later = self._later(facts, groups, claims_wait.pop_all())
         self._tasks.spawn(later, f"recover later:{name}")
@@ -126,7 +114,7 @@ class Recovery:
         owners = await asyncio.to_thread(self._owners, groups)
         known = {one.episode_uuid for group in groups for one in group.candidates}
         came: Counter[str] = Counter({"stray": len(mine - known)})
-        opened = _open(len(groups), sum(map(is_unrated, groups)))
+        unrated = sum(map(is_unrated, groups))
         works = (
             self._group(facts.server, group, _of(group, mine, owners), came) for group in groups
         )
@@ -134,8 +122,7 @@ class Recovery:
             if failure is not None:  # it stays open in the journal: the next start tries again
                 log.error("a group was not cleaned up", exc_info=failure)
         facts.sweep_soon()
-        lost = _lost_votes(groups)
-        self._tell(facts.server.name, opened + lost if groups else "", came, groups)
+        self._report(facts.server.name, unrated, came, groups)
         if groups:  # a frozen server may still run a claim of the proxy that was killed
             self._tasks.spawn(self._look_again(facts), f"look again:{facts.server.name}")
 
@@ -232,43 +219,36 @@ class Recovery:
             GroupClosed(server=group.server, group_id=group.group_id, phase=phase, cause=cause)
         )
 
-    def _tell(self, name: str, opened: str, came: Counter[str], groups: Sequence[Group]) -> None:
-        said = [text.format(came[what]) for what, text in _WORDS.items() if came[what]]
-        if opened:
-            told = f"; episodes: {', '.join(said)}" if said else "; they held no episode"
-            self._alert(name, f"{opened} on {name}{told}", groups)
-        elif strays := came["stray"]:
-            what = "an episode was" if strays == 1 else f"{strays} episodes were"
-            cause = f"{what} claimed for us on {name} that no group here has: given back"
-            self._alert(name, cause, ())
-
-    def _alert(self, name: str, cause: str, groups: Sequence[Group]) -> None:
-        log.warning("%s", cause)
-        todo = "Nothing is left to do"
+    def _report(self, name: str, unrated: int, came: Counter[str], groups: Sequence[Group]) -> None:
         if groups:
-            todo = "Users without an answer were cut off. Enter opens the groups"
+            votes = _lost_votes(groups)
+            params = Recovered(
+                server=name,
+                groups=len(groups),
+                unrated=unrated,
+                outcomes={what: count for what, count in came.items() if count},
+                votes=tuple(votes[:LISTED]),
+                votes_lost=len(votes),
+            )
+            self._alert(name, params, groups)
+        elif strays := came["stray"]:
+            self._alert(name, EpisodesReturned(server=name, episodes=strays), ())
+
+    def _alert(
+        self, name: str, params: Recovered | EpisodesReturned, groups: Sequence[Group]
+    ) -> None:
+        log.warning("recovery after a kill: %s", params.as_json())
         ids = [group.group_id for group in groups]
-        show_alert(self.context.bus, f"recovered:{name}", cause, todo, groups=ids, server=name)
+        show_alert(self.context.bus, f"recovered:{name}", params, groups=ids, server=name)
 
 
-def _open(count: int, unrated: int = 0) -> str:
-    groups = "1 group was" if count == 1 else f"{count} groups were"
-    waited = f" ({unrated} waiting for a rating)" if unrated else ""
-    return f"the proxy was killed while {groups} open{waited}"
-
-
-def _lost_votes(groups: Sequence[Group]) -> str:
-    """Return the committed votes of groups whose episodes could not be ended; empty without any."""
-    lost = [
+def _lost_votes(groups: Sequence[Group]) -> list[str]:
+    """Return the committed votes of groups whose episodes could not be ended."""
+    return [
         f"{one.rating.rater or 'somebody'} on {one.group_id} ({vote_words(one.rating)})"
         for one in groups
         if one.rating is not None and one.rating.rewards and one.source != "human"
     ]
-    if not lost:
-        return ""
-    more = f" and {len(lost) - LISTED} more" if len(lost) > LISTED else ""
-    votes = "1 vote is lost" if len(lost) == 1 else f"{len(lost)} votes are lost"
-    return f"; {votes}, the server no longer holds the episodes: {', '.join(lost[:LISTED])}{more}"
 
 
 def _of(group: Group, held: set[str], owners: Mapping[str, str]) -> set[str]:

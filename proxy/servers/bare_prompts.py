@@ -1,8 +1,8 @@
-"""Bare prompts: legacy completions without a chat template, where the server completes texts.
+"""Bare prompts: legacy completions without a chat template, for servers with a completions route.
 
-The request is that of a chat with the prompt beside it (`PROMPT`), so that everything between the
-dialect and the server is the same for both. In observe mode it goes to the upstream's own
-`/completions`, and its answer comes back as that of a chat.
+The request is a chat request with the prompt in an extra field (`PROMPT`), so that everything
+between the dialect and the server handles both in the same way. In observe mode it is sent to the
+upstream's `/completions`, and the response is converted to a chat completion.
 """
 
 from typing import Any
@@ -14,31 +14,31 @@ from ajet_swarm.http.interface import Request, Response
 from proxy.http.upstream_transport import ErrorMappingTransport
 
 PROMPT = "ajetc_prompt"
-"""Field of a request for the prompt as it came, text or token ids; the embedded engine reads it."""
-CHAT, BARE = "/chat/completions", "/completions"
-_OF_THE_PROMPT = ("prompt_token_ids", "prompt_logprobs")
-"""What a legacy choice tells of its prompt; a chat completion tells it beside its choices."""
+"""Field of a request with the original prompt, text or token ids; the embedded engine uses it."""
+CHAT_PATH, COMPLETIONS_PATH = "/chat/completions", "/completions"
+_PROMPT_FIELDS = ("prompt_token_ids", "prompt_logprobs")
+"""Fields about the prompt: in a legacy completion part of a choice, in a chat one top-level."""
 
 _encode = msgspec.json.Encoder().encode
 
 
-class BareTransport:
-    """A transport that asks for a completion where a chat completion is asked for.
+class CompletionsTransport:
+    """A transport that sends chat requests with `PROMPT` to the completions route.
 
     Args:
-        checked: How requests travel.
+        transport: The transport that sends them.
     """
 
-    def __init__(self, checked: ErrorMappingTransport) -> None:
-        self._checked = checked
-        self.stream = checked.stream
+    def __init__(self, transport: ErrorMappingTransport) -> None:
+        self._transport = transport
+        self.stream = transport.stream
 
     async def request(self, request: Request) -> Response:
-        """See `Transport.request`; the body is a chat request with `PROMPT`."""
-        answer = await self._checked.request(
+        """Send a chat request with `PROMPT`, return a chat completion; see `Transport.request`."""
+        answer = await self._transport.request(
             replace(
                 request,
-                url=request.url.removesuffix(CHAT) + BARE,
+                url=request.url.removesuffix(CHAT_PATH) + COMPLETIONS_PATH,
                 body=completion_request(request.body or b"{}"),
             )
         )
@@ -46,26 +46,26 @@ class BareTransport:
 
 
 def completion_request(body: bytes) -> bytes:
-    """The legacy request behind a chat request with `PROMPT`."""
-    asked: dict[str, Any] = msgspec.json.decode(body)
-    del asked["messages"]
-    asked["prompt"] = asked.pop(PROMPT)
-    count = asked.pop("top_logprobs", None)
-    if asked.get("logprobs"):
-        asked["logprobs"] = count or 0
-    return _encode(asked)
+    """Convert a chat request with `PROMPT` to a legacy request."""
+    request: dict[str, Any] = msgspec.json.decode(body)
+    del request["messages"]
+    request["prompt"] = request.pop(PROMPT)
+    count = request.pop("top_logprobs", None)
+    if request.get("logprobs"):
+        request["logprobs"] = count or 0
+    return _encode(request)
 
 
 def chat_answer(body: bytes) -> bytes:
-    """A legacy completion as a chat completion; what is none stays as it is."""
+    """Convert a legacy completion to a chat completion; return anything else unchanged."""
     try:
-        told = msgspec.json.decode(body)
-        choice = told["choices"][0]
+        completion = msgspec.json.decode(body)
+        choice = completion["choices"][0]
         text = choice["text"]
         message = {"role": "assistant", "content": text}
-        made = {**choice, "message": message, "logprobs": _logprobs(choice.get("logprobs"))}
-        prompt = {name: choice.get(name) for name in _OF_THE_PROMPT}
-        return _encode({**told, "choices": [made], **prompt})
+        chat_choice = {**choice, "message": message, "logprobs": _logprobs(choice.get("logprobs"))}
+        prompt = {name: choice.get(name) for name in _PROMPT_FIELDS}
+        return _encode({**completion, "choices": [chat_choice], **prompt})
     except (msgspec.MsgspecError, RecursionError, LookupError, TypeError, ValueError):
         return body
 
@@ -78,7 +78,7 @@ def _logprobs(legacy: Any) -> dict[str, Any] | None:
     return {
         "content": [
             _entry(token, value)
-            | {"top_logprobs": [_entry(name, one) for name, one in (top or {}).items()]}
+            | {"top_logprobs": [_entry(name, logprob) for name, logprob in (top or {}).items()]}
             for token, value, top in zip(tokens, values, tops, strict=True)
         ]
     }

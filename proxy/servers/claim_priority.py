@@ -1,18 +1,18 @@
-"""Ends yield to claims: a user waits for a claim, nobody for an end."""
+"""Priority of claims over ends: a user waits for a claim, no one for an end."""
 
 import asyncio
 
 MANY = 8
-"""Number of groups that claim at once from which on ends yield to them."""
-LONGEST = 0.03
+"""Number of claiming groups from which on ends are delayed."""
+MAX_DELAY = 0.03
 """Maximum delay of an end, in seconds."""
 
 
 class ClaimPriority:
-    """Counts the current claims of one server, and delays ends until there are fewer.
+    """Counter of the claims of one server; delays ends while there are many.
 
-    Users whose answers take equally long return in waves. The cost of the ends of a wave would come
-    before its last claims; after them there is time.
+    Users whose answers take equally long return in waves. Without a delay, the ends of a wave would
+    run before its last claims.
     """
 
     __slots__ = ("_alarm", "_claiming", "_waiting")
@@ -38,12 +38,12 @@ class ClaimPriority:
             self._go()
 
     async def turn(self) -> None:
-        """Wait until fewer groups claim, `LONGEST` seconds at most."""
+        """Wait until fewer groups claim, at most `MAX_DELAY` seconds."""
         if self._claiming < MANY:
             return
         loop = asyncio.get_running_loop()
         if self._alarm is None:
-            self._alarm = loop.call_later(LONGEST, self._go)
+            self._alarm = loop.call_later(MAX_DELAY, self._go)
         future: asyncio.Future[None] = loop.create_future()
         self._waiting.append(future)
         await future

@@ -1,4 +1,4 @@
-"""Routes that the embedded engine has beyond an AgentJet server: checkpoints, tokens and job."""
+"""Client of the embedded engine's own routes, which AgentJet does not have: checkpoints, tokens."""
 
 from collections.abc import Mapping
 from typing import Any, TypeVar
@@ -47,7 +47,7 @@ async def offers(server: ServerHandle, path: str) -> bool:
     """Return whether the server has the route, according to its `/openapi.json`.
 
     Raises:
-        SwarmError: It does not answer.
+        SwarmError: The server does not answer.
     """
     return path in await server.client.features()
 
@@ -55,16 +55,16 @@ async def offers(server: ServerHandle, path: str) -> bool:
 async def ask(
     server: ServerHandle, kind: type[T], path: str, body: Mapping[str, Any] | None = None, **at: str
 ) -> T:
-    """Call one of the routes above: POST with a body, else GET.
+    """Call one of these routes: POST with a body, else GET.
 
     Raises:
         NotOffered: The server has no such route.
-        SwarmError: It refused, with its reason, or did not answer.
+        SwarmError: The server refused with a reason, or did not answer.
     """
     if not await offers(server, path):
         what = "token log" if path == TOKENS else "checkpoints"
         raise NotOffered(
-            f"this server has no {what}", server.name, "Only the embedded engine gives that"
+            f"this server has no {what}", server.name, "Only the embedded engine has this"
         )
     client = server.client
     url = client.url + path.format(**at)
@@ -92,18 +92,18 @@ async def refresh_checkpoints(
     """Read the list of checkpoints, and publish it if it has changed.
 
     Returns:
-        All of them, newest first; none for a server that keeps none.
+        All checkpoints, newest first; empty for a server without checkpoints.
     """
     known = context.bus.state.servers.get(server.name)
     if not await offers(server, CHECKPOINTS):
         if known is not None and known.checkpoints is not None:
             context.bus.publish(CheckpointsListed(server=server.name, offered=False))
         return ()
-    found = await ask(server, tuple[Checkpoint, ...], CHECKPOINTS)
-    listed, more = found[:LISTED], max(0, len(found) - LISTED)
+    checkpoints = await ask(server, tuple[Checkpoint, ...], CHECKPOINTS)
+    listed, more = checkpoints[:LISTED], max(0, len(checkpoints) - LISTED)
     if known is None or (known.checkpoints, known.checkpoints_more) != (listed, more):
         context.bus.publish(CheckpointsListed(server=server.name, checkpoints=listed, more=more))
-    return found
+    return checkpoints
 
 
 async def tokens(context: ProxyContext, episode_uuid: str, name: str) -> EpisodeTokens:
@@ -121,11 +121,11 @@ async def tokens(context: ProxyContext, episode_uuid: str, name: str) -> Episode
         raise AjetError(
             f"there is no server `{name}` now", todo=f"Known: {', '.join(context.servers)}"
         )
-    if not _plain(episode_uuid):
-        raise AjetError("this is no id of an episode", f"{episode_uuid!r:.80}")
+    if not _is_url_safe(episode_uuid):
+        raise AjetError("this is not the id of an episode", f"{episode_uuid!r:.80}")
     return await ask(server, EpisodeTokens, TOKENS, episode_uuid=episode_uuid)
 
 
-def _plain(text: str) -> bool:
-    """Whether it can stand in a URL as it is."""
-    return bool(text) and all(one.isalnum() or one in "-_." for one in text) and text.isascii()
+def _is_url_safe(text: str) -> bool:
+    """Return whether a text needs no escaping in a URL."""
+    return bool(text) and all(char.isalnum() or char in "-_." for char in text) and text.isascii()

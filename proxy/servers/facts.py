@@ -1,4 +1,4 @@
-"""What the life cycle of a group needs to know about one swarm server besides its state."""
+"""Facts about one swarm server that the life cycle of a group needs, besides the server's state."""
 
 import asyncio
 import contextlib
@@ -21,17 +21,17 @@ log = logging.getLogger(__name__)
 
 DEFAULT_REPEATS = 4
 """Number of candidates if the server does not report how many a task needs."""
-ASK_FOR = 2.0
-"""Seconds in which a server that begins to roll is asked for the number of candidates."""
-CROWD_AFTER = 0.25
-"""Seconds that a request waits for its turn before others make room for it."""
+REPEATS_TIMEOUT = 2.0
+"""Seconds for which a server that starts to roll is polled for the number of candidates."""
+CROWDED_AFTER = 0.25
+"""Seconds that a request waits for its turn before the server counts as crowded."""
 CLEAN_UP = 10.0
-"""Seconds that claims wait for the clean-up after a killed proxy, once the engine rolls."""
+"""Seconds that claims wait, once the engine rolls, for the clean-up after a killed proxy."""
 INFO = "/ajetc/info"
 """Route of servers that report more about themselves than AgentJet does."""
 
 ANSWERS = 64
-"""Number of answers whose durations are kept."""
+"""Number of recent answers whose durations are stored."""
 ENOUGH_ANSWERS = 8
 """Minimum number of answers for a usual duration."""
 
@@ -40,7 +40,7 @@ ROLLING_POST = frozenset({EngineState.ROLLING_POST})
 
 
 class EpisodeOwner(Protocol):
-    """What holds an episode: a candidate."""
+    """Owner of an episode: a candidate."""
 
     superseded: bool
 
@@ -54,37 +54,32 @@ class _ServerInfo(msgspec.Struct, frozen=True):
     bare_prompts: bool = False
 
 
-def is_down(seen: ServerStatus) -> bool:
+def is_down(status: ServerStatus) -> bool:
     """Return whether requests would get no answer: the engine is off, or the server unreachable for
     good.
 
     A server that froze, or disappeared a moment ago, is expected to return: requests queue for it.
     """
-    return seen.down or seen.state is EngineState.OFFLINE
+    return status.down or status.state is EngineState.OFFLINE
 
 
-def refused_cause(name: str, seen: ServerStatus) -> str:
-    """Return the cause of the alert about refused users, for the present state of a server."""
-    return f"users are answered 503: {name} is {seen.display_state.value}"
-
-
-def has_lost_all(seen: ServerStatus) -> bool:
-    """The engine has left rolling, and with that wiped its episodes."""
-    return seen.reachable and not seen.state.rolling
+def has_lost_all(status: ServerStatus) -> bool:
+    """Return whether the engine has stopped rolling and with that discarded its episodes."""
+    return status.reachable and not status.state.rolling
 
 
 class ServerFacts:
-    """Facts of one server, asked for once and kept while they hold.
+    """Facts of one server, cached while they are valid.
 
     Attributes:
-        damping: What the engine adds to a group's deviation; 0 when it does not say.
-        context: Its window in tokens; None when it does not say.
-        strict: It refuses a prompt that is too long for it.
-        bare_prompts: It completes a prompt without a chat template.
-        way: Of its ends before its claims.
-        not_fitting: Candidates of the newest group that asked for more than the server has.
-        fitting: Groups since then that did not.
-        unscored: Episodes held by each open group that has no automatic reward, by group id.
+        damping: The engine's addition to a group's standard deviation; 0 if unknown.
+        context_length: Context window in tokens; None if unknown.
+        strict: Whether it refuses prompts that are too long.
+        bare_prompts: Whether it completes a prompt without a chat template.
+        claim_priority: Delay of ends while many groups claim.
+        not_fitting: Candidates of the newest group that needed more episodes than the server has.
+        fitting: Number of groups since then that needed fewer.
+        unscored: Group id -> episodes held by an open group without an automatic reward.
     """
 
     def __init__(self, server: ServerHandle, tasks: Tasks) -> None:
@@ -93,20 +88,20 @@ class ServerFacts:
         self.context_length: int | None = None
         self.strict = False
         self.answer_seconds: deque[float] = deque(maxlen=ANSWERS)
-        """How long the newest answers took."""
+        """Durations of the newest answers in seconds."""
         self.bare_prompts = False
         self._tasks = tasks
         self._asking = asyncio.Lock()
-        self._silent_since = -1.0
-        """`since` of the stay in which the server would not tell its repeats."""
+        self._unanswered_since = -1.0
+        """`ServerStatus.since` of the state in which the server did not report its repeats."""
         self._agreed: int | None = None
-        self._sweeping = self._doubt = False
+        self._sweeping = self._sweep_again = False
         self._reading = False
-        self._told = False
-        self._was: EngineState | None = None
-        self._read: PoolInfo | None = None
+        self._info_read = False
+        self._last_state: EngineState | None = None
+        self._last_pool: PoolInfo | None = None
         self._repeats = 0
-        """`known_repeats` of that reading."""
+        """`known_repeats` of `_last_pool`."""
         self._holders: dict[str, EpisodeOwner] = {}
         self._queueing = 0
         self.claim_priority = ClaimPriority()
@@ -114,7 +109,7 @@ class ServerFacts:
         self.not_fitting = self.fitting = 0
         self._windows: set[asyncio.Event] = set()
         self._recovered: asyncio.Event | None = None
-        """While groups of a proxy that was killed are cleaned up."""
+        """Set after the clean-up of a killed proxy's groups; None if there is none."""
         server.claimer.on_starved = self._close_windows
 
     @property
@@ -147,7 +142,7 @@ class ServerFacts:
             self._queueing += 1
             self._close_windows()
 
-        alarm = asyncio.get_running_loop().call_later(CROWD_AFTER, crowd)
+        alarm = asyncio.get_running_loop().call_later(CROWDED_AFTER, crowd)
         try:
             yield
         finally:
@@ -168,11 +163,11 @@ class ServerFacts:
         for wake in self._windows:
             wake.set()
 
-    # --- what was left by a proxy that was killed ----------------------------------------------
+    # --- clean-up after a killed proxy ---------------------------------------------------------
 
     @property
     def recovering(self) -> bool:
-        """Whether claims have to wait for a clean-up."""
+        """Whether claims must wait for a clean-up."""
         return self._recovered is not None
 
     @contextlib.contextmanager
@@ -186,11 +181,11 @@ class ServerFacts:
             done.set()
 
     async def recovered(self, seconds: float) -> None:
-        """Wait for the clean-up, `CLEAN_UP` seconds at most: the server may not report what it
-        holds.
+        """Wait for the clean-up, at most `CLEAN_UP` seconds: the server may not report its
+        episodes.
 
         Raises:
-            TimeoutError: It takes longer than `seconds`.
+            TimeoutError: The clean-up takes longer than `seconds`.
         """
         if self._recovered is None:
             return
@@ -200,7 +195,7 @@ class ServerFacts:
         if seconds <= CLEAN_UP:
             raise TimeoutError
 
-    # --- who holds which episode ---------------------------------------------------------------
+    # --- owners of episodes --------------------------------------------------------------------
 
     def hold(self, uuid: str, holder: EpisodeOwner) -> None:
         """Record a claimed episode. A previous owner is marked: the server has reclaimed it.
@@ -226,57 +221,57 @@ class ServerFacts:
 
     @property
     def known_repeats(self) -> int:
-        """Number of candidates a task needs by the last reading; 0 if none is valid."""
+        """Number of candidates per task by the last valid state of the pool; 0 if unknown."""
         pool = self.server.watcher.pool
-        if pool is not self._read:  # asked for several times a request, read a few times a minute
-            self._read, self._repeats = pool, 0 if pool is None or pool.stale else pool.repeat
+        if pool is not self._last_pool:  # cached: read often, changes rarely
+            self._last_pool, self._repeats = pool, 0 if pool is None or pool.stale else pool.repeat
         return self._repeats
 
     async def repeats(self) -> int:
-        """Return the number of candidates a task needs in the present step; ask if it is unknown.
+        """Return the number of candidates a task needs in the current step; poll if unknown.
 
-        Bounded: after `ASK_FOR` seconds it is the last known number, else `DEFAULT_REPEATS`.
+        Bounded: after `REPEATS_TIMEOUT` seconds the last known number, else `DEFAULT_REPEATS`.
         """
         if not self._fresh():
             async with self._asking:
-                await self._ask()
+                await self._poll_repeats()
         return self.known_repeats or DEFAULT_REPEATS
 
     def _fresh(self) -> bool:
         watcher = self.server.watcher
         since = watcher.current.since
         read = watcher.pool_at >= since and self.known_repeats > 0
-        return read or since == self._silent_since
+        return read or since == self._unanswered_since
 
-    async def _ask(self) -> None:
+    async def _poll_repeats(self) -> None:
         watcher = self.server.watcher
         try:
-            async with asyncio.timeout(ASK_FOR):
+            async with asyncio.timeout(REPEATS_TIMEOUT):
                 while not self._fresh():
                     await watcher.poll_pool()
                     if not self._fresh():
                         await asyncio.sleep(0.1)
         except TimeoutError:
-            self._silent_since = watcher.current.since
-            log.warning("%s does not say how many candidates a task needs", self.server.name)
+            self._unanswered_since = watcher.current.since
+            log.warning("%s does not report how many candidates a task needs", self.server.name)
 
     # --- more facts ----------------------------------------------------------------------------
 
-    def engine_changed(self, seen: ServerStatus) -> None:
+    def engine_changed(self, status: ServerStatus) -> None:
         """Handle a change of the server."""
-        if not seen.reachable or seen.state is self._was:
+        if not status.reachable or status.state is self._last_state:
             return
-        restarted = self._was in (None, EngineState.OFFLINE, EngineState.BOOTING)
-        self._was = seen.state
-        if seen.state is EngineState.ROLLING and (restarted or not self._told):
+        restarted = self._last_state in (None, EngineState.OFFLINE, EngineState.BOOTING)
+        self._last_state = status.state
+        if status.state is EngineState.ROLLING and (restarted or not self._info_read):
             self._read_info()
 
     def _read_info(self) -> None:
         if not self._reading:
             self._reading = True
-            self._tasks.spawn(self._info(), f"info:{self.server.name}")
+            self._tasks.spawn(self._fetch_info(), f"info:{self.server.name}")
 
-    async def _info(self) -> None:
+    async def _fetch_info(self) -> None:
         client = self.server.client
         try:
             if INFO in await client.features():
@@ -288,45 +283,45 @@ class ServerFacts:
                     self.damping, self.context_length = info.damping, info.context
                     self.strict = info.strict_context
                     self.bare_prompts = info.bare_prompts
-            self._told = True
+            self._info_read = True
         except (SwarmError, msgspec.MsgspecError, RecursionError) as error:
             log.info("%s does not report its settings: %s", self.server.name, error)
         finally:
             self._reading = False
 
-    # --- things to do once no group is open ----------------------------------------------------
+    # --- tasks between groups ------------------------------------------------------------------
 
     async def agree(self) -> None:
         """Agree to the weight sync, once a step, if the batch ends by agreement."""
         watcher = self.server.watcher
-        pool, seen = watcher.pool, watcher.current
-        wanted = pool is not None and pool.agree_to_sync and seen.is_in(ROLLING)
-        if not wanted or self._agreed == seen.step:
+        pool, status = watcher.pool, watcher.current
+        required = pool is not None and pool.agree_to_sync and status.is_in(ROLLING)
+        if not required or self._agreed == status.step:
             return
         try:
             if await self.server.client.agree_sync_weight():
-                self._agreed = seen.step
+                self._agreed = status.step
                 watcher.nudge()
         except SwarmError as error:
-            log.info("%s took no agreement to sync: %s", self.server.name, error)
+            log.info("%s did not accept the agreement to sync: %s", self.server.name, error)
 
     def sweep_soon(self) -> None:
-        """Return, once the server answers again, what it holds for us and no group here owns."""
-        self._doubt = True
+        """Return our episodes that no open group owns, as soon as the server answers again."""
+        self._sweep_again = True
         if not self._sweeping:
             self._sweeping = True
             self._tasks.spawn(self._sweep(), f"sweep:{self.server.name}")
 
     async def _sweep(self) -> None:
         try:
-            while self._doubt:
+            while self._sweep_again:
                 await self.server.watcher.wait_for(lambda seen: seen.reachable)
-                self._doubt = False
+                self._sweep_again = False
                 try:
                     await self.server.claimer.reconcile()
                 except SwarmError as error:
-                    log.warning("not swept yet: %s", error)
-                    self._doubt = True
+                    log.warning("stray episodes are not returned yet: %s", error)
+                    self._sweep_again = True
                     await asyncio.sleep(1.0)
         finally:
             self._sweeping = False

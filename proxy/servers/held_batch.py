@@ -1,4 +1,4 @@
-"""Names what a batch waits for when ROLLING_POST does not end: episodes, and who holds them."""
+"""Description of what a batch in ROLLING_POST waits for: episodes and their owners."""
 
 import re
 from collections.abc import Iterable
@@ -7,43 +7,44 @@ from dataclasses import dataclass
 from ajet_swarm.api.watcher import ServerStatus
 from ajet_swarm.common.text import one_line
 from ajet_swarm.protocol.schemas import EngineState, RunningEpisode
+from core.events.alerts import BatchHeldUp, BatchHolder
 from core.state import Group
 from proxy.context import ProxyContext, ServerHandle
 
 HELD_AFTER = 5.0
-"""Seconds in ROLLING_POST before anything is said: most batches end sooner."""
-QUIET = 8.0
-"""Seconds without a call after which a client may be dead: a call under way is a sign of life
-every 6 s."""
-UNANSWERED = 10.0
-"""Seconds without any answer after which a group of ours is named."""
-LONG = 20.0
-"""Seconds in ROLLING_POST after which every holder is named, however lively it is."""
+"""Seconds in ROLLING_POST until a cause is given: most batches end sooner."""
+SILENT_AFTER = 8.0
+"""Seconds without a call after which a client may be dead: a call in progress counts as a sign of
+life every 6 s."""
+UNANSWERED_AFTER = 10.0
+"""Seconds without an answer after which one of our groups is named."""
+NAME_ALL_AFTER = 20.0
+"""Seconds in ROLLING_POST after which all owners of episodes are named, including active ones."""
 UPDATE_EVERY = 5.0
-"""Seconds between two texts that differ in their figures alone."""
-NAMED = 3
-"""Clients, and episodes of each, that are named."""
+"""Minimum seconds between two alerts that differ only in their figures."""
+MAX_NAMED = 3
+"""Maximum number of named groups, and of named episodes per client or group."""
 _UUID = re.compile(r"[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12}", re.I)
 
 
 @dataclass(frozen=True, slots=True)
 class BatchBlocker:
-    """Episodes of one client, or episodes of ours in one kind of trouble.
+    """Episodes of one client, or of one of our groups, that keep a batch from ending.
 
     Attributes:
-        key: Which client and episodes: while it stays the same only figures have changed.
-        text: For the alert.
+        key: Identifies the client or group and the episodes; figures are not part of it.
+        holder: Description for the alert.
     """
 
     key: tuple[str, ...]
-    text: str
+    holder: BatchHolder
 
 
 class HeldBatch:
-    """Describes what holds up the batch of one server.
+    """Description of what holds up the batch of one server.
 
     Args:
-        context: The proxy's shared parts.
+        context: The shared parts of the proxy.
         server: The server.
     """
 
@@ -51,127 +52,134 @@ class HeldBatch:
         self._context = context
         self._server = server
         self._key: tuple[tuple[str, ...], ...] = ()
-        self._said_at = 0.0
-        self._said = ""
+        self._updated_at = 0.0
+        self._alert: BatchHeldUp | None = None
         self.foreign: dict[str, float] = {}
-        """Episodes of other clients that hold up the batch now -> seconds without a call."""
+        """Episode of another client that holds up the batch now -> seconds without a call."""
         self.groups: tuple[str, ...] = ()
-        """Ids of our groups that the cause counts."""
+        """Ids of our groups that hold up the batch now."""
 
-    def cause(self, seen: ServerStatus) -> str:
-        """What holds up the batch now; empty when it is not held up.
+    def update(self, status: ServerStatus) -> BatchHeldUp | None:
+        """Return what holds up the batch now; None if nothing does.
 
-        Figures in the text are at most `UPDATE_EVERY` seconds old.
+        The figures are at most `UPDATE_EVERY` seconds old.
         """
         now = self._context.clock()
-        lasted = now - seen.since
+        duration = now - status.since
         self.foreign = {}
-        held = seen.is_in({EngineState.ROLLING_POST}) and lasted >= HELD_AFTER
-        holders = self._holders(seen, now) if held else []
-        key = tuple(one.key for one in holders)
-        if not holders:
-            self._said = ""
-        elif key != self._key or not self._said or now - self._said_at >= UPDATE_EVERY:
-            self._said_at = now
-            texts = [one.text for one in holders]
-            if users := self._users():
-                texts.append(f"{_count(users, 'user')} wait{'s' if users == 1 else ''}")
-            self._said = f"ROLLING_POST for {lasted:.0f} s: {'; '.join(texts)}"
+        held = status.is_in({EngineState.ROLLING_POST}) and duration >= HELD_AFTER
+        blockers = self._blockers(status, now) if held else []
+        key = tuple(blocker.key for blocker in blockers)
+        is_due = now - self._updated_at >= UPDATE_EVERY
+        if not blockers:
+            self._alert = None
+        elif key != self._key or self._alert is None or is_due:
+            self._updated_at = now
+            self._alert = BatchHeldUp(
+                seconds=round(duration, 1),
+                holders=tuple([blocker.holder for blocker in blockers]),
+                users=self._waiting_users(),
+            )
         self._key = key
-        return self._said
+        return self._alert
 
-    def _users(self) -> int:
-        """Requests that wait for episodes of the next batch."""
+    def _waiting_users(self) -> int:
+        """Return the number of requests that wait for episodes of the next batch."""
         groups = self._context.bus.state.open_groups()
-        waiting = [one for one in groups if one.phase in ("QUEUED", "CLAIMING")]
-        return sum(one.server == self._server.name for one in waiting)
+        waiting = [group for group in groups if group.phase in ("QUEUED", "CLAIMING")]
+        return sum(group.server == self._server.name for group in waiting)
 
-    def _holders(self, seen: ServerStatus, now: float) -> list[BatchBlocker]:
+    def _blockers(self, status: ServerStatus, now: float) -> list[BatchBlocker]:
         watcher = self._server.watcher
         pool = watcher.pool
-        if pool is None or pool.stale or watcher.pool_at < seen.since:
+        if pool is None or pool.stale or watcher.pool_at < status.since:
             return []
         details = pool.running_episode_details or {}
-        long = now - seen.since >= LONG
+        name_all = now - status.since >= NAME_ALL_AFTER
         ours = self._context.client_uuid
-        mine = {uuid for uuid, one in details.items() if one.client_uuid == ours}
+        mine = {uuid for uuid, episode in details.items() if episode.client_uuid == ours}
         age = max(0.0, now - watcher.pool_at)
         others: dict[str, dict[str, RunningEpisode]] = {}
-        for uuid, one in details.items():
+        for uuid, episode in details.items():
             if uuid not in mine:
-                others.setdefault(one.client_uuid or "", {})[uuid] = one
-        found = [self._of_client(name, held, age, long) for name, held in sorted(others.items())]
-        return [*self._of_ours(mine, now, long), *(one for one in found if one is not None)]
-
-    def _of_client(
-        self, name: str, held: dict[str, RunningEpisode], age: float, long: bool
-    ) -> BatchBlocker | None:
-        """Episodes of another client; None while it shows signs of life."""
-        idle = [one.idle + age for one in held.values() if one.idle is not None]
-        quiet = min(idle, default=0.0)
-        if quiet < QUIET and not long:
-            return None
-        self.foreign |= {uuid: (one.idle or 0.0) + age for uuid, one in held.items()}
-        left = [
-            one.limit - one.idle - age
-            for one in held.values()
-            if one.limit is not None and one.idle is not None
+                others.setdefault(episode.client_uuid or "", {})[uuid] = episode
+        others_blockers = [
+            self._foreign_blocker(name, held, age, name_all)
+            for name, held in sorted(others.items())
         ]
-        text = f"{_count(len(held), 'episode')} held by client {client_name(name)}"
-        if idle:
-            text += f", last seen {quiet:.0f} s ago"
-        text += f" ({_episodes(held)})"
-        if left:
-            text += f", taken back in {max(0.0, *left):.0f} s"
-        return BatchBlocker((name, *sorted(held)), text)
+        return [
+            *self._own_blockers(mine, now, name_all),
+            *(episode for episode in others_blockers if episode is not None),
+        ]
 
-    def _of_ours(self, mine: set[str], now: float, long: bool) -> list[BatchBlocker]:
-        """Our episodes that have not answered, by group; what waits for a rating has an alert."""
-        found: list[BatchBlocker] = []
+    def _foreign_blocker(
+        self, name: str, held: dict[str, RunningEpisode], age: float, name_all: bool
+    ) -> BatchBlocker | None:
+        """Describe the episodes of another client; None while the client is active."""
+        idle = [episode.idle + age for episode in held.values() if episode.idle is not None]
+        silent_seconds = min(idle, default=0.0)
+        if silent_seconds < SILENT_AFTER and not name_all:
+            return None
+        self.foreign |= {uuid: (episode.idle or 0.0) + age for uuid, episode in held.items()}
+        seconds_left = [
+            episode.limit - episode.idle - age
+            for episode in held.values()
+            if episode.limit is not None and episode.idle is not None
+        ]
+        holder = BatchHolder(
+            by="client",
+            count=len(held),
+            name=client_name(name),
+            episodes=_short_ids(held),
+            quiet=round(silent_seconds, 1) if idle else None,
+            left=round(max(0.0, *seconds_left), 1) if seconds_left else None,
+        )
+        return BatchBlocker((name, *sorted(held)), holder)
+
+    def _own_blockers(self, mine: set[str], now: float, name_all: bool) -> list[BatchBlocker]:
+        """Describe our unanswered episodes by group; open ratings have an alert of their own."""
+        blockers: list[BatchBlocker] = []
         known: set[str] = set()
         self.groups = ()
         for group in self._context.bus.state.open_groups():
-            held = [one for one in group.candidates if one.episode_uuid in mine]
-            known.update(one.episode_uuid for one in held)
-            silent = [one for one in held if one.phase == "claimed"]
-            if not (silent and (long or _is_late(group, now))):
+            held = [candidate for candidate in group.candidates if candidate.episode_uuid in mine]
+            known.update(candidate.episode_uuid for candidate in held)
+            silent = [candidate for candidate in held if candidate.phase == "claimed"]
+            if not (silent and (name_all or _is_late(group, now))):
                 continue
-            uuids = [one.episode_uuid for one in silent]
+            uuids = [candidate.episode_uuid for candidate in silent]
             since = now - (group.generating_at or now)
-            text = (
-                f"{_count(len(silent), 'episode')} of our group {group.group_id} "
-                f"({_episodes(uuids)}): no answer for {since:.0f} s"
+            holder = BatchHolder(
+                by="group",
+                count=len(silent),
+                name=group.group_id,
+                episodes=_short_ids(uuids),
+                quiet=round(since, 1),
             )
-            found.append(BatchBlocker((group.group_id, *uuids), text))
+            blockers.append(BatchBlocker((group.group_id, *uuids), holder))
             self.groups = (*self.groups, group.group_id)
-        more = len(found) - NAMED
+        more = len(blockers) - MAX_NAMED
         if more > 0:
-            key = tuple(part for one in found[NAMED:] for part in one.key)
-            found[NAMED:] = [BatchBlocker(key, f"{_count(more, 'more group')} of ours")]
-        if long and (strays := mine - known):
-            text = f"{_count(len(strays), 'episode')} of ours that no group holds"
-            found.append(BatchBlocker(tuple(sorted(strays)), f"{text} ({_episodes(strays)})"))
-        return found
+            key = tuple(part for candidate in blockers[MAX_NAMED:] for part in candidate.key)
+            blockers[MAX_NAMED:] = [BatchBlocker(key, BatchHolder(by="groups", count=more))]
+        if name_all and (strays := mine - known):
+            holder = BatchHolder(by="nobody", count=len(strays), episodes=_short_ids(strays))
+            blockers.append(BatchBlocker(tuple(sorted(strays)), holder))
+        return blockers
 
 
 def client_name(name: str) -> str:
-    """How a client is called: a chosen name as it is, a generated one by its first digits."""
-    short = name[:8] if _UUID.fullmatch(name) else one_line(name, 40)
-    return short or "without a name"
+    """Return a client's display name: of a generated UUID only the first digits; may be empty."""
+    return name[:8] if _UUID.fullmatch(name) else one_line(name, 40)
 
 
 def _is_late(group: Group, now: float) -> bool:
-    """Whether what is missing in a group is late: the others, or none of them, answered."""
-    if any(one.phase == "answered" for one in group.candidates):
+    """Return whether a group's missing answers are late, considering when others arrived."""
+    if any(candidate.phase == "answered" for candidate in group.candidates):
         return now - (group.answered_at or now) >= HELD_AFTER
-    return now - (group.generating_at or now) >= UNANSWERED
+    return now - (group.generating_at or now) >= UNANSWERED_AFTER
 
 
-def _episodes(uuids: Iterable[str]) -> str:
-    names = [one_line(uuid, 200)[:8] for uuid in sorted(uuids)]
-    more = len(names) - NAMED
-    return ", ".join(names[:NAMED]) + (f" and {more} more" if more > 0 else "")
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
+def _short_ids(uuids: Iterable[str]) -> tuple[str, ...]:
+    """Return the short ids of the first few episodes."""
+    return tuple([one_line(uuid, 200)[:8] for uuid in sorted(uuids)[:MAX_NAMED]])

@@ -1,9 +1,9 @@
 """Observe mode: any OpenAI-compatible server in place of a swarm server; nothing is trained.
 
-The upstream has no episodes, so they are made up here: a claim is granted while the number of calls
-in flight allows it, an end is recorded (the journal has the reward) and sent nowhere, an abort only
-releases the call. Everything above, from the watcher to the life cycle of a group, is the same as
-in training.
+The upstream has no episodes, so this module simulates them: a claim is granted while the number of
+calls in flight allows it, an end is only recorded (the reward is in the journal), an abort only
+releases the call. All layers above, from the watcher to the life cycle of a group, work as in
+training.
 """
 
 import asyncio
@@ -59,26 +59,26 @@ from proxy.http.upstream_transport import (
     upstream_request,
     with_candidate_id,
 )
-from proxy.servers.bare_prompts import PROMPT, BareTransport
+from proxy.servers.bare_prompts import PROMPT, CompletionsTransport
 from proxy.servers.observe_engine import NoEngine
 
 STATE = "OBSERVING"
-"""The state shown for such a server."""
-NOTHING = "observe: nothing is trained"
-"""Said wherever a server's state is told."""
-LOOK = 5.0
-"""Seconds between two checks of an upstream that was well at the last one."""
-TRIES = 3
-"""Number of calls of one candidate that the upstream may put off before the candidate fails."""
-PATIENCE = 30.0
-"""Maximum number of seconds that a candidate waits after its call was put off."""
+"""The state that is displayed for such a server."""
+NOTHING_TRAINED = "observe: nothing is trained"
+"""Detail of that state."""
+CHECK_EVERY = 5.0
+"""Seconds between two checks of a healthy upstream."""
+MAX_ATTEMPTS = 3
+"""Number of calls per candidate; it fails if the upstream defers the last one too."""
+MAX_WAIT = 30.0
+"""Maximum seconds that a candidate waits after the upstream deferred its call."""
 PROBE = {"prompt": "a"}
-"""Request that finds out whether an upstream which describes no routes counts tokens."""
+"""Request that detects whether an upstream without an OpenAPI document has `/tokenize`."""
 CANDIDATES = 4
 
 
 class _Status(EngineStatus, frozen=True):
-    """Always ROLLING for callers: it can be called at any time."""
+    """A status that is always ROLLING: the upstream can be called at any time."""
 
     @property
     def state(self) -> EngineState:
@@ -86,7 +86,7 @@ class _Status(EngineStatus, frozen=True):
 
 
 class CallPause:
-    """The time until which an upstream that put off a call gets no other one."""
+    """A pause of all calls to an upstream that has deferred one."""
 
     def __init__(self) -> None:
         self._until = 0.0
@@ -96,39 +96,39 @@ class CallPause:
         if (wait := self._until - asyncio.get_running_loop().time()) > 0:
             await asyncio.sleep(with_jitter(wait))
 
-    def extend(self, error: ChatError, tries: int) -> bool:
-        """Pause all calls for as long as an upstream says that put one off.
+    def extend(self, error: ChatError, attempts: int) -> bool:
+        """Pause all calls for the time that the upstream requests.
 
         Args:
-            error: Its answer.
-            tries: How often the call was sent.
+            error: The upstream's error.
+            attempts: Number of times the call was sent.
 
         Returns:
-            Whether the call is to be sent again.
+            Whether to send the call again.
         """
-        told: float | None = getattr(error, "retry_after", None)
-        wait = RETRY_AFTER * tries if told is None else told
-        if tries == TRIES or wait > PATIENCE:
+        retry_after: float | None = getattr(error, "retry_after", None)
+        delay = RETRY_AFTER * attempts if retry_after is None else retry_after
+        if attempts == MAX_ATTEMPTS or delay > MAX_WAIT:
             return False
-        self._until = max(self._until, asyncio.get_running_loop().time() + wait)
+        self._until = max(self._until, asyncio.get_running_loop().time() + delay)
         return True
 
 
 class ObserveClient(NoEngine):
-    """An upstream as a `SwarmApi`: the proxy uses it like a swarm server.
+    """An upstream with the interface of a swarm server (`SwarmApi`).
 
     Args:
-        settings: Where it is and how it is asked.
-        transport: How requests travel.
-        client_uuid: Ours.
-        repeats: Candidates of a group.
-        name: What to call it.
+        settings: Address, key, model and limits of the upstream.
+        transport: The transport that sends requests.
+        client_uuid: Id of this client.
+        repeats: Number of candidates per group.
+        name: Name of the upstream for the operator.
 
     Attributes:
-        models: What it can be asked for, the default first; empty while that is not known.
-        context_length: Its window in tokens; None when it does not say.
-        trouble: What is wrong with it, for the operator; empty when nothing is.
-        announced: The operator was told what observe mode is.
+        models: The upstream's models, the default first; empty if unknown.
+        context_length: Context window in tokens; None if unknown.
+        trouble: What is wrong with it, for the operator; empty if nothing is.
+        announced: Whether the operator was informed about observe mode.
     """
 
     def __init__(
@@ -153,41 +153,41 @@ class ObserveClient(NoEngine):
         self.context_length: int | None = None
         self.trouble = ""
         self.announced = False
-        self._checked = ErrorMappingTransport(transport, self.key)
-        self._bare = BareTransport(self._checked)
+        self._transport = ErrorMappingTransport(transport, self.key)
+        self._completions_transport = CompletionsTransport(self._transport)
         self._features: frozenset[str] | None = None
         self._held: dict[str, Claimed] = {}
         self._busy: set[str] = set()
-        """Of these, the ones that have no answer yet."""
-        self._next_look = 0.0
-        self._doubted = False
-        """A call could not reach it since the last look."""
+        """Ids of held episodes that have no answer yet."""
+        self._next_check = 0.0
+        self._unreachable = False
+        """Whether a call could not reach it since the last check."""
         self._has_health = True
         self._listed = False
         self._pause = CallPause()
 
-    # --- what it is doing -----------------------------------------------------------------------
+    # --- status ---------------------------------------------------------------------------------
 
     async def status(self, *, timeout: float = QUICK) -> EngineStatus:
-        """Return that the upstream is well; it is really checked only from time to time.
+        """Return that the upstream is healthy; check it only every `CHECK_EVERY` seconds.
 
         Raises:
-            TransportError: No answer.
-            SwarmError: It reports that it is not well.
+            TransportError: There was no response.
+            SwarmError: The upstream reports that it is not healthy.
         """
         now = asyncio.get_running_loop().time()
-        if now >= self._next_look:
-            await self._look(timeout)
-            self._doubted = False
-            self._next_look = now + LOOK
-        detail = f"{NOTHING}; {self.trouble}" if self.trouble else NOTHING
+        if now >= self._next_check:
+            await self._check(timeout)
+            self._unreachable = False
+            self._next_check = now + CHECK_EVERY
+        detail = f"{NOTHING_TRAINED}; {self.trouble}" if self.trouble else NOTHING_TRAINED
         return _Status(engine_status=STATE, engine_status_detail=detail)
 
-    async def _look(self, timeout: float) -> None:
+    async def _check(self, timeout: float) -> None:
         if self._has_health:
             answer = await self._fetch(f"{self.url}/health", timeout)
             if answer.status >= 500:
-                raise ServerRefusal(answer.status, "the upstream says that it is not well")
+                raise ServerRefusal(answer.status, "the upstream reports that it is not healthy")
             self._has_health = answer.status == 200
         if not (self._has_health and self._listed):
             await self._read_models(timeout)
@@ -208,13 +208,13 @@ class ObserveClient(NoEngine):
         if self.trouble.startswith("key"):
             self.trouble = ""
         try:
-            listed = msgspec.json.decode(answer.body, type=ModelList).data
-        except (msgspec.MsgspecError, RecursionError):  # not every server lists its models
+            models = msgspec.json.decode(answer.body, type=ModelList).data
+        except (msgspec.MsgspecError, RecursionError):  # some servers do not list their models
             return
         if not self.settings.model:
-            self.models = tuple(one.id for one in listed if one.id)
+            self.models = tuple(model.id for model in models if model.id)
         chosen = next(iter(self.models), "")
-        self.context_length = next((one.window for one in listed if one.id == chosen), None)
+        self.context_length = next((model.window for model in models if model.id == chosen), None)
 
     def _fetch(self, url: str, timeout: float) -> Awaitable[Response]:
         return self.transport.request(
@@ -234,10 +234,10 @@ class ObserveClient(NoEngine):
         )
 
     async def features(self, *, again: bool = False) -> frozenset[str]:
-        """The paths it describes; of one that describes none, those for tokens when it has them.
+        """Return the paths in the upstream's OpenAPI document; without one, its token routes.
 
         Raises:
-            SwarmError: no usable answer.
+            SwarmError: There was no usable response.
         """
         if self._features is None or again:
             try:
@@ -248,7 +248,7 @@ class ObserveClient(NoEngine):
                     raise
             except TransportError:
                 raise
-            except SwarmError:  # a page, as of a web site at that address
+            except SwarmError:  # an HTML page, for example
                 pass
             model = self.models[0] if self.models else ""
             self._features = await token_paths(self.transport, self.url, model, self.credentials())
@@ -268,9 +268,9 @@ class ObserveClient(NoEngine):
         timeout: float = GENERAL,
         throttle_policy: Mapping[str, Any] | None = None,
     ) -> Claimed | ClaimRefused:
-        """Return a made-up episode, unless the upstream cannot be called now."""
-        if self._doubted:
-            return ClaimRefused(RefusedKind.UNREACHABLE, "the upstream was not reached")
+        """Return a simulated episode, unless the upstream cannot be called now."""
+        if self._unreachable:
+            return ClaimRefused(RefusedKind.UNREACHABLE, "the upstream is not reachable")
         if len(self._busy) >= max(self.settings.calls, self.repeats):
             return ClaimRefused(RefusedKind.NONE_AVAILABLE, "too many calls are in flight")
         claimed = Claimed(
@@ -294,8 +294,8 @@ class ObserveClient(NoEngine):
         *,
         timeout: float = GENERAL,
     ) -> EndOutcome:
-        """Drop the episode: the reward is in the journal, and goes nowhere else."""
-        self._let_go(episode_uuid)
+        """Drop the episode; the reward is in the journal only."""
+        self._release(episode_uuid)
         return EndOutcome(EndKind.RECORDED)
 
     async def abort(
@@ -306,29 +306,29 @@ class ObserveClient(NoEngine):
         *,
         timeout: float = GENERAL,
     ) -> bool:
-        """Drop the episode: nothing is sent."""
-        self._let_go(episode_uuid)
+        """Drop the episode; nothing is sent."""
+        self._release(episode_uuid)
         return True
 
     async def can_continue(self, episode_uuid: str) -> bool | None:
-        """Return whether the episode is held: no one reclaims it."""
+        """Return whether the episode is held; episodes never expire."""
         return episode_uuid in self._held
 
     async def buffer(self, *, timeout: float = QUICK) -> list[EpisodeRecord]:
         """Return the held episodes; none after a restart."""
         return [
             EpisodeRecord(
-                episode_uuid=name,
+                episode_uuid=uuid_,
                 episode_status="claimed",
-                episode_type=one.episode_type,
+                episode_type=claimed.episode_type,
                 client_uuid=self.client_uuid,
-                latest_activity_timestamp=one.at,
-                discard_episode_timeout=one.discard_timeout,
+                latest_activity_timestamp=claimed.at,
+                discard_episode_timeout=claimed.discard_timeout,
             )
-            for name, one in self._held.items()
+            for uuid_, claimed in self._held.items()
         ]
 
-    def _let_go(self, name: str) -> None:
+    def _release(self, name: str) -> None:
         self._held.pop(name, None)
         self._busy.discard(name)
 
@@ -341,10 +341,13 @@ class ObserveClient(NoEngine):
         headers: Mapping[str, str] | None = None,
         timeout: float = CHAT,
     ) -> Awaitable[ChatAnswer]:
-        """See `ajet_swarm.api.chat.ask`. A refusing upstream is asked again when it says."""
-        told, sent = self._asked(claimed, body), with_candidate_id(claimed, headers)
-        way = self._bare if PROMPT in told else self._checked
-        return self._call(claimed, lambda: ask(way, claimed, told, sent, timeout))
+        """Send a chat request, again if the upstream defers it; see `ajet_swarm.api.chat.ask`."""
+        request, extra_headers = (
+            self._request_body(claimed, body),
+            with_candidate_id(claimed, headers),
+        )
+        transport = self._completions_transport if PROMPT in request else self._transport
+        return self._call(claimed, lambda: ask(transport, claimed, request, extra_headers, timeout))
 
     def chat_stream(
         self,
@@ -354,38 +357,44 @@ class ObserveClient(NoEngine):
         headers: Mapping[str, str] | None = None,
         timeout: float = CHAT,
     ) -> Awaitable[ChatAnswer]:
-        """See `ajet_swarm.api.chat.ask_stream`; a bare prompt is answered whole."""
+        """Stream a chat request, but not a bare prompt; see `ajet_swarm.api.chat.ask_stream`."""
         if PROMPT in body:
             return self.chat(claimed, body, headers, timeout)
-        told, sent = self._asked(claimed, body), with_candidate_id(claimed, headers)
+        request, extra_headers = (
+            self._request_body(claimed, body),
+            with_candidate_id(claimed, headers),
+        )
         return self._call(
-            claimed, lambda: ask_stream(self._checked, claimed, told, on_delta, sent, timeout)
+            claimed,
+            lambda: ask_stream(self._transport, claimed, request, on_delta, extra_headers, timeout),
         )
 
-    def _asked(self, claimed: Claimed, body: bytes | Mapping[str, Any]) -> dict[str, Any]:
+    def _request_body(self, claimed: Claimed, body: bytes | Mapping[str, Any]) -> dict[str, Any]:
         return upstream_request(body, claimed.episode_type, self.models, self.settings.temperature)
 
     async def _call(
         self, claimed: Claimed, call: Callable[[], Awaitable[ChatAnswer]]
     ) -> ChatAnswer:
-        for tries in range(1, TRIES + 1):
+        for attempts in range(1, MAX_ATTEMPTS + 1):
             await self._pause.wait()
             try:
                 answer = await call()
             except ChatError as error:
                 self._note(error)
-                if error.kind is not ChatErrorKind.LIMITED or not self._pause.extend(error, tries):
+                if error.kind is not ChatErrorKind.LIMITED or not self._pause.extend(
+                    error, attempts
+                ):
                     raise
             else:
                 self.trouble = ""
                 self._busy.discard(claimed.episode_uuid)
                 return answer
-        raise AssertionError("the last try returns or raises")
+        raise AssertionError("the last attempt returns or raises")
 
     def _note(self, error: ChatError) -> None:
-        """Record what a failure means for the upstream itself."""
+        """Update the upstream's state after a failed call."""
         if error.kind is ChatErrorKind.UNREACHABLE:
-            self._doubted, self._next_look = True, 0.0
+            self._unreachable, self._next_check = True, 0.0
         elif error.kind is ChatErrorKind.UNAUTHORIZED:
             self.trouble = f"key refused ({error.status})"
         elif error.status in (404, 405):
@@ -399,16 +408,16 @@ class ObserveClient(NoEngine):
 async def token_paths(
     transport: Transport, url: str, model: str, headers: Mapping[str, str]
 ) -> frozenset[str]:
-    """Return the paths for tokens, if an upstream that describes no paths counts tokens.
+    """Return the token routes of an upstream without an OpenAPI document, if it has them.
 
     Args:
-        transport: How requests travel.
-        url: The upstream's address.
-        model: One of its models; empty when none is known.
-        headers: Those that let us in.
+        transport: The transport that sends the request.
+        url: The upstream's root URL.
+        model: One of its models; empty if unknown.
+        headers: Headers with the credentials.
 
     Raises:
-        SwarmError: no answer.
+        SwarmError: There was no response.
     """
     answer = await transport.request(
         Request(

@@ -1,4 +1,4 @@
-"""The part of `SwarmApi` that concerns an engine, for an upstream that has none."""
+"""The engine methods of `SwarmApi` for an upstream without an engine."""
 
 from collections.abc import Mapping
 from typing import NoReturn
@@ -11,9 +11,9 @@ from ajet_swarm.protocol.schemas import VerboseLog, WireOutput
 
 
 class NoEngine:
-    """Answers of an upstream that trains nothing and knows no episodes."""
+    """Base of a `SwarmApi` without an engine: it trains nothing and has no episodes of its own."""
 
-    # Nothing is sent for a claim or an end, and a call that is put off is made again.
+    # Returning None makes the caller use `claim`, `end` and `chat` instead.
 
     def begin_claim(
         self,
@@ -36,7 +36,7 @@ class NoEngine:
         headers: Mapping[str, str] | None = None,
         timeout: float = CHAT,
     ) -> None:
-        """Return None: `chat` repeats a call that is put off."""
+        """Return None: only `chat` repeats a deferred call."""
 
     async def prepared(self, yaml: str) -> str:
         """Raise SwarmError: nothing is trained."""
@@ -59,16 +59,16 @@ class NoEngine:
         return False
 
     async def verbose_logs(self) -> list[VerboseLog]:
-        """Return nothing: an upstream has no such route."""
+        """Return nothing: an upstream has no log route."""
         return []
 
     async def experiment_dir(self) -> str | None:
-        """Return None: an upstream writes no run."""
+        """Return None: an upstream has no experiment folder."""
         return None
 
 
 def _no_engine() -> NoReturn:
     raise SwarmError(
         "there is no engine: in observe mode nothing is trained",
-        todo="Name a swarm server with --swarm-url to train",
+        todo="Pass a swarm server with --swarm-url to train",
     )

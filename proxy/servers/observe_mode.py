@@ -1,4 +1,4 @@
-"""The upstream of observe mode as one of the servers of the proxy, and its alerts."""
+"""Observe mode: the upstream as a server of the proxy, and its alerts."""
 
 from collections.abc import Callable, Collection
 
@@ -6,30 +6,31 @@ from ajet_swarm.api.watcher import Watcher
 from ajet_swarm.claims.claimer import GroupClaimer
 from ajet_swarm.http.interface import Transport
 from core.bus import Bus
+from core.events.alerts import ObserveMode, UpstreamTrouble
 from core.settings import Settings
 from proxy.alerts import clear_alert, show_alert
 from proxy.context import ServerHandle
 from proxy.servers.observe_client import CANDIDATES, ObserveClient
 
 
-def handle_of(
+def observe_handle(
     settings: Settings,
     name: str,
     transport: Transport,
     client_uuid: str,
     known: Callable[[], Collection[str]],
 ) -> ServerHandle:
-    """The upstream of the settings, with a watcher and a claimer of its own.
+    """Return the handle of the configured upstream, with its own watcher and claimer.
 
     Args:
-        settings: Of the whole program.
-        name: What to call it.
-        transport: How requests travel.
-        client_uuid: Ours.
+        settings: The program's settings.
+        name: Name of the upstream.
+        transport: The transport that sends requests.
+        client_uuid: Id of this client.
         known: See `GroupClaimer`.
 
     Raises:
-        UpstreamError: its address or its key cannot be used.
+        UpstreamError: The address or the key of the upstream is invalid.
     """
     repeats = settings.proxy.repeats or CANDIDATES
     client = ObserveClient(settings.upstream, transport, client_uuid, repeats=repeats, name=name)
@@ -39,7 +40,7 @@ def handle_of(
 
 
 def update_alerts(bus: Bus, server: ServerHandle) -> None:
-    """Show that nothing is trained, and what is wrong with the upstream."""
+    """Raise or clear the alerts: nothing is trained, and what is wrong with the upstream."""
     client = server.client
     assert isinstance(client, ObserveClient)
     name = f"upstream:{server.name}"
@@ -48,25 +49,23 @@ def update_alerts(bus: Bus, server: ServerHandle) -> None:
         show_alert(
             bus,
             f"observe:{server.name}",
-            "observe mode: answers, rewards and ratings are recorded, nothing is trained",
-            "To train, name a swarm server with --swarm-url",
+            ObserveMode(),
             level="info",
             server=server.name,
         )
-    cause = f"the upstream does not answer as it should: {client.trouble}"
     if client.trouble:
-        todo = "See that its key and its model's name are right"
-        show_alert(bus, name, cause, todo, level="error", server=server.name)
+        params = UpstreamTrouble(error=client.trouble)
+        show_alert(bus, name, params, level="error", server=server.name)
     else:
         clear_alert(bus, name)
 
 
-def window(server: ServerHandle, told: int | None) -> int | None:
-    """Tokens of a prompt and its answer together; None when that is not known.
+def context_window_of(server: ServerHandle, reported: int | None) -> int | None:
+    """Return the context window in tokens (prompt and answer together); None if unknown.
 
     Args:
-        server: An upstream lists it with its models.
-        told: What a swarm server says of itself.
+        server: The server; an upstream lists the window with its models.
+        reported: The window that a swarm server reports; None if unknown.
     """
     client = server.client
-    return client.context_length if isinstance(client, ObserveClient) else told
+    return client.context_length if isinstance(client, ObserveClient) else reported

@@ -1,132 +1,117 @@
-"""Names what a server lost with a restart: claimed episodes, open and finished groups, tokens.
+"""Detection of what a server lost in a restart: claimed episodes, open and finished groups, tokens.
 
-Finished groups that no update trains on are marked as lost, also those of an engine that is stopped
-from here before its update.
+Finished groups that no update trains on are marked as lost, including those of an engine that this
+proxy stops before its update.
 """
 
 from ajet_swarm.api.watcher import ServerStatus
 from ajet_swarm.protocol.schemas import EngineState
 from core.events import GroupLost
+from core.events.alerts import RestartLost
 from core.state import Group, Server
 from proxy.alerts import replace_alert
 from proxy.context import ProxyContext, ServerHandle
 
-ADVICE = (
-    "Open groups get new episodes while their users wait, else they are aborted. Enter opens them"
-)
-UNTRAINED = "Enter opens them: no update trains on finished ones, A asks one again"
 HELD = frozenset({"claimed", "answered"})
-"""Phases of a candidate whose episode its server still holds."""
+"""Phases of a candidate whose episode is on the server."""
 FILLING = frozenset({"ROLLING", "ROLLING_POST"})
-"""States in which a server gathers episodes that a stop discards."""
+"""States in which a server collects episodes, which a stop discards."""
 CAUSES = {EngineState.OFFLINE: "an engine stop", EngineState.BOOTING: "an engine restart"}
-"""What discarded the episodes of a server that entered such a state while it gathered them."""
+"""State that follows a collecting state -> what discarded the episodes."""
 
 
 class RestartLoss:
     """Raises an alert as soon as a restarted server answers again.
 
     Args:
-        context: The proxy's shared parts.
+        context: The shared parts of the proxy.
         server: The server.
-        keeps_tokens: It keeps the tokens of episodes in memory: the embedded engine does.
+        keeps_tokens: Whether it stores the tokens of episodes in memory, as the embedded engine.
     """
 
     def __init__(self, context: ProxyContext, server: ServerHandle, *, keeps_tokens: bool) -> None:
         self._context = context
         self._server = server
         self._keeps_tokens = keeps_tokens
-        self._told = False
-        self._lost = False
+        self._alert_raised = False
+        self._is_down = False
         self._groups: tuple[str, ...] = ()
         self._untrained: tuple[Group, ...] = ()
         self._claimed = 0
 
-    def seen(self, seen: ServerStatus) -> None:
-        """Take in another look at the server, before it is published."""
-        if not seen.reachable:
-            if not self._lost:  # what it held when it went: users may have left since
-                self._lost = True
-                self._remember()
+    def on_status(self, status: ServerStatus) -> None:
+        """Handle a new status of the server, before it is published."""
+        if not status.reachable:
+            if not self._is_down:  # record it now: users may disconnect meanwhile
+                self._is_down = True
+                self._record_holdings()
             return
-        if seen.trouble != "restarted":
-            self._told = self._lost = False
-            if seen.state in CAUSES and not seen.trouble:
-                self._mark_stopped(CAUSES[seen.state])
+        if status.trouble != "restarted":
+            self._alert_raised = self._is_down = False
+            if status.state in CAUSES and not status.trouble:
+                self._mark_stopped(CAUSES[status.state])
             return
-        if not self._told:
-            self._told, self._lost = True, False
-            self._tell()
+        if not self._alert_raised:
+            self._alert_raised, self._is_down = True, False
+            self._raise_alert()
 
     def _mark_stopped(self, cause: str) -> None:
         state = self._context.bus.state
-        server = state.servers.get(self._server.name)  # as it was before this look
+        server = state.servers.get(self._server.name)  # the state before this status
         if server is None or (server.lost and server.seen_at is None):
-            return  # it has not answered this proxy yet: an update may have come in between
+            return  # not seen by this proxy yet: an update may have happened
         if server.state in FILLING:
             self._mark(_untrained(list(state.groups.values()), server), cause)
 
     def _mark(self, groups: tuple[Group, ...], cause: str) -> None:
-        for one in groups:
+        for group in groups:
             bus, name = self._context.bus, self._server.name
-            bus.publish(GroupLost(server=name, group_id=one.group_id, cause=cause))
+            bus.publish(GroupLost(server=name, group_id=group.group_id, cause=cause))
 
-    def _remember(self) -> None:
+    def _record_holdings(self) -> None:
         state, name = self._context.bus.state, self._server.name
         server = state.servers.get(name)
-        groups = [one for one in state.open_groups() if one.server == name]
-        held = sum(one.phase in HELD for group in groups for one in group.candidates)
+        groups = [group_ for group_ in state.open_groups() if group_.server == name]
+        held = sum(group_.phase in HELD for group in groups for group_ in group.candidates)
         pool = server.pool if server is not None else None
         self._claimed = max(held, pool.running if pool is not None else 0)
-        # Calls fail before a poll does: what matters is that a group had begun to generate.
-        begun = [group for group in groups if group.generating_at is not None]
-        self._groups = tuple(group.group_id for group in begun)
+        # Calls fail before a poll does, so the groups that had begun to generate count.
+        generating = [group for group in groups if group.generating_at is not None]
+        self._groups = tuple(group.group_id for group in generating)
         self._untrained = _untrained(list(state.groups.values()), server) if server else ()
 
-    def _tell(self) -> None:
+    def _raise_alert(self) -> None:
         name = self._server.name
-        lost = []
-        if self._claimed:
-            lost.append(_count(self._claimed, "claimed episode"))
-        if self._groups:
-            lost.append(f"the answers of {_count(len(self._groups), 'open group')}")
         if self._untrained:
             self._mark(self._untrained, "an engine restart")
-            rated = sum(one.rating is not None for one in self._untrained)
-            votes = f" ({rated} human-rated)" if rated else ""
-            lost.append(f"{_count(len(self._untrained), 'finished group')} of this update{votes}")
         groups = self._context.bus.state.groups.values()
-        if self._keeps_tokens and any(one.server == name and one.sealed_at for one in groups):
-            lost.append("the tokens of all earlier episodes")
-        if lost:
-            cause = f"{name} was restarted. Lost: {', '.join(lost)}"
-            todo = ADVICE if self._groups else "What was trained up to the last update is kept"
-            if self._untrained:
-                todo = UNTRAINED
-                todo += "; open ones get new episodes while users wait" if self._groups else ""
-            key, named = (
-                f"tokens:{name}",
-                (*self._groups, *(one.group_id for one in self._untrained)),
-            )
-            replace_alert(self._context.bus, key, cause, todo, groups=named, server=name)
+        ended = any(one.server == name and one.sealed_at for one in groups)
+        lost = RestartLost(
+            server=name,
+            claimed=self._claimed,
+            open=len(self._groups),
+            finished=len(self._untrained),
+            rated=sum(one.rating is not None for one in self._untrained),
+            tokens=self._keeps_tokens and ended,
+        )
+        if lost != RestartLost(server=name):
+            affected = (*self._groups, *(one.group_id for one in self._untrained))
+            key = f"tokens:{name}"
+            replace_alert(self._context.bus, key, lost, groups=affected, server=name)
 
 
 def _untrained(groups: list[Group], server: Server) -> tuple[Group, ...]:
-    """Groups whose rewards `server` has and did not train on yet."""
-    if any(one.step == server.step and one.update for one in server.steps):
-        return ()  # the update of the step is done
+    """Return the groups whose rewards `server` has, but has not trained on yet."""
+    if any(group.step == server.step and group.update for group in server.steps):
+        return ()  # the step's update is done
     return tuple(
-        one
-        for one in groups
-        if one.server == server.name
-        and one.sealed_at is not None
-        and one.phase not in ("ABORTED", "FAILED")
-        and not one.lost
-        and one.episode_type != "eval"
-        and one.step is not None
-        and (one.engine_run, one.step) == (server.engine_run, server.step)
+        group
+        for group in groups
+        if group.server == server.name
+        and group.sealed_at is not None
+        and group.phase not in ("ABORTED", "FAILED")
+        and not group.lost
+        and group.episode_type != "eval"
+        and group.step is not None
+        and (group.engine_run, group.step) == (server.engine_run, server.step)
     )
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"

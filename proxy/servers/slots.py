@@ -1,4 +1,4 @@
-"""Reads who holds the episodes of a server: a summary for the journal, all details on demand."""
+"""Readings of who holds a server's episodes: a summary for the journal, all details on demand."""
 
 import asyncio
 import logging
@@ -21,17 +21,17 @@ T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
-LOOK_EVERY = 2.0
+POLL_EVERY = 2.0
 """Seconds between two readings of who holds the episodes."""
-LISTED = 20
+MAX_CLIENTS = 20
 """Maximum number of clients in an event."""
 REPLAY = "/replay_latest_llm_call"
-TEXT = 2_000
-"""Maximum number of characters of a call that are passed on."""
+MAX_CHARS = 2_000
+"""Maximum number of characters of a text that are passed on."""
 
 
 class SlotsReader:
-    """Publishes who holds the episodes of one server, when that changes."""
+    """Publisher of who holds the episodes of one server, on each change."""
 
     def __init__(self, context: ProxyContext, server: ServerHandle) -> None:
         self.context = context
@@ -45,35 +45,35 @@ class SlotsReader:
         while True:
             await watcher.wait_for(lambda seen: seen.reachable and seen.state.rolling)
             try:
-                self._tell(await self.server.client.buffer())
+                self._publish(await self.server.client.buffer())
                 self._trouble = ""
             except SwarmError as error:
-                if str(error) != self._trouble:  # it comes back with every reading
+                if str(error) != self._trouble:  # log it once, not with every reading
                     log.info("%s does not report its episodes: %s", self.server.name, error)
                 self._trouble = str(error)
-            await asyncio.sleep(LOOK_EVERY)
+            await asyncio.sleep(POLL_EVERY)
 
-    def _tell(self, records: Sequence[EpisodeRecord]) -> None:
+    def _publish(self, records: Sequence[EpisodeRecord]) -> None:
         clients = clients_of(records, self.server.watcher.pool)
-        told = SlotsSeen(
+        event = SlotsSeen(
             server=self.server.name,
-            free=sum(not one.claimed for one in records),
-            claimed=sum(one.claimed for one in records),
-            clients=clients[:LISTED],
-            more=max(0, len(clients) - LISTED),
+            free=sum(not record.claimed for record in records),
+            claimed=sum(record.claimed for record in records),
+            clients=clients[:MAX_CLIENTS],
+            more=max(0, len(clients) - MAX_CLIENTS),
         )
         known = self.context.bus.state.servers.get(self.server.name)
-        if told != self._last or known is None or known.slots is None:
-            self._last = told
-            self.context.bus.publish(told)
+        if event != self._last or known is None or known.slots is None:
+            self._last = event
+            self.context.bus.publish(event)
 
 
 def clients_of(records: Sequence[EpisodeRecord], pool: PoolInfo | None) -> tuple[ClientSeen, ...]:
-    """Return who holds episodes or counts as active, those with most episodes first."""
-    running = Counter(one.client_uuid or "?" for one in records if one.claimed)
-    active = {one.client_uuid or "?": one for one in (pool.active_clients if pool else ())}
+    """Return the clients that hold episodes or count as active, those with most episodes first."""
+    running = Counter(record.client_uuid or "?" for record in records if record.claimed)
+    active = {record.client_uuid or "?": record for record in (pool.active_clients if pool else ())}
     names = {**running, **active}
-    found = [
+    clients = [
         ClientSeen(
             name=name,
             running=running[name],
@@ -82,14 +82,14 @@ def clients_of(records: Sequence[EpisodeRecord], pool: PoolInfo | None) -> tuple
         )
         for name in names
     ]
-    return tuple(sorted(found, key=lambda one: (-one.running, one.name)))
+    return tuple(sorted(clients, key=lambda record: (-record.running, record.name)))
 
 
 async def read_details(context: ProxyContext, name: str) -> ServerDetails:
     """Read everything that a server reports.
 
     Raises:
-        AjetError: There is no such server, or it has no episodes of its own.
+        AjetError: There is no such server, or it is an upstream without episodes.
     """
     server = context.servers.get(name)
     if server is None:
@@ -99,65 +99,65 @@ async def read_details(context: ProxyContext, name: str) -> ServerDetails:
     client = server.client
     missing: list[str] = []
     async with asyncio.TaskGroup() as group:
-        records = group.create_task(_told(client.buffer(), "episodes", missing))
-        pool = group.create_task(_told(client.pool(), "the pool", missing))
-        lines = group.create_task(_told(client.verbose_logs(), "its log", missing))
-        folder = group.create_task(_told(client.experiment_dir(), "its folder", missing))
-        call = group.create_task(_told(_latest(server), "its newest call", missing))
+        records = group.create_task(_optional(client.buffer(), "episodes", missing))
+        pool = group.create_task(_optional(client.pool(), "the pool", missing))
+        lines = group.create_task(_optional(client.verbose_logs(), "its log", missing))
+        folder = group.create_task(_optional(client.experiment_dir(), "its folder", missing))
+        call = group.create_task(_optional(_latest_call(server), "its newest call", missing))
     held, batch = records.result(), pool.result()
     fresh = batch if batch is not None and not batch.stale else None
-    asked, answered = call.result() or ("", "")
+    question, answer = call.result() or ("", "")
     return ServerDetails(
         server=name,
         at=context.clock(),
-        free=None if held is None else sum(not one.claimed for one in held),
-        claimed=None if held is None else sum(one.claimed for one in held),
+        free=None if held is None else sum(not record.claimed for record in held),
+        claimed=None if held is None else sum(record.claimed for record in held),
         clients=clients_of(held or (), fresh),
         episodes=_episodes(held or (), fresh, context.clock()),
         tasks=_tasks(fresh),
         folder=folder.result() or "",
         booting_since=batch.booting_start_time if batch is not None else None,
         log=_lines(lines.result() or ()),
-        asked=asked,
-        answered=answered,
+        asked=question,
+        answered=answer,
         missing=tuple(missing),
     )
 
 
-async def _told(asked: Any, what: str, missing: list[str]) -> Any:
-    """What a question brings; None, with the reason noted, when the server does not answer it."""
+async def _optional(request: Any, name: str, missing: list[str]) -> Any:
+    """Await a response; return None and add the reason to `missing` if the request fails."""
     try:
-        return await asked
+        return await request
     except (SwarmError, msgspec.MsgspecError, RecursionError) as error:
-        what_failed = error.what if isinstance(error, SwarmError) else "it cannot be read"
-        missing.append(f"{what}: {what_failed}")
+        reason = error.what if isinstance(error, SwarmError) else "it cannot be read"
+        missing.append(f"{name}: {reason}")
         return None
 
 
 def _episodes(
     records: Sequence[EpisodeRecord], pool: PoolInfo | None, now: float
 ) -> tuple[EpisodeDetails, ...]:
-    """Claimed episodes, the longest idle first; idle times by the server's own clock if it can."""
+    """Return claimed episodes, longest idle first; idle times by the server's clock if known."""
     details = (pool.running_episode_details if pool is not None else None) or {}
-    found = [_episode(one, details, now) for one in records if one.claimed]
-    return tuple(sorted(found, key=lambda one: -(one.idle or 0.0))[:DETAILS_CAP])
+    episodes = [_episode(record, details, now) for record in records if record.claimed]
+    return tuple(sorted(episodes, key=lambda record: -(record.idle or 0.0))[:DETAILS_CAP])
 
 
 def _episode(
-    one: EpisodeRecord, details: Mapping[str, RunningEpisode], now: float
+    record: EpisodeRecord, details: Mapping[str, RunningEpisode], now: float
 ) -> EpisodeDetails:
-    told = details.get(one.episode_uuid)
-    idle = told.idle if told is not None else None
-    if idle is None and one.latest_activity_timestamp:
-        idle = max(0.0, now - one.latest_activity_timestamp)
+    details_ = details.get(record.episode_uuid)
+    idle = details_.idle if details_ is not None else None
+    if idle is None and record.latest_activity_timestamp:
+        idle = max(0.0, now - record.latest_activity_timestamp)
     return EpisodeDetails(
-        uuid=one.episode_uuid,
-        client=one.client_uuid or "",
-        kind=one.episode_type or "train",
+        uuid=record.episode_uuid,
+        client=record.client_uuid or "",
+        kind=record.episode_type or "train",
         idle=idle,
-        limit=one.discard_episode_timeout,
-        calls=one.llm_call_count,
-        task=one.optional_task_id or "",
+        limit=record.discard_episode_timeout,
+        calls=record.llm_call_count,
+        task=record.optional_task_id or "",
     )
 
 
@@ -166,7 +166,7 @@ def _tasks(pool: PoolInfo | None) -> tuple[TaskDetails, ...]:
         return ()
     rewards = pool.completed_tasks_rewards or {}
     clients = pool.completed_tasks_client_uuids or {}
-    found = [
+    tasks = [
         TaskDetails(
             task=task,
             episodes=len(episodes),
@@ -175,22 +175,22 @@ def _tasks(pool: PoolInfo | None) -> tuple[TaskDetails, ...]:
         )
         for task, episodes in (pool.completed_tasks_details or {}).items()
     ]
-    return tuple(sorted(found, key=lambda one: (-one.episodes, one.task))[:DETAILS_CAP])
+    return tuple(sorted(tasks, key=lambda task_: (-task_.episodes, task_.task))[:DETAILS_CAP])
 
 
 def _lines(entries: Sequence[VerboseLog]) -> tuple[LogLine, ...]:
     return tuple(
         LogLine(
-            at=float(one.timestamp) if isinstance(one.timestamp, int | float) else None,
-            tag=one.tag or "",
-            text=redact(one.message or "")[:TEXT],
+            at=float(entry.timestamp) if isinstance(entry.timestamp, int | float) else None,
+            tag=entry.tag or "",
+            text=redact(entry.message or "")[:MAX_CHARS],
         )
-        for one in entries[-DETAILS_CAP:]
+        for entry in entries[-DETAILS_CAP:]
     )
 
 
-async def _latest(server: ServerHandle) -> tuple[str, str] | None:
-    """Question and answer of the newest call; None of a server that keeps none."""
+async def _latest_call(server: ServerHandle) -> tuple[str, str] | None:
+    """Return question and answer of the newest call; None if the server does not provide it."""
     client = server.client
     if REPLAY not in await client.features():
         return None
@@ -206,32 +206,32 @@ async def _latest(server: ServerHandle) -> tuple[str, str] | None:
     )
     if response.status != 200:
         return None
-    found = msgspec.json.decode(response.body)
-    if not isinstance(found, dict):
+    call = msgspec.json.decode(response.body)
+    if not isinstance(call, dict):
         return None
-    return _asked(found.get("input")), _answer(found.get("output"))
+    return _question(call.get("input")), _answer(call.get("output"))
 
 
-def _asked(call: Any) -> str:
-    """The last user text of a request in any of the three forms a server takes."""
+def _question(call: Any) -> str:
+    """Return the last user text of a request in any of the server's three formats."""
     if not isinstance(call, dict):
         return ""
     messages = call.get("messages", call.get("input"))
     if isinstance(messages, str):
-        return redact(messages)[:TEXT]
-    for one in reversed(messages if isinstance(messages, list) else []):
-        if isinstance(one, dict) and one.get("role") == "user":
-            return redact(content_text(one.get("content")))[:TEXT]
+        return redact(messages)[:MAX_CHARS]
+    for message in reversed(messages if isinstance(messages, list) else []):
+        if isinstance(message, dict) and message.get("role") == "user":
+            return redact(content_text(message.get("content")))[:MAX_CHARS]
     return ""
 
 
 def _answer(answer: Any) -> str:
-    """The text of an answer in any of the three forms."""
+    """Return the text of an answer in any of the three formats."""
     if not isinstance(answer, dict):
         return ""
     for choice in answer.get("choices") or ():
         if isinstance(choice, dict) and isinstance(choice.get("message"), dict):
-            return redact(content_text(choice["message"].get("content")))[:TEXT]
+            return redact(content_text(choice["message"].get("content")))[:MAX_CHARS]
     parts = answer.get("output") if isinstance(answer.get("output"), list) else [answer]
-    texts = [content_text(one.get("content")) for one in parts or () if isinstance(one, dict)]
-    return redact("\n".join(text for text in texts if text))[:TEXT]
+    texts = [content_text(part.get("content")) for part in parts or () if isinstance(part, dict)]
+    return redact("\n".join(text for text in texts if text))[:MAX_CHARS]

@@ -1,5 +1,4 @@
-"""Follows the training and the saving of a swarm server: figures of its updates, its
-checkpoints."""
+"""Reader of a swarm server's progress: the figures of its policy updates, its checkpoints."""
 
 import asyncio
 import contextlib
@@ -21,56 +20,56 @@ from proxy.servers.extensions import offers, refresh_checkpoints
 log = logging.getLogger(__name__)
 
 UPDATES = "/ajetc/updates"
-LOOK_EVERY = 15.0
-"""Seconds between two reads of the checkpoints: other clients may save and prune too."""
+POLL_EVERY = 15.0
+"""Seconds between two readings of the checkpoints, which other clients may change too."""
 _NOT_FIGURES = frozenset({"step", "at"})
 
 
 class UpdateReader:
-    """Reads one server for one proxy; for servers without the routes it uses their pool."""
+    """Reader of one server; of a server without the route for updates it uses the pool."""
 
     def __init__(self, context: ProxyContext, server: ServerHandle) -> None:
         self.context = context
         self.server = server
-        self._after: int | None = None
-        self._wanted = asyncio.Event()
+        self._last_step: int | None = None
+        self._changed = asyncio.Event()
         self._batches: dict[int, dict[str, float]] = {}
-        """Figures of the pool by global step, of servers that tell nothing else."""
+        """Figures of the pool by global step, for servers without the route for updates."""
         self._trouble = ""
 
-    def seen(self, seen: ServerStatus) -> None:
+    def on_status(self, status: ServerStatus) -> None:
         """Handle a change of the state of the server."""
-        if seen.state in (EngineState.OFFLINE, EngineState.BOOTING):
+        if status.state in (EngineState.OFFLINE, EngineState.BOOTING):
             self._batches.clear()
-        rolls = seen.step if seen.state is EngineState.ROLLING else None
-        if rolls is not None and rolls <= (self._after or 0):
-            self._after = rolls - 1  # the policy went back: what follows is read anew
-        if seen.reachable:
-            self._wanted.set()
+        rolls = status.step if status.state is EngineState.ROLLING else None
+        if rolls is not None and rolls <= (self._last_step or 0):
+            self._last_step = rolls - 1  # the policy was restored: read later updates again
+        if status.reachable:
+            self._changed.set()
 
-    def pool(self, pool: PoolInfo) -> None:
+    def on_pool(self, pool: PoolInfo) -> None:
         """Handle a reading of the pool."""
         step = self.server.watcher.current.step if pool.global_step is None else pool.global_step
         stats = pool_stats(pool)
         if stats and step is not None and not pool.stale:
             self._batches[step] = stats
-            for old in sorted(self._batches)[:-2]:
-                del self._batches[old]
+            for step_ in sorted(self._batches)[:-2]:
+                del self._batches[step_]
 
     async def run(self) -> None:
         """Read until cancelled: after each change of the server, and periodically."""
         while True:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(LOOK_EVERY):
-                    await self._wanted.wait()
-            self._wanted.clear()
+                async with asyncio.timeout(POLL_EVERY):
+                    await self._changed.wait()
+            self._changed.clear()
             if not self.server.watcher.current.reachable:
                 continue
             try:
                 await self._read()
                 self._trouble = ""
             except (SwarmError, msgspec.MsgspecError, RecursionError) as error:
-                if str(error) != self._trouble:  # it comes back with every look
+                if str(error) != self._trouble:  # log it once, not with every reading
                     log.info("%s does not report what it learns: %s", self.server.name, error)
                 self._trouble = str(error)
 
@@ -78,34 +77,37 @@ class UpdateReader:
         if await offers(self.server, UPDATES):
             await self._updates()
         else:
-            await self._by_pool()
+            await self._read_pool()
         await refresh_checkpoints(self.context, self.server)
 
     async def _updates(self) -> None:
-        if self._after is None:
+        if self._last_step is None:
             known = self.context.bus.state.servers[self.server.name].steps
-            self._after = max((one.step for one in known if one.update), default=0)
+            self._last_step = max((one.step for one in known if one.update), default=0)
         client = self.server.client
         answer = await client.transport.request(
             Request(
-                "GET", f"{client.url}{UPDATES}?after={self._after}", timeout=10.0, repeatable=True
+                "GET",
+                f"{client.url}{UPDATES}?after={self._last_step}",
+                timeout=10.0,
+                repeatable=True,
             )
         )
         if answer.status != 200:
             return
-        found = msgspec.json.decode(answer.body)
-        for update in found["updates"] if isinstance(found, dict) else found:
+        updates = msgspec.json.decode(answer.body)
+        for update in updates["updates"] if isinstance(updates, dict) else updates:
             step = int(update["step"])
-            self._after = step
+            self._last_step = step
             self.context.bus.publish(
                 UpdateDone(server=self.server.name, step=step, stats=figures(update))
             )
 
-    async def _by_pool(self) -> None:
-        """An update is over when the next step rolls; its figures are those last read."""
+    async def _read_pool(self) -> None:
+        """Publish an update when the next step rolls, with the last figures of its pool."""
         seen = self.server.watcher.current
         if seen.state is EngineState.WEIGHT_SYNCING:
-            await self.server.watcher.poll_pool()  # by now it has the last rewards too
+            await self.server.watcher.poll_pool()  # it has all rewards now
         elif seen.state is EngineState.ROLLING and seen.step is not None:
             stats = self._batches.pop(seen.step - 1, None)
             if stats is not None:
@@ -117,20 +119,21 @@ class UpdateReader:
 
 
 def figures(update: Mapping[str, Any]) -> dict[str, float]:
-    """Return the numbers of one update as the engine reports it, without null and other values."""
+    """Return the numeric values of one update as the engine reports it."""
     extra = update.get("extra")
-    told = {**(extra if isinstance(extra, Mapping) else {}), **update}
+    values = {**(extra if isinstance(extra, Mapping) else {}), **update}
     return {
         key: float(value)
-        for key, value in told.items()
+        for key, value in values.items()
         if isinstance(value, int | float) and key not in _NOT_FIGURES
     }
 
 
 def pool_stats(pool: PoolInfo) -> dict[str, float]:
-    """Reward and signal of the batch in the pool, over all clients; empty without rewards.
+    """Return reward statistics of the pool's batch over all clients; empty without rewards.
 
-    Keys are those of `/ajetc/updates`. A task teaches nothing when its rewards are all equal.
+    The keys are those of `/ajetc/updates`. A task has no training signal if all its rewards are
+    equal.
     """
     tasks = [
         [value for value in rewards if value is not None and math.isfinite(value)]
@@ -148,5 +151,5 @@ def pool_stats(pool: PoolInfo) -> dict[str, float]:
         "dead_groups": float(dead),
         "no_signal_share": dead / len(groups),
         "reward_mean": mean,
-        "reward_std": math.sqrt(math.fsum((one - mean) ** 2 for one in values) / len(values)),
+        "reward_std": math.sqrt(math.fsum((value - mean) ** 2 for value in values) / len(values)),
     }

@@ -1,18 +1,25 @@
-"""Turns what the watchers see of the swarm servers into events."""
+"""Conversion of the watchers' readings of the swarm servers into events and alerts."""
 
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
 
-from ajet_swarm.api.watcher import TROUBLES, ServerStatus
+from ajet_swarm.api.watcher import ServerStatus
 from ajet_swarm.protocol.schemas import EngineState, PoolInfo
 from core.events import EngineChanged, EngineLost, PoolChanged
+from core.events.alerts import (
+    AlertParams,
+    BootStalled,
+    RatingsHoldUp,
+    ServerLost,
+    ServerOff,
+    UsersRefused,
+)
 from core.runtime.home import Home, running
 from core.state import ANSWERS_WITHIN, STARTS_WITHIN
 from proxy.alerts import clear_alert, show_alert
 from proxy.context import ProxyContext, ServerHandle
 from proxy.servers.abort_watch import AbortWatch
-from proxy.servers.facts import refused_cause
 from proxy.servers.held_batch import HeldBatch
 from proxy.servers.observe_client import STATE
 from proxy.servers.observe_mode import update_alerts
@@ -21,27 +28,27 @@ from proxy.servers.updates import UpdateReader
 
 log = logging.getLogger(__name__)
 
-GUARD_EVERY = 1.0
-"""Seconds between two checks for the alerts that come with time."""
+CHECK_EVERY = 1.0
+"""Seconds between two checks for alerts that depend on time."""
 LOST_LIMIT = 20.0
 """Seconds without an answer after which an alert is raised."""
-NEVER_LIMIT = ANSWERS_WITHIN
+UNSEEN_LIMIT = ANSWERS_WITHIN
 """The same for a server that never answered: its URL may be wrong."""
 BOOT_LIMIT = 300.0
-"""Seconds in BOOTING after which a start is taken for failed: the real server stays there."""
+"""Seconds in BOOTING after which a start counts as failed: a real server stays in that state."""
 ABORT_LIMIT = 5.0
-"""Seconds the abort of another client's episode may take."""
+"""Timeout in seconds for the abort of another client's episode."""
 STOPPED = frozenset({"stopped by another client", "restarted"})
-"""Troubles of an engine that is off and was not stopped here."""
+"""Troubles of an engine that is off and that this proxy did not stop."""
 
 
 class ServerWatch:
-    """Watches one server for one proxy.
+    """Watch over one server.
 
     Args:
-        context: The proxy's shared parts.
+        context: The shared parts of the proxy.
         server: The server.
-        home: Of the embedded engine, whose address may change with a restart; else None.
+        home: Home of the embedded engine, whose address may change with a restart; else None.
         on_held: Called with the seconds since the last check while other clients' episodes hold up
             the batch.
     """
@@ -62,178 +69,159 @@ class ServerWatch:
         self._lost = True
         self._last_pool: PoolChanged | None = None
         self._updates = UpdateReader(context, server)
-        self._taken = AbortWatch(context, server)
-        self._batch = HeldBatch(context, server)
-        self._restart = RestartLoss(context, server, keeps_tokens=home is not None)
+        self._abort_watch = AbortWatch(context, server)
+        self._held_batch = HeldBatch(context, server)
+        self._restart_loss = RestartLoss(context, server, keeps_tokens=home is not None)
 
     async def run(self) -> None:
         """Watch until cancelled."""
         watcher = self.server.watcher
-        watcher.add_listener(self._seen)
-        watcher.add_pool_listener(self._pool)
+        watcher.add_listener(self._on_status)
+        watcher.add_pool_listener(self._on_pool)
         async with asyncio.TaskGroup() as group:
             group.create_task(watcher.run())
             group.create_task(self._updates.run())
-            group.create_task(self._guard())
+            group.create_task(self._check_periodically())
 
     # --- state ----------------------------------------------------------------------------------
 
-    def _seen(self, seen: ServerStatus) -> None:
+    def _on_status(self, status: ServerStatus) -> None:
         bus = self.context.bus
         name = self.server.name
-        self._restart.seen(seen)
-        if not seen.reachable:
+        self._restart_loss.on_status(status)
+        if not status.reachable:
             known = bus.state.servers.get(name)
-            if not self._lost or known is None or known.lost != seen.error:
-                bus.publish(EngineLost(server=name, error=seen.error, seen_at=seen.seen_at))
+            if not self._lost or known is None or known.lost != status.error:
+                bus.publish(EngineLost(server=name, error=status.error, seen_at=status.seen_at))
             self._lost = True
             return
         known = bus.state.servers.get(name)
         others = known.pool.other_clients if known is not None and known.pool is not None else ()
-        state = STATE if self.server.observes else seen.state.value
+        state = STATE if self.server.observes else status.state.value
         same = known is not None and (known.state, known.raw, known.detail, known.step) == (
             state,
-            seen.raw,
-            seen.detail,
-            seen.step,
+            status.raw,
+            status.detail,
+            status.step,
         )
-        if seen.state in (EngineState.OFFLINE, EngineState.BOOTING):
-            self._last_pool = (
-                None  # what the server still tells of its pool is of a run that is over
-            )
+        if status.state in (EngineState.OFFLINE, EngineState.BOOTING):
+            self._last_pool = None  # the server still reports the pool of the last run
         if self._lost or not same:
             self._lost = False
-            self._alerts_gone(seen)
+            self._clear_obsolete_alerts(status)
             bus.publish(
                 EngineChanged(
                     server=name,
                     url=self.server.url,
                     state=state,
-                    raw=seen.raw,
-                    detail=seen.detail,
-                    step=seen.step,
+                    raw=status.raw,
+                    detail=status.detail,
+                    step=status.step,
                 )
             )
             if self.server.observes:
                 update_alerts(bus, self.server)
-        if seen.trouble in STOPPED:
-            self._alert(
-                "off",
-                f"{name} is off: {TROUBLES[seen.trouble]}{self._suspects(others)}",
-                "Users are answered 503 until it rolls again. 5 opens Engine: `s` starts it",
-            )
-        self._updates.seen(seen)
+        if status.trouble in STOPPED:
+            clients = self._other_clients(others)
+            self._alert(ServerOff(server=name, trouble=status.trouble, clients=clients))
+        self._updates.on_status(status)
 
-    def _suspects(self, others: tuple[str, ...]) -> str:
-        """Who else was on the server when it went off; kept while the alert stands."""
-        sign = "; on it then: "
+    def _other_clients(self, others: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the other clients at the time of the stop; keep them as long as the alert."""
         alert = self.context.bus.state.alerts.get(f"off:{self.server.name}")
-        if alert is not None and not others and sign in alert.cause:
-            return sign + alert.cause.partition(sign)[2]
-        named = ", ".join(one[:40] for one in others[:4])
-        return f"{sign}{named}" if named else ""
+        if alert is not None and not others:
+            return tuple(alert.params.get("clients", ()))
+        return tuple(client[:40] for client in others[:4])
 
-    def _alerts_gone(self, seen: ServerStatus) -> None:
-        gone = ["lost"]
-        if seen.state is not EngineState.OFFLINE:
-            gone.append("refused")
-        if seen.trouble not in STOPPED:
-            gone.append("off")
-        if seen.state is not EngineState.BOOTING:
-            gone.append("boot")
-        if seen.state.rolling or seen.state is EngineState.WEIGHT_SYNCING:
-            gone.append("start")
-        for what in gone:
-            clear_alert(self.context.bus, f"{what}:{self.server.name}")
+    def _clear_obsolete_alerts(self, status: ServerStatus) -> None:
+        obsolete = ["lost"]
+        if status.state is not EngineState.OFFLINE:
+            obsolete.append("refused")
+        if status.trouble not in STOPPED:
+            obsolete.append("off")
+        if status.state is not EngineState.BOOTING:
+            obsolete.append("boot")
+        if status.state.rolling or status.state is EngineState.WEIGHT_SYNCING:
+            obsolete.append("start")
+        for name in obsolete:
+            clear_alert(self.context.bus, f"{name}:{self.server.name}")
 
-    async def _guard(self) -> None:
-        """Raise the alerts that come with time, and find an embedded engine that has moved."""
+    async def _check_periodically(self) -> None:
+        """Raise alerts that depend on time, and find an embedded engine that has a new address."""
         while True:
-            await asyncio.sleep(GUARD_EVERY)
-            seen = self.server.watcher.current
+            await asyncio.sleep(CHECK_EVERY)
+            status = self.server.watcher.current
             now = self.context.clock()
-            await self._refind()
-            self._held_up(seen)
-            await self._held_batch(seen)
-            self._refused(seen)
-            self._same_pool(seen)
-            since = seen.seen_at or self.context.bus.state.started_at
-            never = NEVER_LIMIT if self.home is None else STARTS_WITHIN
-            limit = LOST_LIMIT if seen.seen_at else never
-            if not seen.reachable and now - since > limit:
-                self._alert(
-                    "lost",
-                    f"{self.server.name} does not answer: {seen.error}",
-                    "See that it runs and that the URL is right; requests wait or are answered 503",
-                )
-            elif seen.state is EngineState.BOOTING and now - seen.since > BOOT_LIMIT:
-                self._alert(
-                    "boot",
-                    f"{self.server.name} has been BOOTING for more than {BOOT_LIMIT / 60:.0f} min",
-                    "A failed start stays so on a real server: stop the engine and start it again",
-                )
+            await self._follow_moved_engine()
+            self._check_ratings(status)
+            await self._check_batch(status)
+            self._update_refused_alert(status)
+            self._publish_first_pool(status)
+            last_seen = status.seen_at or self.context.bus.state.started_at
+            unseen_limit = UNSEEN_LIMIT if self.home is None else STARTS_WITHIN
+            limit = LOST_LIMIT if status.seen_at else unseen_limit
+            if not status.reachable and now - last_seen > limit:
+                self._alert(ServerLost(server=self.server.name, error=status.error))
+            elif status.state is EngineState.BOOTING and now - status.since > BOOT_LIMIT:
+                self._alert(BootStalled(server=self.server.name, minutes=BOOT_LIMIT / 60))
 
-    def _held_up(self, seen: ServerStatus) -> None:
-        """Say when our open ratings hold up the weight update, or users that wait for episodes."""
+    def _check_ratings(self, status: ServerStatus) -> None:
+        """Raise an alert when open ratings hold up the weight update or waiting users."""
         state = self.context.bus.state
-        open_groups = [one for one in state.open_groups() if one.server == self.server.name]
-        rated = [one for one in open_groups if one.phase == "AWAITING_RATING"]
-        users = sum(one.phase == "CLAIMING" for one in open_groups)
-        held = ""
-        if rated and seen.reachable and seen.state is EngineState.ROLLING_POST:
-            held = "the weight update"
-        elif users and any(one.awaiting != "window" for one in rated):
-            held = f"{users} waiting user{'s' if users > 1 else ''}"
-        if held:
-            what = "1 open rating holds" if len(rated) == 1 else f"{len(rated)} open ratings hold"
-            unscored = sum(bool(one.abstained) for one in rated)
-            ways = "" if unscored == len(rated) else "`A` accepts all automatic rewards, "
-            ways += f"`S` re-scores a group without one ({unscored}), " if unscored else ""
-            todo = f"3 opens Rate: {ways}`X` aborts them, or go on rating"
-            groups = [one.group_id for one in rated]
-            self._alert("hold", f"{what} up {held}", todo, groups)
+        open_groups = [group for group in state.open_groups() if group.server == self.server.name]
+        awaiting = [group for group in open_groups if group.phase == "AWAITING_RATING"]
+        users = sum(group.phase == "CLAIMING" for group in open_groups)
+        holds_update = (
+            bool(awaiting) and status.reachable and status.state is EngineState.ROLLING_POST
+        )
+        if holds_update or (users and any(group.awaiting != "window" for group in awaiting)):
+            unscored = sum(bool(group.abstained) for group in awaiting)
+            params = RatingsHoldUp(
+                ratings=len(awaiting), unscored=unscored, users=0 if holds_update else users
+            )
+            self._alert(params, [group.group_id for group in awaiting])
         else:
             clear_alert(self.context.bus, f"hold:{self.server.name}")
 
-    async def _held_batch(self, seen: ServerStatus) -> None:
-        """Say which episodes keep ROLLING_POST from ending, and who holds them.
+    async def _check_batch(self, status: ServerStatus) -> None:
+        """Raise an alert about the episodes that keep ROLLING_POST from ending, and their owners.
 
-        While they are other clients' the requests that wait for the next batch get more time; those
-        of a client without a sign of life are aborted where the settings say so.
+        While other clients hold them, requests that wait for the next batch get more time. Episodes
+        of a client that seems dead are aborted if the settings demand it.
         """
         now = asyncio.get_running_loop().time()
-        since, self._checked_at = now - (self._checked_at or now), now
-        if cause := self._batch.cause(seen):
-            todo = "Abort them to end the batch now, or wait for their end"
-            self._alert("held", cause, todo, self._batch.groups)
+        elapsed, self._checked_at = now - (self._checked_at or now), now
+        if (held := self._held_batch.update(status)) is not None:
+            self._alert(held, self._held_batch.groups)
         else:
             clear_alert(self.context.bus, f"held:{self.server.name}")
-        if self._batch.foreign and self._on_held is not None:
-            self._on_held(since)
+        if self._held_batch.foreign and self._on_held is not None:
+            self._on_held(elapsed)
         if limit := self.context.settings.proxy.abort_dead_clients:
-            for uuid, idle in self._batch.foreign.items():
+            for uuid, idle in self._held_batch.foreign.items():
                 if idle >= limit:
                     await self._abort_foreign(uuid, idle)
 
     async def _abort_foreign(self, uuid: str, idle: float) -> None:
-        taken = await self.server.client.abort(uuid, timeout=ABORT_LIMIT)
-        what = "aborted" if taken else "could not abort"
+        aborted = await self.server.client.abort(uuid, timeout=ABORT_LIMIT)
+        outcome = "aborted" if aborted else "could not abort"
         text = "%s: %s episode %.8s of another client: no call for %.0f s"
-        log.warning(text, self.server.name, what, uuid, idle)
+        log.warning(text, self.server.name, outcome, uuid, idle)
         self.server.watcher.nudge()
 
-    def _refused(self, seen: ServerStatus) -> None:
-        """Give the alert about refused users the state of now."""
-        known = self.context.bus.state.alerts.get(f"refused:{self.server.name}")
-        if known is not None:
-            self._alert("refused", refused_cause(self.server.name, seen), known.todo)
+    def _update_refused_alert(self, status: ServerStatus) -> None:
+        """Update the alert about refused users with the current state."""
+        if f"refused:{self.server.name}" in self.context.bus.state.alerts:
+            state = status.display_state.value
+            self._alert(UsersRefused(server=self.server.name, state=state))
 
-    def _alert(self, what: str, cause: str, todo: str, groups: Sequence[str] = ()) -> None:
-        key = f"{what}:{self.server.name}"
-        show_alert(self.context.bus, key, cause, todo, level="error", groups=groups)
+    def _alert(self, params: AlertParams, groups: Sequence[str] = ()) -> None:
+        key = f"{params.kind}:{self.server.name}"
+        show_alert(self.context.bus, key, params, level="error", groups=groups)
 
-    async def _refind(self) -> None:
-        """Also while one answers: it may be another home's, at the port that ours found taken."""
+    async def _follow_moved_engine(self) -> None:
+        """Use the engine's current address, even if an engine answers at the old one: it may belong
+        to another home."""
         if self.home is None:
             return
         info = await asyncio.to_thread(running, self.home, "engine")
@@ -244,19 +232,23 @@ class ServerWatch:
 
     # --- pool -----------------------------------------------------------------------------------
 
-    def _same_pool(self, seen: ServerStatus) -> None:
-        """A new run may begin with the very counters the run before had: those are news too."""
+    def _publish_first_pool(self, status: ServerStatus) -> None:
+        """Publish the pool of a new run, even if its counters equal those of the last run."""
         watcher = self.server.watcher
-        pool = watcher.pool if watcher.pool_at > seen.since and seen.state.rolling else None
+        pool = watcher.pool if watcher.pool_at > status.since and status.state.rolling else None
         if self._last_pool is None and pool is not None and not pool.stale:
-            self._pool(pool)
+            self._on_pool(pool)
 
-    def _pool(self, pool: PoolInfo) -> None:
-        self._updates.pool(pool)
-        self._taken.pool(pool)
+    def _on_pool(self, pool: PoolInfo) -> None:
+        self._updates.on_pool(pool)
+        self._abort_watch.on_pool(pool)
         ours = self.context.client_uuid
         details = pool.running_episode_details or {}
-        others = [one.client_uuid or "?" for one in details.values() if one.client_uuid != ours]
+        others = [
+            episode.client_uuid or "?"
+            for episode in details.values()
+            if episode.client_uuid != ours
+        ]
         event = PoolChanged(
             server=self.server.name,
             method=pool.sample_collection_method or "",

@@ -16,6 +16,7 @@ from console.backend.feed import Feed
 from console.session.app_state import Session
 from core.runtime.home import running
 from proxy.control.client import ControlClient
+from tests.support.alerts import cause_of
 from tests.support.stack import Stack, loop_up, rows_file, until, within
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
@@ -286,8 +287,8 @@ def test_a_broken_save_shows_its_traceback_and_the_old_version_goes_on(tmp_path:
     with loop_up(tmp_path / "home", "--hooks", str(hooks)) as stack, client(stack) as openai_client:
         file.write_text(good.replace("return", "retrun"))
         alert = until("an alert", lambda: stack.state().alerts.get("rewards"), 60)
-        assert "SyntaxError" in alert.cause
-        assert "on_compute_relative_reward.py:2" in alert.cause
+        assert "SyntaxError" in cause_of(alert)
+        assert "on_compute_relative_reward.py:2" in cause_of(alert)
         assert "retrun" in stack.state().rewards.traceback
         openai_client.chat.completions.create(
             model="m", messages=[{"role": "user", "content": "What is 1 + 1?"}]

@@ -21,6 +21,7 @@ from console.widgets.status_bar import bar_line
 from core.state import Server
 from proxy.admission.registry import Timeouts
 from proxy.http.errors import ApiError
+from tests.support.alerts import cause_of, todo_of
 from tests.support.faults_relay import FarSwarm, Mood, far_swarm
 from tests.support.stopwatch import Stopwatch
 from tests.support.world import World, settings, world
@@ -97,9 +98,9 @@ async def test_a_server_that_does_not_answer(
         assert f"× {first}: " in screens(w)
         await w.until(lambda: server(w).lost.startswith(f"{then}: "))
         await w.until(lambda: "lost:s" in w.state.alerts)
-        assert w.state.alerts["lost:s"].cause.startswith(f"s does not answer: {then}: ")
+        assert cause_of(w.state.alerts["lost:s"]).startswith(f"s does not answer: {then}: ")
         assert f"s does not answer: {then}" in screens(w)
-        assert "requests wait or are answered 503" in w.state.alerts["lost:s"].todo
+        assert "requests wait or are answered 503" in todo_of(w.state.alerts["lost:s"])
         # Whoever waited since before is told off once it is not expected back, as is who comes now.
         reply = await w.reply(queued, 9.0)
         assert reply.error is not None
@@ -137,7 +138,7 @@ async def test_a_port_that_never_answered(tmp_path: Path) -> None:
         w.server.watcher.current = ajet_swarm.api.watcher.ServerStatus()
         w.state.started_at = w.context.clock()
         await w.until(lambda: server(w).lost.startswith("silent: "))
-        assert "does not answer: silent" in (await alert(w, "lost:s")).cause
+        assert "does not answer: silent" in cause_of(await alert(w, "lost:s"))
         with pytest.raises(ApiError, match="cannot be reached"):
             await w.ask()
 

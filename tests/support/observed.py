@@ -26,7 +26,7 @@ from proxy.dataset_rows import Rows
 from proxy.endpoint import create_app
 from proxy.main import http_config
 from proxy.servers.observe_client import ObserveClient
-from proxy.servers.observe_mode import handle_of
+from proxy.servers.observe_mode import observe_handle
 from proxy.servers.watch import ServerWatch
 from tests.support.scripted_openai import ScriptedOpenAI
 from tests.support.scripted_swarm import ScriptedSwarm
@@ -82,7 +82,7 @@ async def observed(
         stack.callback(journal.close)
         bus = Bus(journal, "run")
         tasks = await stack.enter_async_context(Tasks("proxy"))
-        server = handle_of(configured, "upstream", line, "me", lambda: held(bus))
+        server = observe_handle(configured, "upstream", line, "me", lambda: held(bus))
         stack.push_async_callback(server.claimer.close, 0.5)
         source = Source()
         context = ProxyContext(

@@ -69,7 +69,7 @@ def job(args: argparse.Namespace) -> int:
 
         _check(target, text)
         file = JobStore.beside(aim.home.journal).save(target.name, text)
-        return f"{target.name}: the job is saved in {file}; the next start uses it"
+        return f"{target.name}: the job is saved in {file}; the next start takes it"
 
     return each(args, aim, one)
 

@@ -1,4 +1,4 @@
-"""`try` and `try-stop`: ask the policy one thing, from the command line; nothing is trained."""
+"""`try` and `try-stop`: send the policy one prompt, without training on it."""
 
 import argparse
 import asyncio
@@ -17,30 +17,29 @@ from core.commands import COMMANDS, validate
 from core.state import Probe, State
 from proxy.control.client import ControlClient
 
-TELLS_AFTER = 2.0
-"""Seconds of waiting after which a standard error that is no terminal is told so."""
-TELLS_EVERY = 30.0
-"""Seconds between that and the next."""
-GIVEN_BACK = 20.0
-"""Seconds until the proxy says so of a try that was given back."""
-
+PROGRESS_AFTER = 2.0
+"""Seconds until the first progress line, when standard error is not a terminal."""
+PROGRESS_EVERY = 30.0
+"""Seconds between two progress lines."""
+STOP_SECONDS = 20.0
+"""Seconds in which the proxy must report the end of a cancelled try."""
 
 LAST = 3
-"""Earlier answers that are shown beside the new one."""
+"""Number of earlier answers shown after the new one."""
 
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `try`."""
     parser.set_defaults(handler=try_prompt)
-    parser.add_argument("prompt", metavar="PROMPT", help="what to ask; - reads standard input")
+    parser.add_argument("prompt", metavar="PROMPT", help="the prompt; - reads standard input")
     add_server(parser)
     parser.add_argument(
-        "--last", type=int, default=LAST, metavar="N", help=f"earlier answers shown; {LAST}"
+        "--last", type=int, default=LAST, metavar="N", help=f"show N earlier answers ({LAST})"
     )
     parser.add_argument(
-        "--timeout", type=float, default=600.0, metavar="S", help="give it back after S seconds"
+        "--timeout", type=float, default=600.0, metavar="S", help="cancel after S seconds (600)"
     )
-    add_json(parser, "for scripts")
+    add_json(parser)
     add_proxy_access(parser)
 
 
@@ -49,7 +48,7 @@ def add_stop(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(handler=stop)
     about = COMMANDS["engine.try_stop"].args[0].help
     parser.add_argument("try_id", nargs="?", metavar="TRY", help=about)
-    add_json(parser, "for scripts")
+    add_json(parser)
     add_proxy_access(parser)
 
 
@@ -59,85 +58,85 @@ def stop(args: argparse.Namespace) -> int:
 
 
 def try_prompt(args: argparse.Namespace) -> int:
-    """Ask, wait, show the answer and the last ones.
+    """Send the prompt, wait, and show the answer with earlier ones.
 
     Returns:
-        0 with an answer, 1 without, 130 when it was interrupted; the episode is given back.
+        0 with an answer, 1 without, 130 when interrupted; then the episode is released.
 
     Raises:
-        UsageError: there is nothing to ask.
+        UsageError: the prompt is empty, or a number is out of range.
         AjetError: no proxy runs, or it refuses.
     """
     prompt = sys.stdin.read() if args.prompt == "-" else args.prompt
     if not prompt.strip():
-        raise UsageError("there is nothing to try", todo="Give a prompt")
+        raise UsageError("the prompt is empty", todo="Give a prompt")
     if args.last < 0 or not args.timeout > 0:
-        raise UsageError("--last counts from 0 and --timeout is above 0")
-    return asyncio.run(_tried(args, prompt))
+        raise UsageError("--last must be 0 or more and --timeout above 0")
+    return asyncio.run(_try(args, prompt))
 
 
-async def _tried(args: argparse.Namespace, prompt: str) -> int:
+async def _try(args: argparse.Namespace, prompt: str) -> int:
     home = existing_home(args)
     try_id = secrets.token_hex(4)
     values = validate("engine.try", {"prompt": prompt, "server": args.server, "try_id": try_id})
     async with ControlClient(
         need_proxy(args, home), token_of(args, home), cert=cert_of(home)
     ) as client:
-        try:  # interrupted before its answer, the command may have reached the proxy
+        try:  # when interrupted, the command may already have reached the proxy
             await client.command("engine.try", values)
             async with asyncio.timeout(args.timeout):
-                state, one = await _answered(client, try_id, quiet=args.json)
+                state, one = await _wait_finished(client, try_id, quiet=args.json)
         except (TimeoutError, asyncio.CancelledError) as error:
-            await _give_back(client, try_id)
+            await _cancel(client, try_id)
             if isinstance(error, asyncio.CancelledError):
                 raise
-            state, one = await _ended(client, try_id)
+            state, one = await _wait_cancelled(client, try_id)
     _show(args, state, one)
     return 1 if one.error else 0
 
 
-async def _give_back(client: ControlClient, try_id: str) -> None:
+async def _cancel(client: ControlClient, try_id: str) -> None:
     try:
         await asyncio.shield(client.command("engine.try_stop", {"try_id": try_id}))
     except AjetError:
         return  # it was answered meanwhile
 
 
-async def _ended(client: ControlClient, try_id: str) -> tuple[State, Probe]:
-    """What became of one that was given back.
+async def _wait_cancelled(client: ControlClient, try_id: str) -> tuple[State, Probe]:
+    """Wait for the end of a cancelled try.
 
     Raises:
-        AjetError: the proxy does not know of it: it began anew meanwhile.
+        AjetError: the proxy does not know the try, because it restarted meanwhile.
     """
     try:
-        async with asyncio.timeout(GIVEN_BACK):
-            return await _answered(client, try_id, quiet=True)
+        async with asyncio.timeout(STOP_SECONDS):
+            return await _wait_finished(client, try_id, quiet=True)
     except TimeoutError:
-        raise AjetError("the proxy no longer has this try", todo="Ask again") from None
+        raise AjetError("the proxy no longer has this try", todo="Try again") from None
 
 
-async def _answered(client: ControlClient, try_id: str, *, quiet: bool) -> tuple[State, Probe]:
-    """The state and the try in it once that is over; how far it is goes to standard error.
+async def _wait_finished(client: ControlClient, try_id: str, *, quiet: bool) -> tuple[State, Probe]:
+    """Wait until a try has finished; return the state and the try.
 
-    A terminal has it in one line that is kept new, anything else a line now and then.
+    Progress goes to standard error: one updated line on a terminal, otherwise a line now and then.
     """
-    shows = not quiet and sys.stderr.isatty()
-    told_next = time.monotonic() + TELLS_AFTER
+    terminal = not quiet and sys.stderr.isatty()
+    next_line = time.monotonic() + PROGRESS_AFTER
     pause = 0.1
     while True:
         state = await client.snapshot()
         one = next((one for one in state.tries if one.try_id == try_id), None)
         if one is not None and one.over:
-            if shows:
+            if terminal:
                 sys.stderr.write("\r\x1b[K")
             return state, one
-        if shows and one is not None:
+        if terminal and one is not None:
             sys.stderr.write(f"\r\x1b[K{progress(one, state, time.time())}")
             sys.stderr.flush()
-        elif not shows and time.monotonic() >= told_next:
-            told_next += TELLS_EVERY
-            said = progress(one, state, time.time()) if one is not None else "the proxy has it"
-            sys.stderr.write(f"try: {said}\n")
+        elif not terminal and time.monotonic() >= next_line:
+            next_line += PROGRESS_EVERY
+            text = progress(one, state, time.time()) if one is not None else "sent to the proxy"
+            sys.stderr.write(f"try: {text}\n")
             sys.stderr.flush()
         await asyncio.sleep(pause)
         pause = min(1.0, pause * 1.3)
@@ -146,23 +145,22 @@ async def _answered(client: ControlClient, try_id: str, *, quiet: bool) -> tuple
 def _show(args: argparse.Namespace, state: State, one: Probe) -> None:
     shown = compared(state, one.try_id, 1 + args.last)
     if args.json:
-        told = {"try": one, "last": shown[1:]}
-        say_json(told)
+        say_json({"try": one, "last": shown[1:]})
         return
-    for line in _told(one, None):
+    for line in _lines(one, None):
         say(line)
     for earlier in shown[1:]:
         say("")
-        for line in _told(earlier, one):
+        for line in _lines(earlier, one):
             say(line)
 
 
-def _told(one: Probe, beside: Probe | None) -> list[str]:
-    """A try for people; the prompt of an earlier one only where it is another."""
+def _lines(one: Probe, beside: Probe | None) -> list[str]:
+    """Format a try as text; an earlier try's prompt is shown only when it differs."""
     step = "step unknown" if one.step is None else f"step {one.step}"
     head = f"{clock(one.at)}  {one_line(one.server, 30)}  {step}  {duration(one.seconds)}"
     if beside is not None and one.prompt != beside.prompt:
-        head += f"  asked: {one_line(one.prompt, 60)}"
+        head += f"  prompt: {one_line(one.prompt, 60)}"
     lines = [f"--- {head}"]
     if one.error:
         return [*lines, f"no answer: {one_line(one.error, 300)}"]

@@ -1,1 +1,1 @@
-"""Commands that write or run folders of an application."""
+"""Commands that write or run an application's folder."""

@@ -1,4 +1,4 @@
-"""`compat`: a package `ajet`, so that a script written for AgentJet runs with unchanged imports."""
+"""`compat`: write a package `ajet`, so that AgentJet scripts run with unchanged imports."""
 
 import argparse
 import shlex
@@ -13,7 +13,7 @@ from console.cli.common import say
 from console.cli.options import add_note
 
 MARK = "# Written by `ajet-console compat`: AgentJet itself is not installed here."
-"""A line of every file that is written; a file without it is somebody else's."""
+"""A line in every file this command writes; a file without it was written by something else."""
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -21,19 +21,19 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(handler=compat)
     add_note(
         parser,
-        "It needs the Python that ajet-console is installed in. An `ajet` that something else "
-        "wrote is left as it is, and nothing is written where AgentJet is installed.",
+        "Run the script with the Python that ajet-console is installed in. The command never "
+        "replaces a package `ajet` that it did not write, and refuses where AgentJet is installed.",
     )
     parser.add_argument(
-        "folder", metavar="DIR", help="the package goes into DIR/ajet; made when missing"
+        "folder", metavar="DIR", help="the package goes into DIR/ajet; created when missing"
     )
-    parser.add_argument("--json", action="store_true", help="what was written, as JSON")
+    parser.add_argument("--json", action="store_true", help="print what was written as JSON")
 
 
 def compat(args: argparse.Namespace) -> int:
-    """Write the package, and say how a script uses it."""
+    """Write the package, and print how to run a script with it."""
     if not args.folder.strip():
-        raise UsageError("no folder is named", "compat", "Give one, as `compat ./shim`")
+        raise UsageError("no folder is named", "compat", "Give one, such as `compat ./shim`")
     folder = Path(args.folder).expanduser().resolve()
     _refuse_installed()
     package = folder / "ajet"
@@ -57,7 +57,7 @@ def write(folder: Path) -> None:
     """Write the package `ajet` into `folder`.
 
     Args:
-        folder: Made when missing. Files of the package that are there are replaced.
+        folder: Created when missing. Existing files of the package are replaced.
 
     Raises:
         AjetError: a file cannot be written.
@@ -72,7 +72,7 @@ def write(folder: Path) -> None:
 
 
 def _files(modules: Mapping[str, tuple[str, ...]]) -> Iterator[tuple[Path, str]]:
-    """Each file of the package, with its text."""
+    """Yield each file of the package with its text."""
     packages = {
         ".".join(parts[:end])
         for parts in (name.split(".") for name in modules)
@@ -104,7 +104,7 @@ def _ours(path: Path) -> bool:
 
 
 def _refuse_foreign(package: Path) -> None:
-    """Refuse to write where there is an `ajet` that this command did not write."""
+    """Refuse to replace a package `ajet` that this command did not write."""
     if not (package.exists() or package.is_symlink()):
         return
     files = [
@@ -113,19 +113,19 @@ def _refuse_foreign(package: Path) -> None:
     foreign = package if not package.is_dir() else next((p for p in files if not _ours(p)), None)
     if foreign is not None:
         raise UsageError(
-            "is not of `ajet-console compat`, and is left as it is",
+            "was not written by `ajet-console compat` and is not replaced",
             str(foreign),
             "Name another folder",
         )
 
 
 def _refuse_installed() -> None:
-    """Refuse while AgentJet can be imported: scripts have its own names then."""
+    """Refuse while AgentJet can be imported, because the package would hide it."""
     spec = find_spec("ajet")
     if spec is None or spec.origin is None or _ours(Path(spec.origin)):
         return
     raise AjetError(
-        "AgentJet is installed, and scripts import its own names",
+        "AgentJet is installed, so scripts can import it",
         spec.origin,
-        "Nothing is written: the package would hide it",
+        "Nothing was written: the package would hide AgentJet",
     )

@@ -1,4 +1,4 @@
-"""`debug-episode`: one episode of a folder with everything it did, again at each change."""
+"""`debug-episode`: run one episode of a folder with its full trace, also after each change."""
 
 import argparse
 import asyncio
@@ -17,15 +17,15 @@ from ajet_swarm.common.urls import web_address
 from console.backend.swarm_report import addresses
 from console.cli.common import open_home, say, settings_of
 from console.cli.effective import effective
-from console.cli.folders.watch import MOST, Watch
+from console.cli.folders.watch import MOST, FolderWatch
 from console.cli.options import add_note
 from core.runtime.home import Home, running
 from core.settings import Settings
 
-LOOK = 0.25
-"""Seconds between two looks at the files."""
+POLL_SECONDS = 0.25
+"""Seconds between two checks of the files."""
 GRACE = 12.0
-"""Seconds a run gets to give its episode back."""
+"""Seconds a run gets to release its episode."""
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _SERVER = re.compile(r'^SERVER = os\.environ\.get\("AJET_SWARM_URL"\) or "([^"]*)"', re.MULTILINE)
 
@@ -35,45 +35,54 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(handler=debug)
     add_note(
         parser,
-        "Nothing is trained on it. Without a server it starts the embedded engine and leaves it "
-        "running.",
-        "Exit code: 0 it has a reward, 1 it has none, 2 wrong use.",
+        "The episode is not trained on. Without a server, the command starts the embedded engine "
+        "and leaves it running.",
+        "Exit code: 0 the episode has a reward, 1 it has none, 2 wrong use.",
     )
     parser.add_argument(
-        "folder", nargs="?", type=Path, default=Path(), metavar="DIR", help="else the current one"
+        "folder",
+        nargs="?",
+        type=Path,
+        default=Path(),
+        metavar="DIR",
+        help="folder of the agent; the current one when left out",
     )
-    parser.add_argument("--item", default="0", metavar="N", help="place in the dataset, or id; 0")
+    parser.add_argument(
+        "--item", default="0", metavar="N", help="index in the dataset, or id of the item (0)"
+    )
     parser.add_argument("--swarm-url", metavar="URL", help="swarm server (else AJET_SWARM_URL)")
-    parser.add_argument("--train", action="store_true", help="a train episode, which counts")
-    parser.add_argument("--watch", action="store_true", help="again after each change of a file")
-    parser.add_argument("--json", action="store_true", help="the trace as JSON")
+    parser.add_argument("--train", action="store_true", help="train on the episode")
+    parser.add_argument("--watch", action="store_true", help="run again after each file change")
+    parser.add_argument("--json", action="store_true", help="print the trace as JSON")
     parser.add_argument(
-        "--timeout", type=float, default=600.0, metavar="S", help="end it after so many seconds"
+        "--timeout", type=float, default=600.0, metavar="S", help="end it after S seconds (600)"
     )
 
 
 def debug(args: argparse.Namespace) -> int:
-    """Run the episode in a process of its own, where a change is a change."""
+    """Run the episode in a new process each time, so that changed modules are imported again."""
     folder: Path = args.folder.expanduser().resolve()
     if not folder.is_dir():
         raise UsageError("there is no such folder", str(folder))
     if not args.timeout > 0:
-        raise UsageError("seconds above 0", f"--timeout {args.timeout:g}")
+        raise UsageError("not a time", f"--timeout {args.timeout:g}", "Give more than 0 seconds")
     url = _server(args, open_home(args), folder)
     if not args.watch:
         return _run(args, folder, url)
-    watch, told = Watch(folder), False
+    watch, warned = FolderWatch(folder), False
     while True:
-        watch.begins()
+        watch.run_started()
         _run(args, folder, url)
-        watch.ended()
-        if watch.full and not told:
-            told = True
-            sys.stderr.write(f"{folder} has more than {MOST} files: those deep down are not seen\n")
+        watch.run_ended()
+        if watch.full and not warned:
+            warned = True
+            sys.stderr.write(
+                f"{folder} has more than {MOST} files: those in deep folders are not watched\n"
+            )
         say(f"-- waiting for a change in {folder} (Ctrl-C ends) --")
         sys.stdout.flush()
         while not watch.changed():
-            time.sleep(LOOK)
+            time.sleep(POLL_SECONDS)
 
 
 def _run(args: argparse.Namespace, folder: Path, url: str) -> int:
@@ -91,7 +100,7 @@ def _run(args: argparse.Namespace, folder: Path, url: str) -> int:
 
 
 def _end(child: "subprocess.Popen[bytes]") -> None:
-    """End it and what it started; it gives its episode back first."""
+    """End the run; SIGTERM lets it release its episode first."""
     if child.poll() is None:
         child.send_signal(signal.SIGTERM)
         try:
@@ -102,19 +111,19 @@ def _end(child: "subprocess.Popen[bytes]") -> None:
 
 
 def _environment() -> Mapping[str, str]:
-    """The child finds the packages this program was started with."""
+    """Return an environment in which the child imports the same packages as this program."""
     ours = str(Path(__file__).resolve().parents[3])
     paths = [ours, *filter(None, [os.environ.get("PYTHONPATH")])]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONUNBUFFERED": "1"}
 
 
 def _server(args: argparse.Namespace, home: Home, folder: Path) -> str:
-    """Address of the server; an embedded engine that does not run is started and left running."""
+    """Return the server's URL; start the embedded engine when it is needed and does not run."""
     settings = settings_of(home, [args.swarm_url]) if args.swarm_url else effective(args, home)
     name, url = next(iter(addresses(settings, home).items()))
     if settings.servers()[name] != "embedded":
         return url
-    if not args.swarm_url and (own := _written(folder)) and _may_be_there(own):
+    if not args.swarm_url and (own := _folder_server(folder)) and _may_answer(own):
         return own
     if running(home, "engine") is None:
         url = asyncio.run(_start(home, settings))
@@ -122,18 +131,18 @@ def _server(args: argparse.Namespace, home: Home, folder: Path) -> str:
     return url
 
 
-def _written(folder: Path) -> str:
-    """The server that stands in the folder's `agent_roll.py`; empty when there is none."""
+def _folder_server(folder: Path) -> str:
+    """Return the server in the folder's `agent_roll.py`; empty when there is none."""
     try:
         text = (folder / "agent_roll.py").read_text(encoding="utf-8")
     except OSError:
         return ""
-    found = _SERVER.search(text)
-    return found[1] if found else ""
+    match = _SERVER.search(text)
+    return match[1] if match else ""
 
 
-def _may_be_there(url: str) -> bool:
-    """False for an address of this machine where nobody listens."""
+def _may_answer(url: str) -> bool:
+    """Return False for an address of this machine on which no process listens."""
     parts = web_address(url)
     if parts is None or parts.hostname not in LOOPBACK:
         return True

@@ -1,4 +1,4 @@
-"""`init`: folders that train an agent or an application, written from templates."""
+"""`init`: write a folder that trains an agent or an application, from templates."""
 
 import argparse
 import os
@@ -17,16 +17,16 @@ from console.cli.options import add_note
 TEMPLATES = Path(__file__).parents[2] / "templates"
 SUFFIX = ".tmpl"
 SERVER = "http://localhost:10086"
-"""AgentJet's own port, and that of `ajet-console engine`."""
+"""The default port of AgentJet and of `ajet-console engine`."""
 MODEL = "Qwen/Qwen2.5-7B-Instruct"
 DATASET = "dataset.jsonl"
-"""The shipped one; written when no other is named."""
+"""The shipped dataset; written unless another one is named."""
 REPEATS, BATCH = 4, 8
 
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """What a folder is written for."""
+    """The values that the templates are filled with."""
 
     server: str
     model: str
@@ -36,10 +36,10 @@ class Choices:
 
 
 KINDS = {
-    "blackbox": "Write a folder that trains a program of yours on a dataset",
-    "passive": "Write a folder that trains an application while it is used",
+    "blackbox": "a folder that trains your program on a dataset",
+    "passive": "a folder that trains an application while it is used",
 }
-"""Kind of folder -> what it is."""
+"""Kind of folder -> its description."""
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -48,18 +48,19 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_note(
         parser,
         "         ajet-console init passive my_app --server http://gpu-box:10086",
-        "What is not given is asked for in a terminal, and else has its default. A file that is "
-        "there already is kept, unless --force is given.",
+        "On a terminal, the command asks for missing values; otherwise it takes the defaults. "
+        "Existing files are kept, unless --force is given.",
     )
-    parser.add_argument("kind", choices=tuple(KINDS), help="; ".join(KINDS.values()))
-    parser.add_argument("folder", metavar="DIR", type=Path, help="where to; made when missing")
+    about = "; ".join(f"{kind}: {text}" for kind, text in KINDS.items())
+    parser.add_argument("kind", choices=tuple(KINDS), help=about)
+    parser.add_argument("folder", metavar="DIR", type=Path, help="the folder; created when missing")
     parser.add_argument("--server", metavar="URL", help="swarm server (else AJET_SWARM_URL)")
-    parser.add_argument("--model", help="model it trains (else REMOTE_MODEL_PATH)")
-    parser.add_argument("--repeats", type=int, metavar="N", help="episodes of a task; 4")
-    parser.add_argument("--batch", type=int, metavar="N", help="tasks of a policy update; 8")
+    parser.add_argument("--model", help="model to train (else REMOTE_MODEL_PATH)")
+    parser.add_argument("--repeats", type=int, metavar="N", help="episodes per task (4)")
+    parser.add_argument("--batch", type=int, metavar="N", help="tasks per policy update (8)")
     parser.add_argument("--dataset", metavar="FILE", help="JSONL, Parquet or Hugging Face folder")
-    parser.add_argument("--yes", action="store_true", help="ask nothing, take the defaults")
-    parser.add_argument("--force", action="store_true", help="replace files that are there")
+    parser.add_argument("--yes", action="store_true", help="do not ask, take the defaults")
+    parser.add_argument("--force", action="store_true", help="replace existing files")
 
 
 def init(args: argparse.Namespace) -> int:
@@ -76,13 +77,16 @@ def init(args: argparse.Namespace) -> int:
 
 
 def write(kind: str, folder: Path, choices: Choices, *, force: bool = False) -> dict[str, bool]:
-    """Write the files of a kind; which are new, those that were there being kept.
+    """Write the files of a kind.
 
     Args:
         kind: `blackbox` or `passive`.
-        folder: Made when missing.
-        choices: What goes into them.
-        force: Replace what is there.
+        folder: Created when missing.
+        choices: The values for the templates.
+        force: Replace existing files instead of keeping them.
+
+    Returns:
+        By file name, whether the file was written; False for a file that was kept.
 
     Raises:
         AjetError: a file cannot be written.
@@ -127,7 +131,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def _literal(text: str) -> str:
-    """A Python string as the formatter writes it."""
+    """Return the text as a Python string literal in double quotes."""
     import json
 
     return json.dumps(text, ensure_ascii=False)
@@ -137,18 +141,16 @@ def _readme(kind: str) -> str:
     return "README.md" if kind == "blackbox" else "readme.md"
 
 
-# --- what it is written for ----------------------------------------------------------------------
+# --- the choices ---------------------------------------------------------------------------------
 
 
 def _choices(args: argparse.Namespace, folder: Path) -> Choices:
     ask = not args.yes and sys.stdin.isatty()
-    server = args.server or _asked(ask, "swarm server", os.environ.get("AJET_SWARM_URL") or SERVER)
-    model = args.model or _asked(
-        ask, "model it trains", os.environ.get("REMOTE_MODEL_PATH") or MODEL
-    )
-    repeats = _whole(args.repeats, ask, "episodes of a task", REPEATS, 2)
-    batch = _whole(args.batch, ask, "tasks of a policy update", BATCH, 1)
-    dataset = args.dataset or _asked(ask, "dataset (a file of your own, or the small one)", DATASET)
+    server = args.server or _ask(ask, "swarm server", os.environ.get("AJET_SWARM_URL") or SERVER)
+    model = args.model or _ask(ask, "model to train", os.environ.get("REMOTE_MODEL_PATH") or MODEL)
+    repeats = _whole_number(args.repeats, ask, "episodes per task", REPEATS, 2)
+    batch = _whole_number(args.batch, ask, "tasks per policy update", BATCH, 1)
+    dataset = args.dataset or _ask(ask, "dataset (your own file, or the shipped one)", DATASET)
     if not _is_address(server):
         raise UsageError(
             "not an address", f"--server {one_line(server, 80)}", "Give http://HOST:PORT"
@@ -157,7 +159,7 @@ def _choices(args: argparse.Namespace, folder: Path) -> Choices:
 
 
 def _is_address(text: str) -> bool:
-    """It leads to a server; none with a password, which would stand in the files."""
+    """Return whether the text is a server's URL; one with a password is refused."""
     parts = web_address(text)
     if parts is None:
         return False
@@ -166,35 +168,36 @@ def _is_address(text: str) -> bool:
     return plain and bare
 
 
-def _dataset(given: str, folder: Path) -> str:
-    """As it stands in the files: relative to the folder when it is in it."""
-    if given == DATASET and not Path(given).exists():
+def _dataset(name: str, folder: Path) -> str:
+    """Return the dataset's path for the written files: relative if it is inside the folder."""
+    if name == DATASET and not Path(name).exists():
         return DATASET
-    path = Path(given).expanduser()
+    path = Path(name).expanduser()
     if not path.exists():
-        raise UsageError("there is no such file or folder", f"--dataset {given}")
+        raise UsageError("there is no such file or folder", f"--dataset {name}")
     path, home = path.resolve(), folder.resolve()
     return str(path.relative_to(home) if path.is_relative_to(home) else path)
 
 
-def _asked(ask: bool, what: str, usual: str) -> str:
+def _ask(ask: bool, what: str, default: str) -> str:
+    """Ask the operator for a value; return the default for an empty line or without a terminal."""
     if not ask:
-        return usual
-    sys.stderr.write(f"{what} [{usual}]: ")
+        return default
+    sys.stderr.write(f"{what} [{default}]: ")
     sys.stderr.flush()
     line = sys.stdin.readline()
     if not line:
         raise KeyboardInterrupt
-    return line.strip() or usual
+    return line.strip() or default
 
 
-def _whole(given: int | None, ask: bool, what: str, usual: int, least: int) -> int:
-    text = str(given) if given is not None else _asked(ask, what, str(usual))
+def _whole_number(flag: int | None, ask: bool, what: str, default: int, least: int) -> int:
+    text = str(flag) if flag is not None else _ask(ask, what, str(default))
     if not text.isdigit() or int(text) < least:
         raise UsageError(f"{what}: {one_line(text, 40)!r}", todo=f"Give at least {least}")
     return int(text)
 
 
 def known(kind: str) -> Mapping[str, Path]:
-    """The templates of a kind, by the file they become."""
+    """Return the templates of a kind by the name of the file they become."""
     return {one.name.removesuffix(SUFFIX): one for one in (TEMPLATES / kind).glob(f"*{SUFFIX}")}

@@ -1,4 +1,4 @@
-"""Which files of a folder have changed, but for those that a run writes itself."""
+"""Detects edited files of a folder, ignoring files that a run writes itself."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -6,27 +6,27 @@ from pathlib import Path
 from typing import Final
 
 MOST: Final = 5_000
-"""Files that are looked at."""
-LEFT_OUT: Final = frozenset({"__pycache__", "node_modules", "venv", "site-packages"})
-"""Folders nobody edits in; hidden ones are left out as well."""
-_PASSING: Final = ("~", ".pyc", ".pyo", ".swp", ".swx", ".tmp")
+"""Maximum number of files that are watched."""
+SKIPPED: Final = frozenset({"__pycache__", "node_modules", "venv", "site-packages"})
+"""Folders without files to edit; hidden folders are skipped as well."""
+_TEMPORARY: Final = ("~", ".pyc", ".pyo", ".swp", ".swx", ".tmp")
 
 Stamps = Mapping[str, tuple[int, int]]
-"""Path below the folder -> time of its change in ns, bytes."""
+"""Path below the folder -> modification time in ns, size in bytes."""
 
 
 def stamps(folder: Path, most: int = MOST) -> Stamps:
-    """All files that somebody may edit; at most so many, those near the top first."""
-    found: dict[str, tuple[int, int]] = {}
+    """Return the stamps of all files that may be edited; at most `most`, top folders first."""
+    result: dict[str, tuple[int, int]] = {}
     for path in _files(folder):
-        if len(found) >= most:
+        if len(result) >= most:
             break
         try:
-            seen = path.stat()
-        except OSError:  # being replaced at this moment
+            stat = path.stat()
+        except OSError:  # it is being replaced at this moment
             continue
-        found[str(path.relative_to(folder))] = (seen.st_mtime_ns, seen.st_size)
-    return found
+        result[str(path.relative_to(folder))] = (stat.st_mtime_ns, stat.st_size)
+    return result
 
 
 def _files(folder: Path) -> Iterator[Path]:
@@ -38,20 +38,21 @@ def _files(folder: Path) -> Iterator[Path]:
         except OSError:
             continue
         for one in inside:
-            if one.name.startswith(".") or one.name.endswith(_PASSING):
+            if one.name.startswith(".") or one.name.endswith(_TEMPORARY):
                 continue
             if one.is_dir(follow_symlinks=False):
-                if one.name not in LEFT_OUT:
+                if one.name not in SKIPPED:
                     waiting.append(Path(one.path))
             elif one.is_file():
                 yield Path(one.path)
 
 
-class Watch:
-    """Tells when a folder asks for another run.
+class FolderWatch:
+    """Decides when an edit in a folder requires another run.
 
-    A file that is new after a run was written by it. One that was changed during a run asks for
-    another; when that run changes it too, it is the run's own, and is looked at no more.
+    A file that appears during a run was written by that run. A file that changes during a run
+    causes another run; if it changes again during that one, the run writes it, and it is ignored
+    from then on.
     """
 
     def __init__(self, folder: Path, most: int = MOST) -> None:
@@ -63,24 +64,25 @@ class Watch:
 
     @property
     def full(self) -> bool:
-        """There are more files than are looked at."""
+        """Whether the folder has more files than are watched."""
         return len(self._before) >= self._most
 
-    def begins(self) -> None:
-        """A run begins."""
+    def run_started(self) -> None:
+        """Record the files at the start of a run."""
         self._before = stamps(self._folder, self._most)
 
-    def ended(self) -> None:
-        """It is over."""
+    def run_ended(self) -> None:
+        """Record the files at the end of a run."""
         after = stamps(self._folder, self._most)
-        touched = {name for name, seen in self._before.items() if after.get(name) != seen}
+        touched = {name for name, stamp in self._before.items() if after.get(name) != stamp}
         self._own |= touched & self._touched
         self._touched = touched
         self._known = {**after, **self._before}
 
     def changed(self) -> bool:
-        """Something was edited since the run began."""
-        return self._without(stamps(self._folder, self._most)) != self._without(self._known)
+        """Return whether a file was edited since the run started."""
+        current = stamps(self._folder, self._most)
+        return self._without_own(current) != self._without_own(self._known)
 
-    def _without(self, seen: Stamps) -> dict[str, tuple[int, int]]:
-        return {name: one for name, one in seen.items() if name not in self._own}
+    def _without_own(self, files: Stamps) -> dict[str, tuple[int, int]]:
+        return {name: one for name, one in files.items() if name not in self._own}

@@ -1,4 +1,4 @@
-"""What a `reward-test` asks of the judges of a model, estimated before anything is asked."""
+"""Estimates the judge calls of a `reward-test` and their cost, before any call is made."""
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -16,26 +16,26 @@ if TYPE_CHECKING:
     from proxy.rewards.model.spec import PartSpec
     from proxy.rewards.trial.replay import Case
 
-_AROUND = 2_000
-"""Characters of instructions and rubric in a prompt, roughly."""
-_CHARS = 4
-"""Characters of a token, roughly."""
+_INSTRUCTION_CHARS = 2_000
+"""Approximate number of characters of instructions and rubric in a prompt."""
+_TOKEN_CHARS = 4
+"""Approximate number of characters per token."""
 
 
 class JudgeCost(msgspec.Struct, frozen=True):
-    """What one judge would be asked at most; verdicts in its cache cost none of it."""
+    """Upper bounds for the calls of one judge; verdicts from its cache cost nothing."""
 
     name: str
     calls: int
     prompt_tokens: int
-    """Estimated from the texts, 4 characters a token."""
+    """Estimated from the texts, with 4 characters per token."""
     cost: float | None
-    """With replies of the longest length; None without prices."""
+    """Assumes replies of maximum length; None without prices."""
 
     @property
     def words(self) -> str:
         """`judge helpful: at most 300 calls, cost at most 0.12`."""
-        price = "cost not known (no price_in, price_out)"
+        price = "cost unknown (no price_in, price_out)"
         if self.cost is not None:
             price = f"cost at most about {self.cost:.2f}"
         calls = f"at most {count(self.calls, 'call')}, about {self.prompt_tokens:,} prompt tokens"
@@ -43,10 +43,10 @@ class JudgeCost(msgspec.Struct, frozen=True):
 
 
 def has_judges(home: "Home", settings: "Settings", choice: TrialChoice) -> bool:
-    """Whether the rewards to try have a judge.
+    """Return whether the rewards to test have a judge.
 
     Raises:
-        UsageError: they do not load.
+        UsageError: the rewards do not load.
     """
     return any(True for _ in _judges(home, settings, choice))
 
@@ -54,7 +54,7 @@ def has_judges(home: "Home", settings: "Settings", choice: TrialChoice) -> bool:
 def costs_of(
     home: "Home", settings: "Settings", choice: TrialChoice, cases: "Sequence[Case]"
 ) -> list[JudgeCost]:
-    """What each judge would be asked for these cases."""
+    """Return the estimate of each judge for these cases."""
     return [_cost(spec, cases) for spec in _judges(home, settings, choice)]
 
 
@@ -71,15 +71,18 @@ def _cost(spec: "PartSpec", cases: "Sequence[Case]") -> JudgeCost:
     calls = chars = 0
     for case in cases:
         context = case.context
-        asked, times = _asked(setting("mode"), len(context.answers))
+        case_calls, times = _calls(setting("mode"), len(context.answers))
         talk = sum(len(str(one.get("content") or "")) for one in context.messages)
         answers = sum(
             min(len(str(one.message.get("content") or "")), setting("answer_chars"))
             for one in context.answers
         )
-        calls += asked
-        chars += asked * (min(talk, setting("conversation_chars")) + _AROUND) + times * answers
-    tokens = chars // _CHARS
+        calls += case_calls
+        chars += (
+            case_calls * (min(talk, setting("conversation_chars")) + _INSTRUCTION_CHARS)
+            + times * answers
+        )
+    tokens = chars // _TOKEN_CHARS
     price_in, price_out = setting("price_in"), setting("price_out")
     cost = None
     if price_in is not None or price_out is not None:
@@ -88,8 +91,8 @@ def _cost(spec: "PartSpec", cases: "Sequence[Case]") -> JudgeCost:
     return JudgeCost(spec.name, calls, tokens, cost)
 
 
-def _asked(mode: str, n: int) -> tuple[int, int]:
-    """Calls for a group of `n` answers, and in how many of them each answer stands."""
+def _calls(mode: str, n: int) -> tuple[int, int]:
+    """Return the calls for a group of `n` answers, and how many of them contain each answer."""
     if mode == "pointwise":
         return n, 1
     if mode == "pairwise":

@@ -1,4 +1,4 @@
-"""`reward-test --pdb`: the parts of one group in this process, under the debugger."""
+"""`reward-test --pdb`: score one group in this process, under the debugger."""
 
 import asyncio
 import bdb
@@ -37,16 +37,16 @@ log = logging.getLogger(__name__)
 
 
 class Debugger(pdb.Pdb):
-    """Stops at the first line of a function, not in what leads there."""
+    """Debugger that stops at the first line of a function instead of at its caller."""
 
     def __init__(self) -> None:
         super().__init__(nosigint=True, readrc=False)
 
     def call(self, stop_in: Callable[..., Any] | None, work: Callable[[], Any]) -> Any:
-        """Do `work`; stop when it comes to `stop_in`.
+        """Run `work` and stop when it enters `stop_in`.
 
         Raises:
-            BdbQuit: the debugger was left before `work` ended.
+            BdbQuit: the operator quit the debugger before `work` ended.
         """
         code = getattr(inspect.unwrap(stop_in), "__code__", None) if stop_in else None
         if code is None:
@@ -54,17 +54,17 @@ class Debugger(pdb.Pdb):
         lines = [line for _, _, line in code.co_lines() if line and line > code.co_firstlineno]
         at = min(lines, default=code.co_firstlineno)
         self.rcLines.extend([f"tbreak {code.co_filename}:{at}", "continue"])
-        found: list[Any] = []
-        self.runcall(lambda: found.append(work()))  # it passes over BdbQuit
-        if not found:
+        results: list[Any] = []
+        self.runcall(lambda: results.append(work()))  # it swallows BdbQuit
+        if not results:
             raise bdb.BdbQuit
-        return found[0]
+        return results[0]
 
 
 def debug(home: Home, settings: Settings, choice: TrialChoice, case: Case) -> int:
-    """Run what makes the reward of one group; 0 when there is one, 1 when not.
+    """Compute the rewards of one group under the debugger; return the exit code, 1 on failure.
 
-    Hooks are imported here. A failure ends in the frame where it happened.
+    Hooks are imported into this process. After a failure, the debugger opens in the failing frame.
 
     Raises:
         AjetError: the rewards do not load.
@@ -74,19 +74,19 @@ def debug(home: Home, settings: Settings, choice: TrialChoice, case: Case) -> in
     try:
         if folder is not None:
             values = _hook(debugger, folder, case.context)
-            told = " ".join(f"{one:g}" for one in values)
+            rewards = " ".join(f"{one:g}" for one in values)
         else:
-            told = _model(debugger, home, settings, choice, case.context)
+            rewards = _model(debugger, home, settings, choice, case.context)
     except bdb.BdbQuit:
         return 1
     except AjetError:
         raise
-    except Exception as error:  # the operator's code: it is looked at where it failed
+    except Exception as error:  # the operator's code: open the debugger where it failed
         log.exception("the rewards failed: %s", error)
         debugger.reset()
         debugger.interaction(None, cast(Any, error.__traceback__))
         return 1
-    sys.stdout.write(f"rewards {told}\n")
+    sys.stdout.write(f"rewards {rewards}\n")
     return 0
 
 
@@ -100,8 +100,8 @@ def _hook(debugger: Debugger, folder: Path, context: GroupContext) -> list[float
         where = f"{trouble.file}:{trouble.line}" if trouble.line else trouble.file
         raise AjetError(f"the hooks do not load: {trouble.cause}", where, trouble.traceback)
     function = getattr(importlib.import_module(REWARD), REWARD)
-    found = debugger.call(function, lambda: asyncio.run(_rewards(hooks, context)))
-    return cast(list[float], found)
+    values = debugger.call(function, lambda: asyncio.run(_rewards(hooks, context)))
+    return cast(list[float], values)
 
 
 async def _rewards(hooks: HookFunctions, context: GroupContext) -> list[float]:
@@ -120,11 +120,11 @@ async def _rewards(hooks: HookFunctions, context: GroupContext) -> list[float]:
 def _model(
     debugger: Debugger, home: Home, settings: Settings, choice: TrialChoice, context: GroupContext
 ) -> str:
-    """All parts one after the other; it stops in those that are not built in, else in each."""
+    """Score all parts in turn; stop in the custom parts, or in every part when none is custom."""
     model, folder = model_of(home, settings, choice)
     readings = [read(one) for one in context.answers]
-    looked = PartInput(context, readings, content_stems(context.query))
-    foreign = {one.name for one in model.active if _is_foreign(one)}
+    part_input = PartInput(context, readings, content_stems(context.query))
+    custom = {one.name for one in model.active if _is_custom(one)}
     columns: list[Column] = []
     for spec in model.active:
         column: Column
@@ -135,9 +135,8 @@ def _model(
             part = make(spec, model, folder)
             if isinstance(part, NeedsEnvironment):
                 part.place(PartEnvironment(home.root, settings.reward_limit))
-            stop = part.score if not foreign or spec.name in foreign else None
-            found = debugger.call(stop, partial(_said, part, looked))
-            column = cast(Column, found)
+            stop = part.score if not custom or spec.name in custom else None
+            column = cast(Column, debugger.call(stop, partial(_score, part, part_input)))
         columns.append(column)
         sys.stdout.write(f"{spec.name}: {_values(column)}\n")
     indices = [one.index for one in context.answers]
@@ -145,24 +144,24 @@ def _model(
     return " ".join(f"{one.reward:g}" for one in scores)
 
 
-def _is_foreign(spec: PartSpec) -> bool:
+def _is_custom(spec: PartSpec) -> bool:
     from proxy.rewards.part import KINDS
 
     return spec.kind == "hook" or not KINDS[spec.kind].make.__module__.startswith("proxy.")
 
 
-def _said(part: Any, looked: PartInput) -> PartValues:
-    said = part.score(looked)
-    if not inspect.iscoroutine(said):
-        return cast(PartValues, said)
-    said.close()
-    return asyncio.run(_waited(part, looked))
+def _score(part: Any, part_input: PartInput) -> PartValues:
+    values = part.score(part_input)
+    if not inspect.iscoroutine(values):
+        return cast(PartValues, values)
+    values.close()
+    return asyncio.run(_score_slow(part, part_input))
 
 
-async def _waited(part: SlowPart, looked: PartInput) -> PartValues:
+async def _score_slow(part: SlowPart, part_input: PartInput) -> PartValues:
     try:
         await part.start()
-        return await part.score(looked)
+        return await part.score(part_input)
     finally:
         await part.close()
 

@@ -1,4 +1,4 @@
-"""`rewards`: the source, its parts over the last groups and its last fault, for people or data."""
+"""`rewards`: show the reward source, its parts over the last groups, and its last fault."""
 
 import argparse
 import asyncio
@@ -18,7 +18,7 @@ from core.runtime.home import Home
 from core.state import PartAgreement, State
 
 _WIDTH = 118
-"""Cells of a line for people."""
+"""Width of a text line, in cells."""
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -26,27 +26,26 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(handler=rewards)
     add_json(parser)
     parser.add_argument(
-        "--last", type=int, default=100, metavar="N", help="how many groups it is about; 100"
+        "--last", type=int, default=100, metavar="N", help="number of the last groups to use (100)"
     )
     add_proxy_access(parser)
 
 
 def rewards(args: argparse.Namespace) -> int:
-    """Show what scores the answers.
+    """Print the reward source and its figures.
 
     Raises:
         AjetError: no proxy answers.
     """
     home = open_home(args)
     state = asyncio.run(_snapshot(args, home))
-    found = figures(Digests().last(state, max(1, args.last)), state.rewards.version)
+    reward_figures = figures(Digests().last(state, max(1, args.last)), state.rewards.version)
     if args.json:
-        data = _data(state, found)
-        say_json(data)
+        say_json(_data(state, reward_figures))
         return 0
     now = time.time()
-    shown = head_lines(state, found, now, _WIDTH, True)
-    if rows := part_rows(state.rewards.parts, found.parts):
+    shown = head_lines(state, reward_figures, now, _WIDTH, True)
+    if rows := part_rows(state.rewards.parts, reward_figures.parts):
         shown += [(), part_head(_WIDTH), *(row_line(row, _WIDTH) for row in rows)]
     if state.judges:
         shown += [(), judge_head(_WIDTH), *judge_lines(state, _WIDTH)]
@@ -59,15 +58,15 @@ def rewards(args: argparse.Namespace) -> int:
 
 
 def _agreement(state: State) -> dict[str, PartAgreement]:
-    """By part, over all raters."""
-    found: dict[str, PartAgreement] = {}
+    """Return the agreement of each part with human ratings, summed over all raters."""
+    totals: dict[str, PartAgreement] = {}
     for rater in state.raters.values():
         for name, one in rater.parts.items():
-            whole = found.setdefault(name, PartAgreement())
-            whole.judged += one.judged
-            whole.agreed += one.agreed
-            whole.chance += one.chance
-    return found
+            total = totals.setdefault(name, PartAgreement())
+            total.judged += one.judged
+            total.agreed += one.agreed
+            total.chance += one.chance
+    return totals
 
 
 def _text(line: Line) -> str:
@@ -83,7 +82,7 @@ async def _snapshot(args: argparse.Namespace, home: Home) -> State:
         return await client.snapshot()
 
 
-def _data(state: State, found: RewardFigures) -> dict[str, Any]:
+def _data(state: State, reward_figures: RewardFigures) -> dict[str, Any]:
     known, fault = state.rewards, last_fault(state)
     return {
         "source": known.source,
@@ -91,7 +90,7 @@ def _data(state: State, found: RewardFigures) -> dict[str, Any]:
         "since": known.since or None,
         "ok": known.ok,
         "model": known.parts,
-        "figures": found,
+        "figures": reward_figures,
         "judges": judges_data(state),
         "agreement": _agreement(state),
         "fault": fault,

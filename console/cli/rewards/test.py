@@ -1,4 +1,4 @@
-"""`reward-test`: the rewards on stored groups or on a file, before they count for anything."""
+"""`reward-test`: score stored groups or a file with new rewards, before using them in training."""
 
 import argparse
 import asyncio
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 LAST = 100
 SHOWN = 40
-"""Groups of the table, unless all are asked for."""
+"""Groups in the table, unless `--all` is given."""
 _QUERY = 40
 
 
@@ -36,44 +36,46 @@ def add(parser: argparse.ArgumentParser) -> None:
         parser,
         "         ajet-console reward-test --weight length=0.1 --weight diversity=0.6",
         "         ajet-console reward-test --one g3f2 --hooks ./my_hooks --pdb",
-        "Exit code: 0 all groups got rewards, 1 one abstained or the rewards do not load, "
+        "Exit code: 0 all groups got rewards, 1 a group abstained or the rewards do not load, "
         "2 wrong use.",
     )
     what = parser.add_mutually_exclusive_group()
     what.add_argument(
-        "--last", type=whole_number, metavar="K", help="the newest K groups of the journal; 100"
+        "--last", type=whole_number, metavar="K", help="the newest K groups of the journal (100)"
     )
-    what.add_argument("--one", metavar="GROUP", help="one group, each answer with its parts")
+    what.add_argument("--one", metavar="GROUP", help="one group; show each answer with its parts")
     what.add_argument(
         "--file",
         type=Path,
         metavar="FILE",
-        help="JSON lines of query, answers and perhaps reference, messages, rewards",
+        help="JSON lines with query, answers and optionally reference, messages, rewards",
     )
     how = parser.add_mutually_exclusive_group()
-    how.add_argument("--rewards", type=Path, metavar="FILE", help="rewards file to try")
-    how.add_argument("--hooks", type=Path, metavar="DIR", help="folder of hooks to try")
+    how.add_argument("--rewards", type=Path, metavar="FILE", help="rewards file to test")
+    how.add_argument("--hooks", type=Path, metavar="DIR", help="folder of hooks to test")
     parser.add_argument(
         "--weight",
         action="append",
         metavar="PART=W",
-        help="another weight for a part; repeat it for several",
+        help="change the weight of a part; repeatable",
     )
     parser.add_argument(
-        "--pdb", action="store_true", help="with --one: in this process, under the debugger"
+        "--pdb", action="store_true", help="with --one: score in this process, under the debugger"
     )
     parser.add_argument(
-        "--yes", action="store_true", help="do not ask before a judge is; needed without a terminal"
+        "--yes",
+        action="store_true",
+        help="do not ask before judges are called; required without a terminal",
     )
-    parser.add_argument("--all", action="store_true", help="a line for every group")
-    parser.add_argument("--json", action="store_true", help="the same as JSON, all groups")
+    parser.add_argument("--all", action="store_true", help="print a line for every group")
+    parser.add_argument("--json", action="store_true", help="print all groups as JSON")
 
 
 def whole_number(text: str) -> int:
-    """The number, 1 or more.
+    """Parse a whole number of 1 or more.
 
     Raises:
-        ArgumentTypeError: it is none.
+        ArgumentTypeError: the text is something else.
     """
     try:
         number = int(text)
@@ -85,7 +87,7 @@ def whole_number(text: str) -> int:
 
 
 def reward_test(args: argparse.Namespace) -> int:
-    """Score groups anew and say what would have been otherwise; changes nothing.
+    """Score groups again and print the differences; change nothing.
 
     Raises:
         AjetError: the rewards do not load, or there is nothing to score.
@@ -104,61 +106,62 @@ def reward_test(args: argparse.Namespace) -> int:
     bad: list[UsageError] = []
     cases = _cases(args, home, bad)
     if not args.yes:
-        asked = _asked_about(home, settings, choice, cases)
-        if asked is None:
-            say("nothing was changed")
+        confirmed = _confirmed(home, settings, choice, cases)
+        if confirmed is None:
+            say("nothing was scored")
             return 1
-        cases = asked
+        cases = confirmed
     if args.pdb:
         from console.cli.rewards.debug import debug
 
         return debug(home, settings, choice, next(cases))
     results, used = asyncio.run(_run(home, settings, choice, cases))
-    code = _tell(args, results, used)
+    code = _print(args, results, used)
     for error in bad[:SHOWN]:
-        sys.stderr.write(f"left out: {error}\n")
+        sys.stderr.write(f"skipped: {error}\n")
     return 1 if bad else code
 
 
-def _asked_about(
+def _confirmed(
     home: "Home", settings: "Settings", choice: "TrialChoice", cases: "Iterator[Case]"
 ) -> "Iterator[Case] | None":
-    """The cases, after a yes to what the judges would be asked; None after a no.
+    """Return the cases after the operator confirmed the judge calls; None after a refusal.
 
     Raises:
-        UsageError: there are judges, and nobody is there to ask.
+        UsageError: there are judges, and standard input is not a terminal.
     """
     from console.cli.rewards.cost import costs_of, has_judges
 
     try:
         if not has_judges(home, settings, choice):
             return cases
-    except UsageError:  # the rewards do not load: the trial says so, each fault on its line
+    except UsageError:  # the rewards do not load: the test reports each fault on its own line
         return cases
-    kept = list(cases)
-    told = "; ".join(one.words for one in costs_of(home, settings, choice, kept))
-    act = f"Score {count(len(kept), 'group')} with {told}; verdicts in the cache cost none"
-    return iter(kept) if confirm(act, "", yes=False) else None
+    all_cases = list(cases)
+    costs = "; ".join(one.words for one in costs_of(home, settings, choice, all_cases))
+    groups = count(len(all_cases), "group")
+    act = f"Score {groups} with {costs}; verdicts from the cache cost nothing"
+    return iter(all_cases) if confirm(act, "", yes=False) else None
 
 
-def weights_of(given: Sequence[str]) -> dict[str, float]:
-    """`PART=WEIGHT` as numbers by part.
+def weights_of(flags: Sequence[str]) -> dict[str, float]:
+    """Parse `PART=WEIGHT` flags into weights by part.
 
     Raises:
-        UsageError: it is something else.
+        UsageError: a flag is something else.
     """
-    found = {}
-    for one in given:
+    weights = {}
+    for one in flags:
         name, sign, text = one.partition("=")
         try:
-            found[name.strip()] = value = float(text)
+            weights[name.strip()] = value = float(text)
         except ValueError:
             sign = ""
         if not sign or not name.strip() or not abs(value) <= 1e6:
             raise UsageError(
-                "a weight is PART=NUMBER", f"--weight {one_line(one, 40)}", "As in length=0.5"
+                "a weight is PART=NUMBER", f"--weight {one_line(one, 40)}", "Such as length=0.5"
             )
-    return found
+    return weights
 
 
 def _cases(args: argparse.Namespace, home: "Home", bad: list[UsageError]) -> "Iterator[Case]":
@@ -170,19 +173,19 @@ def _cases(args: argparse.Namespace, home: "Home", bad: list[UsageError]) -> "It
     from core.journal.read_only import JournalFile
 
     nothing = UsageError(
-        "there are no groups to re-score",
+        "there are no groups to score",
         str(home.journal),
-        "Ask something first, or give a file with --file",
+        "Send a request first, or give a file with --file",
     )
     if not home.journal.exists():
         raise nothing
     journal = JournalFile(home.journal)
     try:
         if args.one:
-            found = cases_of(journal, [full_id(journal, args.one)], every=True)
-            if not found:
+            group_cases = cases_of(journal, [full_id(journal, args.one)], every=True)
+            if not group_cases:
                 raise UsageError("no candidate of this group answered", f"--one {args.one}")
-            yield from found
+            yield from group_cases
             return
         ids = newest_ids(journal, args.last if args.last is not None else LAST)
         if not ids:
@@ -204,21 +207,21 @@ async def _run(
         return await rescore_all(one.source, cases, limit, concurrency=one.concurrency), one
 
 
-# --- telling ------------------------------------------------------------------------------------
+# --- output -------------------------------------------------------------------------------------
 
 
-def _tell(args: argparse.Namespace, results: "list[TrialResult]", used: "TrialSource") -> int:
+def _print(args: argparse.Namespace, results: "list[TrialResult]", used: "TrialSource") -> int:
     from proxy.rewards.trial.replay import summary_of
 
-    found = summary_of(results, used.version)
+    summary = summary_of(results, used.version)
     if args.json:
         data = {
-            "summary": found,
+            "summary": summary,
             "groups": [_data(one) for one in results],
             "judges": list(used.spent.values()),
         }
         say_json(data)
-        return 1 if found.abstained else 0
+        return 1 if summary.abstained else 0
     if args.one:
         for line in parts_table(results[0]):
             say(line)
@@ -226,15 +229,15 @@ def _tell(args: argparse.Namespace, results: "list[TrialResult]", used: "TrialSo
     else:
         for line in _table(results, args.all):
             say(line)
-    for line in summary_lines(found):
+    for line in summary_lines(summary):
         say(line)
     for judge in used.spent.values():
         cost = f", cost {judge.cost:.4f}" if judge.priced else ""
-        said = f"{count(judge.calls, 'call')}, {judge.hits} from the cache{cost}"
-        say(f"judge {one_line(judge.judge, 40)}: {said}")
+        calls = f"{count(judge.calls, 'call')}, {judge.hits} from the cache{cost}"
+        say(f"judge {one_line(judge.judge, 40)}: {calls}")
     for trace in _traces(results):
         say(trace)
-    return 1 if found.abstained else 0
+    return 1 if summary.abstained else 0
 
 
 def _data(one: "TrialResult") -> dict[str, Any]:
@@ -251,7 +254,7 @@ def _data(one: "TrialResult") -> dict[str, Any]:
 
 
 def _table(results: "list[TrialResult]", every: bool) -> Iterator[str]:
-    """A line for each group that comes out otherwise; or for all of them."""
+    """Yield a line for each group that changes; for every group when `every` is True."""
     shown = [one for one in results if every or not one.compared or sign(one)]
     head = f"{'group':<20}  {'query':<{_QUERY}}  {'as sent':<24}  {'now':<24}     s"
     if shown:
@@ -274,7 +277,7 @@ def _table(results: "list[TrialResult]", every: bool) -> Iterator[str]:
 
 
 def sign(one: "TrialResult") -> str:
-    """What is otherwise than it was; empty for nothing."""
+    """Describe what changes for a group; empty when nothing does."""
     if one.abstained:
         return f"abstains: {one_line(one.abstained, 70)}"
     before, after = one.dead
@@ -283,7 +286,7 @@ def sign(one: "TrialResult") -> str:
     if after and not before:
         return "dead now"
     if before and not after:
-        return "teaches now"
+        return "trains now"
     winner, now = one.winners
     return f"winner {_place(winner)} to {_place(now)}" if one.flipped else ""
 
@@ -297,7 +300,7 @@ def _numbers(rewards: Mapping[int, float]) -> str:
 
 
 def parts_table(one: "TrialResult") -> Iterator[str]:
-    """One group in full: each answer with its parts, before and now."""
+    """Yield one group in full: each answer with its parts, before and now."""
     yield f"group {one_line(one.group_id, 60)}: {one_line(one.query, 100)}"
     if one.note:
         yield f"  ({one.note})"
@@ -315,37 +318,38 @@ def parts_table(one: "TrialResult") -> Iterator[str]:
             kind = "gate" if part.gate else f"x {part.weight:.3g}" if part.weight else "noted"
             was = old.get(part.name)
             moved = "" if was is None or abs(was - part.value) < 5e-4 else f" (was {was:.3f})"
-            said = f"{part.value:.3f} {kind:<8}{moved} {one_line(part.reason, 80)}"
-            yield f"      {one_line(part.name, 24):<24} {said}".rstrip()
+            values = f"{part.value:.3f} {kind:<8}{moved} {one_line(part.reason, 80)}"
+            yield f"      {one_line(part.name, 24):<24} {values}".rstrip()
 
 
-def summary_lines(found: TrialSummary) -> Iterator[str]:
-    """What the groups came to, in lines."""
-    took = f"{found.seconds:.2f} s of scoring, the slowest group {found.slowest:.3f} s"
-    yield f"{count(found.groups, 'group')}, version {found.version or '?'}, {took}"
-    if found.compared:
+def summary_lines(summary: TrialSummary) -> Iterator[str]:
+    """Yield the summary of all groups, in lines."""
+    took = f"{summary.seconds:.2f} s of scoring, the slowest group {summary.slowest:.3f} s"
+    yield f"{count(summary.groups, 'group')}, version {summary.version or '?'}, {took}"
+    if summary.compared:
         yield (
-            f"winner flips {found.flips} of {found.compared}, dead groups gained {found.died}, "
-            f"lost {found.revived} ({found.dead_before} before, {found.dead_after} now)"
+            f"winner flips {summary.flips} of {summary.compared}, "
+            f"dead groups gained {summary.died}, lost {summary.revived} "
+            f"({summary.dead_before} before, {summary.dead_after} now)"
         )
         yield (
-            f"mean {found.mean_before:.3f} to {found.mean_after:.3f}, spread "
-            f"{found.spread_before:.3f} to {found.spread_after:.3f}"
+            f"mean {summary.mean_before:.3f} to {summary.mean_after:.3f}, spread "
+            f"{summary.spread_before:.3f} to {summary.spread_after:.3f}"
         )
-    elif found.groups > found.abstained:
+    elif summary.groups > summary.abstained:
         yield "nothing to compare with: no rewards were sent for these"
-    if found.gained:
-        yield f"{count(found.gained, 'group')} had no reward and now {_has(found.gained)} one"
-    if found.outside:
-        yield f"rewards leave 0 to 1 in {found.outside} of {count(found.groups, 'group')}"
-    if found.by_hand:
-        yield f"human-rated: the same winner in {found.by_hand_kept} of {found.by_hand}"
-    for one in found.most:
+    if summary.gained:
+        yield f"{count(summary.gained, 'group')} had no reward and now {_has(summary.gained)} one"
+    if summary.outside:
+        yield f"rewards leave 0 to 1 in {summary.outside} of {count(summary.groups, 'group')}"
+    if summary.by_hand:
+        yield f"human-rated: the same winner in {summary.by_hand_kept} of {summary.by_hand}"
+    for one in summary.most:
         yield f"changes most: {change_text(one)}"
-    for cause, times in found.abstentions:
+    for cause, times in summary.abstentions:
         yield f"abstained {times}: {one_line(cause, 200)}"
-    for note, times in found.notes:
-        yield f"differs from then {times}: {one_line(note, 200)}"
+    for note, times in summary.notes:
+        yield f"differs from the recorded group {times}: {one_line(note, 200)}"
 
 
 def _has(number: int) -> str:
@@ -353,13 +357,13 @@ def _has(number: int) -> str:
 
 
 def change_text(one: TrialGroup) -> str:
-    """A group that changes, on one line."""
+    """Return a changed group on one line."""
     before = " ".join(f"{value:.3g}" for value in one.before)
     after = " ".join(f"{value:.3g}" for value in one.after)
     return f"{one_line(one.group_id, 24)}  {before} to {after}  {one_line(one.query, 60)}"
 
 
 def _traces(results: "list[TrialResult]") -> Iterator[str]:
-    """Each traceback once."""
+    """Yield each different traceback once, three at most."""
     seen = dict.fromkeys(one.traceback.rstrip() for one in results if one.traceback)
     yield from (f"\n{one}" for one in list(seen)[:3])

@@ -7,9 +7,9 @@ from typing import ClassVar
 from textual.binding import Binding, BindingType
 
 from ajet_swarm.common.errors import AjetError
+from console.models.alerts import held_up
 from console.models.group_text import whole_texts
 from console.models.guidelines import Guidelines, read_guidelines
-from console.models.stalls import stalled_servers
 from console.screens.dialogs.abort import AbortScreen
 from console.screens.group import GroupScreen
 from console.screens.group_actions import GroupActions
@@ -137,7 +137,7 @@ class RatingTools(ScreenPart):
         if action == "held":
             return None if context.held_votes() else "You have no held votes"
         if action in _STALL:
-            stalls = stalled_servers(self.session.state, self.session.now())
+            stalls = held_up(self.session.state, self.session.now())
             return None if stalls else "No open rating causes a stall"
         return self._votes.obstacle(action)
 
@@ -300,7 +300,7 @@ class RatingTools(ScreenPart):
     async def action_accept_all(self) -> None:
         """Confirm, then send the automatic rewards of all groups that cause a stall."""
         state = self.session.state
-        servers = list(stalled_servers(state, self.session.now()))
+        servers = list(held_up(state, self.session.now()))
         count = sum(group.rating is None and group.server in servers for group in state.waiting())
         body = f"{plural(count, 'group')} without a rating: the automatic rewards are sent."
         if await self.host.confirm("Accept all automatic rewards?", body, "Accept all"):
@@ -311,7 +311,7 @@ class RatingTools(ScreenPart):
     async def action_abort_all(self) -> None:
         """State the loss, ask for a reason, abort all groups that cause a stall."""
         state, now = self.session.state, self.session.now()
-        servers = list(stalled_servers(state, now))
+        servers = list(held_up(state, now))
         title = "Abort all groups that cause the stall?"
         reason = await self.host.push_screen_wait(AbortScreen(title, abort_all_loss(state, now)))
         if reason is None:

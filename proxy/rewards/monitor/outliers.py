@@ -4,6 +4,7 @@ import math
 from collections import deque
 from collections.abc import Sequence
 
+from core.events.alerts import RewardScale
 from core.scoring.advantage import is_dead
 
 WINDOW = 200
@@ -146,20 +147,17 @@ class RewardDistribution:
         low, high = min([row[3] for row in rows]), max([row[4] for row in rows])
         return [one for one in outliers if not low <= one[2] <= high]
 
-    def trouble(self) -> str:
-        """Return what is odd about the scale, as a sentence; empty for nothing."""
+    def trouble(self) -> RewardScale | None:
+        """Return the alert about an odd scale; None if the scale is as expected."""
         low, high = self.span
         if self._n < LEAST:
-            return ""
+            return None
+        shown_low, shown_high = float(f"{low:.4g}"), float(f"{high:.4g}")
         if low < -1e-6 or high > 1 + 1e-6:
-            return (
-                f"the rewards go from {low:.3g} to {high:.3g}: they are expected to lie in 0 to 1"
-            )
+            return RewardScale(low=shown_low, high=shown_high)
         if high - low < SLIVER:
-            return (
-                f"all rewards lie between {low:.4g} and {high:.4g}: they hardly tell answers apart"
-            )
-        return ""
+            return RewardScale(low=shown_low, high=shown_high, narrow=True)
+        return None
 
 
 def _spread(n: float, total: float, squares: float) -> tuple[float, float]:

@@ -2,6 +2,8 @@
 
 from collections import deque
 
+from core.events.alerts import NoSignal
+
 NAMED = 200
 """Maximum number of groups without a signal that an alert names."""
 STEPS = 3
@@ -62,17 +64,10 @@ class SignalMonitor:
         steps = self._counts.get(server, {})
         return tuple([name for step, name in self._dead.get(server, ()) if step in steps])
 
-    def words(self, server: str) -> tuple[str, str]:
-        """Return cause and remedy for the alert."""
+    def alert(self, server: str) -> NoSignal:
+        """Return the figures of the alert."""
         without, groups = self._total(server)
-        cause = (
-            f"{without} of the {groups} groups of the last {STEPS} global steps have no signal: "
-            "their answers got equal rewards, the policy learns nothing from them"
-        )
-        todo = (
-            "6 shows the values of each part: let one tell answers apart, or use harder questions"
-        )
-        return cause, todo
+        return NoSignal(dead=without, groups=groups, steps=STEPS)
 
     def _total(self, server: str) -> tuple[int, int]:
         counts = self._counts.get(server, {}).values()

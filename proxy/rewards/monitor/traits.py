@@ -1,7 +1,7 @@
 """Traits of an answer that a policy can exploit to raise its reward, measured cheaply."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 TRAITS = ("length", "punctuation", "repetition", "likeness", "refusal")
 
@@ -79,21 +79,3 @@ def _refuses(begin: str) -> float:
 def lengths(tokens: Sequence[int], texts: Sequence[str]) -> list[float]:
     """Return the lengths of a group's answers: tokens if all are known, else characters."""
     return [float(one) for one in tokens] if all(tokens) else [float(len(one)) for one in texts]
-
-
-WORDS: Mapping[str, str] = {
-    "length": "length",
-    "punctuation": "the density of punctuation",
-    "repetition": "repetition within the answer",
-    "likeness": "likeness to past winners",
-    "refusal": "phrases of refusal",
-}
-"""The traits as nouns in a sentence."""
-MORE: Mapping[str, str] = {
-    "length": "longer",
-    "punctuation": "fuller of punctuation",
-    "repetition": "more repetitive",
-    "likeness": "closer to past winners",
-    "refusal": "a refusal",
-}
-"""Descriptions of an answer that has more of a trait."""

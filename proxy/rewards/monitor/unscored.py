@@ -8,13 +8,13 @@ import msgspec
 from ajet_swarm.common.text import one_line
 from core.bus import Bus
 from core.events import (
-    AlertRaised,
     Event,
     GroupClosed,
     GroupScored,
     RewardsChanged,
     ScoringAbstained,
 )
+from core.events.alerts import Unscored
 from proxy.alerts import clear_alert, show_alert
 
 log = logging.getLogger(__name__)
@@ -88,37 +88,19 @@ class UnscoredMonitor:
         }
 
     def _update(self) -> None:
-        alert = self._alert()
-        if alert is None:
-            clear_alert(self._bus, KEY)
-        else:
-            show_alert(
-                self._bus,
-                KEY,
-                alert.cause,
-                alert.todo,
-                level=alert.level,
-                groups=alert.groups,
-            )
-
-    def _alert(self) -> AlertRaised | None:
+        unscored = {name: one for name, one in self._outcomes.items() if one.cause}
         state = self._bus.state
-        unscored = [one for one in self._outcomes.values() if one.cause]
         if not unscored or any(key in state.alerts for key in _BY_ANOTHER):
-            return None
-        count, of, newest = len(unscored), len(self._outcomes), unscored[-1]
-        share = "the last group has" if of == 1 else f"{count} of the last {of} groups have"
-        cause = f"{share} no automatic reward and trains nothing: {one_line(newest.cause, 160)}"
-        waiting = sum(bool(one.abstained) for one in state.waiting())
-        if waiting:
-            cause += f"; {waiting} open group{' waits' if waiting == 1 else 's wait'} for you"
-        mend = "Save a corrected version: open groups are re-scored with it (6 shows the fault)"
-        if newest.late:
-            mend = (
-                f"Make it faster, or raise rewards.time_limit (now {self._limit:g} s) and restart "
-                "the proxy"
-            )
-        todo = f"{mend}. On a group (2): `S` re-scores, `x` aborts, or rate it by hand"
+            clear_alert(self._bus, KEY)
+            return
+        count, of = len(unscored), len(self._outcomes)
+        newest = next(reversed(unscored.values()))
+        params = Unscored(
+            count=count,
+            of=of,
+            error=one_line(newest.cause, 160),
+            waiting=sum(bool(one.abstained) for one in state.waiting()),
+            time_limit=self._limit if newest.late else 0.0,
+        )
         level = "error" if 2 * count >= of else "warning"
-        groups = tuple([group_id for group_id, one in self._outcomes.items() if one.cause])
-        return AlertRaised(key=KEY, cause=cause, todo=todo, level=level, groups=groups)
+        show_alert(self._bus, KEY, params, level=level, groups=tuple(unscored))

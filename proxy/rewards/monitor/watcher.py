@@ -3,12 +3,11 @@
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 
-from ajet_swarm.common.text import one_line
 from core.bus import Bus
 from core.events import Event, GroupSealed, Part, RewardsWatched, WatchFigure
+from core.events.alerts import AlertParams, RewardHacking, RewardOutlier
 from core.scoring.advantage import is_dead
 from core.state import Group
 from proxy.alerts import clear_alert, show_alert
@@ -16,7 +15,7 @@ from proxy.rewards.model.spec import combine
 from proxy.rewards.monitor.hacking import WINDOW, HackingMonitor
 from proxy.rewards.monitor.outliers import RewardDistribution
 from proxy.rewards.monitor.signal import SignalMonitor
-from proxy.rewards.monitor.traits import MORE, WORDS, Grams, TraitReader, lengths
+from proxy.rewards.monitor.traits import Grams, TraitReader, lengths
 from proxy.rewards.part import has_fixed_rule
 
 log = logging.getLogger(__name__)
@@ -160,40 +159,30 @@ class RewardMonitor:
             self._published = made_of
             self._bus.publish(event)
         for figure in figures:
-            words = partial(_hacked, figure, self._length_parts())
-            self._alert(f"hacking:{figure.trait}", figure.alert, words, figure.groups)
+            hacking = _hacking(figure, self._length_parts()) if figure.alert else None
+            self._alert(f"hacking:{figure.trait}", hacking, figure.groups)
         for server in self._signal.servers:
-            words = partial(self._signal.words, server)
             lacks, dead = self._signal.lacks(server), self._signal.groups(server)
-            self._alert(f"dead:{server}", lacks, words, dead)
-        trouble = self._values.trouble()
-        self._alert("rewards:scale", bool(trouble), lambda: (trouble, _SCALE))
+            self._alert(f"dead:{server}", self._signal.alert(server) if lacks else None, dead)
+        self._alert("rewards:scale", self._values.trouble())
         far = bool(self._values.outliers) and self._calm < CALM
-        self._alert("rewards:outlier", far, self._outlying, self._values.outlying)
+        self._alert("rewards:outlier", self._outlier() if far else None, self._values.outlying)
 
-    def _alert(
-        self,
-        key: str,
-        on: bool,
-        words: Callable[[], tuple[str, str]],
-        groups: Sequence[str] = (),
-    ) -> None:
-        """Raise the alert with the present figures, or clear it."""
-        if on:
-            show_alert(self._bus, key, *words(), groups=groups)
+    def _alert(self, key: str, params: AlertParams | None, groups: Sequence[str] = ()) -> None:
+        """Raise the alert with the present figures; clear it for None."""
+        if params is not None:
+            show_alert(self._bus, key, params, groups=groups)
         else:
             clear_alert(self._bus, key)
 
-    def _outlying(self) -> tuple[str, str]:
+    def _outlier(self) -> RewardOutlier:
         group, index, value, z = self._values.outliers[-1]
-        cause = (
-            f"reward {value:.4g} of candidate {index + 1} in group {one_line(group, 40)} is "
-            f"{abs(z):.1f} deviations from the others"
+        return RewardOutlier(
+            group=group,
+            candidate=index + 1,
+            reward=float(f"{value:.4g}"),
+            deviations=round(abs(z), 1),
         )
-        return cause, "Open the group: its parts show the cause of that reward"
-
-
-_SCALE = "Check on Rewards that weights sum to 1 and that hooks return 0 to 1"
 
 
 def _without(parts: Sequence[Part], names: Sequence[str]) -> float:
@@ -201,19 +190,15 @@ def _without(parts: Sequence[Part], names: Sequence[str]) -> float:
     return combine([part for part in parts if part.name not in names])
 
 
-def _hacked(one: WatchFigure, length_parts: Sequence[str]) -> tuple[str, str]:
+def _hacking(one: WatchFigure, length_parts: Sequence[str]) -> RewardHacking:
+    """Return the alert about one trait, with the figures as they are shown."""
     assert one.r is not None
-    beyond = ""
-    if one.trait == "length" and length_parts:
-        names = ", ".join(f"`{one_line(name, 40)}`" for name in length_parts)
-        what = f"the part {names} gives" if len(length_parts) == 1 else f"the parts {names} give"
-        beyond = f", without what {what}"
-    cause = (
-        f"rewards follow {WORDS[one.trait]}{beyond}: r {one.r:+.2f} (95 % {one.low:+.2f} to "
-        f"{one.high:+.2f}) over {one.n} answers"
-    )
-    groups = ", ".join(one_line(group, 40) for group in one.groups)
-    return (
-        cause,
-        f"Look at {groups}: is the winner better, or just {MORE[one.trait]}? See Rewards (6)",
+    return RewardHacking(
+        trait=one.trait,
+        r=round(one.r, 2),
+        low=round(one.low, 2),
+        high=round(one.high, 2),
+        answers=one.n,
+        groups=one.groups,
+        parts=tuple(length_parts) if one.trait == "length" else (),
     )

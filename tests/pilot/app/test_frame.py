@@ -7,7 +7,16 @@ import pytest
 from rich.cells import cell_len
 
 from console.session.app_state import Session
-from console.text.format import bar, countdown, duration, elapsed, look, number, percent, progress
+from console.text.format import (
+    bar,
+    countdown,
+    duration,
+    elapsed,
+    number,
+    percent,
+    progress,
+    state_style,
+)
 from console.text.theme import DEFAULTS, THEMES
 from console.views.timeline import StateSpan, cells, stays, step_seconds, sync_seconds, timeline
 from console.widgets.status_bar import bar_line
@@ -194,7 +203,7 @@ def test_small_figures_keep_significant_digits() -> None:
     assert number(None) == number(float("nan")) == "–"
     assert number(0.0) == "0.00"
     assert percent(0, 0) == "–"
-    assert look("NEW_STATE", "ENGINE.NEW").word == "ENGINE.NEW"
+    assert state_style("NEW_STATE", "ENGINE.NEW").word == "ENGINE.NEW"
     for share in (None, 0.0, 0.33, 1.0, 7.0):
         assert bar(share, 20).cell_length == 20
 

@@ -2,11 +2,13 @@
 
 import pytest
 
-from console.models.alerts import _LOOKS, _WAYS, way_of
+from console.models.advice import advice_context
+from console.models.alerts import REMEDIES, way_of
 from console.models.screen_registry import SCREENS
 from console.views.group_detail import DetailOptions, header_lines
 from console.widgets.key_bar import MOST, KeyBar
 from core.events import AlertRaised, EngineChanged, GroupRated
+from core.state import Alert
 from tests.pilot.rate.test_screen import waiting
 from tests.support.console import NOW, FakeChild, FakeProcessManager, group_events, seat, state_of
 from tests.support.groups import text_of
@@ -61,8 +63,10 @@ def test_a_read_only_group_head_shows_no_keys() -> None:
 
 
 def test_read_only_alerts_say_what_to_look_at_instead_of_a_command() -> None:
-    assert {name.partition(":")[0] for name, (_, keys, _) in _WAYS.items() if keys} <= set(_LOOKS)
-    held = way_of("hold:embedded", read_only=True)
+    orders = [name for name, one in REMEDIES.items() if one.action or not isinstance(one.does, str)]
+    assert [name for name in orders if not REMEDIES[name].looks] == []
+    hold = Alert(key="hold:embedded", level="error", at=NOW)
+    held = way_of(hold, context=advice_context(read_only=True))
     assert held is not None
     assert held.said == "3: Rate, what waits for a rating"
 

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from console.models.alerts import _WAYS, way_of
+from console.models.advice import advice_context
+from console.models.alerts import REMEDIES, way_of
 from console.screens.engine import EngineScreen
 from console.screens.group import GroupScreen
 from console.screens.open_group import id_matches
@@ -16,7 +17,7 @@ from console.shell.palette import ConsoleCommands
 from console.widgets.alert_list import AlertList
 from core.events import AlertCleared, AlertRaised, EngineLost, Event
 from core.runtime.sockets import PortInUse
-from core.state import State
+from core.state import Alert, State
 from proxy.alerts import PAST
 from tests.support.console import (
     NOW,
@@ -112,16 +113,17 @@ async def test_the_alert_under_the_cursor_is_dismissed_and_the_focus_moves_on() 
         assert not panel.has_focus
 
 
-@pytest.mark.parametrize("key", [*_WAYS, "of-a-newer-proxy"])
+@pytest.mark.parametrize("key", [*REMEDIES, "rewards:outlier", "of-a-newer-proxy"])
 def test_every_alert_has_an_action(key: str) -> None:
-    assert way_of(key) is not None
-    assert way_of(key, read_only=True) is not None
+    alert = Alert(key=key, level="error", at=NOW)
+    assert way_of(alert) is not None
+    assert way_of(alert, context=advice_context(read_only=True)) is not None
 
 
 def test_the_alerts_page_documents_every_alert() -> None:
     page = (Path(__file__).parents[3] / "docs" / "guide" / "alerts.md").read_text()
     listed = {one.partition(":")[0] for one in re.findall(r"`([a-z_]+(?::[A-Za-z]+)?)`", page)}
-    assert {key.partition(":")[0] for key in _WAYS} <= listed
+    assert {key.partition(":")[0] for key in REMEDIES} <= listed
     assert set(PAST) <= listed
 
 

@@ -121,7 +121,7 @@ async def test_a_changed_job_is_saved_compared_and_applied(
     async with two(home) as both:
         assert await both.run("engine-job", "--set", "lr=1e-4", "--server", "t") == 0
         assert (home.root / "jobs" / "t.yaml").exists()
-        assert "the next start uses it" in capsys.readouterr().out
+        assert "the next start takes it" in capsys.readouterr().out
         assert await both.run("engine-job", "--set", "batch=0", "--server", "t") == 2
         assert "Tasks a step: cannot be 0" in capsys.readouterr().err
 
@@ -394,7 +394,7 @@ async def test_a_check_says_what_an_agentjet_server_gets_beside_the_job(
     check = ("engine-job", "--file", str(file), "--check")
     async with two(home) as both:
         assert await both.run(*check, "--server", "t") == 0
-        said = f"it can be sent; {len(REQUIRED)} keys that start an AgentJet server are added"
+        said = f"it can be sent; {len(REQUIRED)} keys that an AgentJet server needs are added"
         assert said in capsys.readouterr().out
         file.write_text(for_server("ajet: {model: {path: a/b}}").text)
         assert await both.run(*check, "--server", "t") == 0

@@ -10,8 +10,11 @@ import pytest
 from ajet_swarm.common.errors import AjetError
 from console.cli import main
 from console.cli.groups import loss
+from core.events.alerts import UsersRefused
+from core.reducer import reduce
 from core.runtime.home import Home
 from core.state import Alert, State
+from proxy.alerts import alert_raised
 from proxy.control.client import CommandReply, ControlLost
 from tests.support.sample import group_events, state_of
 
@@ -220,6 +223,28 @@ def test_alerts_are_listed_and_dismissed(proxy: Proxy, capsys: pytest.CaptureFix
     assert proxy.orders == [("alert.dismiss", {"key": "lost.gpu"})]
     data = json.loads(capsys.readouterr().out)
     assert [one["ok"] for one in data["alerts"]] == [True, False]
+
+
+def test_alerts_are_listed_in_words_with_their_data(
+    proxy: Proxy, capsys: pytest.CaptureFixture[str]
+) -> None:
+    params = UsersRefused(server="gpu", state="OFFLINE")
+    reduce(proxy.state, alert_raised("refused:gpu", params, level="error"))
+    assert main(["alert-dismiss"]) == 0
+    told = capsys.readouterr().out
+    assert "users are answered 503: gpu is OFFLINE. 5 opens Engine: `s` starts it" in told
+    assert main(["alert-dismiss", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["alerts"] == [
+        {
+            "key": "refused:gpu",
+            "level": "error",
+            "cause": "users are answered 503: gpu is OFFLINE",
+            "todo": "5 opens Engine: `s` starts it",
+            "groups": [],
+            "alert_kind": "refused",
+            "params": {"server": "gpu", "state": "OFFLINE"},
+        }
+    ]
 
 
 @pytest.mark.parametrize("role", ["proxy-restart", "engine-restart-process"])

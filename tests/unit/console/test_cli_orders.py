@@ -21,6 +21,7 @@ from starlette.routing import Route
 from console.cli import main
 from console.session.rater_name import save_name
 from core.control_payloads import JobInfo
+from core.events.causes import TooFewAnswers
 from core.runtime.home import Home, Role
 from core.runtime.sockets import bind
 from core.state import Candidate, Group, Mock, Pool, Rating, Server, State
@@ -359,6 +360,7 @@ def test_status_lists_short_groups_with_their_causes(
     for number in range(7):
         group = _group(until=None)
         group.group_id, group.phase, group.cause = f"g{number}", "DONE", cause if number else ""
+        group.cause_kind = TooFewAnswers.kind if number else ""
         proxied.state.groups[group.group_id] = group
     assert main(["status", "--json"]) == 0
     data = json.loads(capsys.readouterr().out)

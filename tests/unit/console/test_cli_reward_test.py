@@ -78,7 +78,7 @@ def test_abstentions_and_faults_have_their_exit_codes(
     assert "on_compute_relative_reward.py:3" in capsys.readouterr().err
     mixed = str(written(tmp_path / "m.jsonl", {"query": "q"}, *ROWS))
     assert run(home, "--file", mixed) == 1
-    assert f"left out: {mixed}:1: answers" in capsys.readouterr().err
+    assert f"skipped: {mixed}:1: answers" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ def test_one_that_the_proxy_forgot_ends_all_the_same(
     proxy = Forgetful()
     monkeypatch.setattr(probe, "ControlClient", lambda *told, **more: proxy)
     monkeypatch.setattr(probe, "token_of", lambda *told: "token")
-    monkeypatch.setattr(probe, "GIVEN_BACK", 0.1)
+    monkeypatch.setattr(probe, "STOP_SECONDS", 0.1)
     assert main(["try", "hello", "--timeout", "0.1", "--url", "http://127.0.0.1:1"]) == 1
     assert "no longer has this try" in capsys.readouterr().err
     assert proxy.orders == ["engine.try", "engine.try_stop"]
@@ -61,11 +61,11 @@ def test_a_long_wait_is_told_on_a_pipe(
 ) -> None:
     monkeypatch.setattr(probe, "ControlClient", lambda *told, **more: Slow())
     monkeypatch.setattr(probe, "token_of", lambda *told: "token")
-    monkeypatch.setattr(probe, "TELLS_AFTER", 0.0)
+    monkeypatch.setattr(probe, "PROGRESS_AFTER", 0.0)
     assert main(["try", "hello", "--url", "http://127.0.0.1:1"]) == 0
     told = capsys.readouterr()
     assert told.err == "try: waits for an episode, 3s\n"  # once: the next is far off
     assert "an answer" in told.out
-    monkeypatch.setattr(probe, "TELLS_AFTER", 100.0)
+    monkeypatch.setattr(probe, "PROGRESS_AFTER", 100.0)
     assert main(["try", "hello", "--url", "http://127.0.0.1:1"]) == 0
     assert capsys.readouterr().err == ""

@@ -27,8 +27,10 @@ from core.events import (
     UpdateDone,
     WhatIfChanged,
 )
+from core.events.alerts import ServerLost, UsersRefused
 from core.reducer import reduce
 from core.state import State
+from proxy.alerts import alert_raised
 from proxy.control.client import ControlLost, Reset
 from tests.support.sample import HOSTILE, group_events, stamp
 
@@ -252,3 +254,30 @@ async def test_an_update_with_human_ratings_names_automatic_and_human_figures() 
     await _follower(told, form=TextOutput()).follow(proxy)
     wanted = "mean reward sent 0.25, automatic 0.4, human-rated groups 1, winner 1"
     assert wanted in b"\n".join(told.lines).decode()
+
+
+RAISED = alert_raised("lost:gpu", ServerLost(server="gpu", error="gone"), level="error")
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_json_has_the_sentences_of_an_alert_beside_its_data(full: bool) -> None:
+    state = State()
+    reduce(state, RAISED)
+    (line,) = JsonOutput(full=full).snapshot(state)
+    (event,) = JsonOutput().event(RAISED, state)
+    for alert in (json.loads(line)["state"]["alerts"]["lost:gpu"], json.loads(event)):
+        assert alert["cause"] == "gpu does not answer: gone"
+        assert alert["alert_kind"] == "lost"
+        assert alert["params"] == {"server": "gpu", "error": "gone"}
+    assert state.alerts["lost:gpu"].cause == ""
+
+
+def test_people_read_the_sentences_of_an_alert() -> None:
+    state = State()
+    reduce(state, RAISED)
+    (event,) = TextOutput().event(RAISED, state)
+    assert "gpu does not answer: gone. Check that it runs" in event.decode()
+    assert "gpu does not answer: gone" in TextOutput().snapshot(state)[-1].decode()
+    refused = alert_raised("refused:gpu", UsersRefused(server="gpu", state="OFFLINE"))
+    (event,) = TextOutput({"engine.start": "ctrl+g"}).event(refused, state)
+    assert "`Ctrl+G` starts it" in event.decode()

@@ -172,7 +172,7 @@ def test_what_it_did_not_write_is_left(
     (tmp_path / name).write_text("mine\n")
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     assert main(["compat", str(tmp_path)]) == 2
-    assert f"{tmp_path / name}: is not of `ajet-console compat`" in capsys.readouterr().err
+    assert f"{tmp_path / name}: was not written by `ajet-console compat`" in capsys.readouterr().err
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from console.cli.folders.watch import Watch, stamps
+from console.cli.folders.watch import FolderWatch, stamps
 
 
 @pytest.fixture
@@ -19,17 +19,17 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def after_a_run(folder: Path, **written: str) -> Watch:
-    watch = Watch(folder)
+def after_a_run(folder: Path, **written: str) -> FolderWatch:
+    watch = FolderWatch(folder)
     run(watch, folder, **written)
     return watch
 
 
-def run(watch: Watch, folder: Path, **written: str) -> None:
-    watch.begins()
+def run(watch: FolderWatch, folder: Path, **written: str) -> None:
+    watch.run_started()
     for name, text in written.items():
         (folder / name).write_text(text)
-    watch.ended()
+    watch.run_ended()
 
 
 @pytest.mark.parametrize("name", ["agent.sh", "lib/deep/tool.py", "new.txt"])
@@ -63,6 +63,6 @@ def test_a_deleted_file_is_a_change_and_a_huge_folder_is_bounded(folder: Path) -
     (folder / "agent.sh").unlink()
     assert watch.changed()
     assert len(stamps(folder, most=1)) == 1
-    few = Watch(folder, most=1)
-    few.begins()
+    few = FolderWatch(folder, most=1)
+    few.run_started()
     assert few.full

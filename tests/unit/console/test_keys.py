@@ -7,12 +7,23 @@ from textual.binding import Binding
 
 from console.app import ConsoleApp
 from console.cli import main
+from console.cli.common import changed_keys
+from console.models.advice import DEFAULT_KEYS
 from console.models.screen_registry import SCREENS as SCREENS_ALL
 from console.screens.engine import EngineScreen
 from console.screens.log import LogScreen
 from console.shell.keymap import clashes, key_problems, listing
+from core.events.alerts import UsersRefused
 from core.runtime.home import Home
-from tests.support.console import FakeChild, FakeProcessManager, sample_state, seat
+from proxy.alerts import alert_raised
+from tests.support.console import (
+    FakeChild,
+    FakeProcessManager,
+    sample_events,
+    sample_state,
+    seat,
+    state_of,
+)
 
 SCREENS = [EngineScreen, LogScreen]
 
@@ -55,7 +66,7 @@ def test_the_same_key_on_two_screens_is_no_clash() -> None:
 def test_unknown_actions_and_keys_are_named() -> None:
     _, problems = check({"engine.stopp": "x", "engine.stop": "hyperspace", "log.copy": "strg+c"})
     assert "Did you mean `engine.stop`" in problems[0]
-    assert "`hyperspace` is no key" in problems[1]
+    assert "`hyperspace` is not a key" in problems[1]
     assert "strg+c" in problems[2]
 
 
@@ -127,3 +138,35 @@ def test_the_list_says_what_the_settings_have_wrong(
     (home.root / "config.yaml").write_text("console:\n  keys:\n    engine.stop: s\n")
     assert main(["--home", str(home.root), "--keys"]) == 1
     assert "`engine.stop` cannot have `s`" in capsys.readouterr().out
+
+
+def test_the_keys_that_advice_names_are_those_of_the_bindings() -> None:
+    rows = listing(ConsoleApp, [place.load() for place in SCREENS_ALL], {})
+    bound: dict[str, set[str]] = {}
+    for row in rows:
+        if row.action_id in DEFAULT_KEYS:
+            bound.setdefault(row.action_id, set()).add(row.keys[0])
+    assert bound == {name: {key} for name, key in DEFAULT_KEYS.items()}
+
+
+async def test_another_key_changes_the_advice_of_an_alert() -> None:
+    raised = alert_raised(
+        "refused:embedded", UsersRefused(server="embedded", state="OFFLINE"), level="error"
+    )
+    state = state_of(*sample_events()[:2], raised)
+    async with seat(state, size=(160, 48)) as console:
+        assert "5 opens Engine: `s` starts it" in console.text()
+        assert " 5 s" in console.text()
+    async with seat(state, size=(160, 48), keys={"engine.start": "ctrl+g"}) as console:
+        assert "5 opens Engine: `Ctrl+G` starts it" in console.text()
+        assert " 5 Ctrl+G" in console.text()
+        assert " 5 s" not in console.text()
+
+
+def test_another_key_that_cannot_be_used_changes_no_advice(home: Home) -> None:
+    file = home.root / "config.yaml"
+    assert changed_keys(home) == {}
+    file.write_text("console:\n  keys:\n    engine.stop: e\n    engine.start: ctrl+g\n")
+    assert changed_keys(home) == {"engine.start": "ctrl+g"}
+    file.write_text("console: [\n")
+    assert changed_keys(home) == {}

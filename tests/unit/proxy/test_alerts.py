@@ -10,13 +10,20 @@ from ajet_swarm.api.watcher import ServerStatus
 from ajet_swarm.protocol.schemas import EngineState
 from core.bus import Bus
 from core.events import AlertCleared, AlertRaised, Event, GroupLost
+from core.events.alerts import AlertParams, JournalFileChanged, StartFailed, UsersRefused
 from core.journal.writer import Journal
 from core.state import State
 from proxy.alerts import GROUPS, PAST, clear_alert, dismiss_alert, expire, replace_alert, show_alert
 from proxy.main import _announce
 from proxy.servers.restart_loss import RestartLoss
+from tests.support.alerts import cause_of, todo_of
 from tests.support.scripted_swarm import ScriptedSwarm
 from tests.support.world import settings, world
+
+
+def note(text: str) -> AlertParams:
+    """Parameters of some alert, with that cause."""
+    return JournalFileChanged(notice=text)
 
 
 class Clock:
@@ -46,36 +53,36 @@ def heard(bus: Bus) -> list[Event]:
 
 
 def test_other_figures_keep_age_and_place(bus: Bus, clock: Clock, heard: list[Event]) -> None:
-    show_alert(bus, "a", "1 group", groups=["g1"])
-    show_alert(bus, "b", "another")
+    show_alert(bus, "a", note("1 group"), groups=["g1"])
+    show_alert(bus, "b", note("another"))
     clock.now += 60
-    show_alert(bus, "a", "2 groups", groups=["g1", "g2"])
-    show_alert(bus, "a", "2 groups", groups=["g1", "g2"])
+    show_alert(bus, "a", note("2 groups"), groups=["g1", "g2"])
+    show_alert(bus, "a", note("2 groups"), groups=["g1", "g2"])
     alert = bus.state.alerts["a"]
-    assert (alert.cause, alert.groups, alert.at) == ("2 groups", ("g1", "g2"), 1_000.0)
+    assert (cause_of(alert), alert.groups, alert.at) == ("2 groups", ("g1", "g2"), 1_000.0)
     assert list(bus.state.alerts) == ["a", "b"]
     assert len(heard) == 3
 
 
 def test_the_newest_groups_are_named(bus: Bus) -> None:
-    show_alert(bus, "a", "many", groups=[f"g{at}" for at in range(GROUPS + 5)])
+    show_alert(bus, "a", note("many"), groups=[f"g{at}" for at in range(GROUPS + 5)])
     assert bus.state.alerts["a"].groups[0] == "g5"
     assert len(bus.state.alerts["a"].groups) == GROUPS
 
 
 def test_a_dismissed_alert_comes_back_with_its_cause_or_as_an_error(bus: Bus) -> None:
-    show_alert(bus, "a", "one")
+    show_alert(bus, "a", note("one"))
     dismiss_alert(bus, "a")
-    show_alert(bus, "a", "two")
+    show_alert(bus, "a", note("two"))
     assert not bus.state.alerts
-    show_alert(bus, "a", "three", level="error")
-    assert bus.state.alerts["a"].cause == "three"
+    show_alert(bus, "a", note("three"), level="error")
+    assert cause_of(bus.state.alerts["a"]) == "three"
     dismiss_alert(bus, "a")
-    show_alert(bus, "a", "four", level="error")
+    show_alert(bus, "a", note("four"), level="error")
     assert not bus.state.alerts
     clear_alert(bus, "a")
-    show_alert(bus, "a", "five")
-    assert bus.state.alerts["a"].cause == "five"
+    show_alert(bus, "a", note("five"))
+    assert cause_of(bus.state.alerts["a"]) == "five"
 
 
 def test_nothing_is_published_to_clear_nothing(bus: Bus, heard: list[Event]) -> None:
@@ -85,10 +92,10 @@ def test_nothing_is_published_to_clear_nothing(bus: Bus, heard: list[Event]) -> 
 
 @pytest.mark.parametrize("kind", sorted(PAST))
 def test_what_is_past_goes_by_itself(kind: str, bus: Bus, clock: Clock) -> None:
-    show_alert(bus, f"{kind}:s", "it happened")
-    show_alert(bus, "lost:s", "it does not answer")
+    show_alert(bus, f"{kind}:s", note("it happened"))
+    show_alert(bus, "lost:s", note("it does not answer"))
     clock.now += PAST[kind] - 1
-    replace_alert(bus, f"{kind}:s", "it happened again")
+    replace_alert(bus, f"{kind}:s", note("it happened again"))
     assert bus.state.alerts[f"{kind}:s"].at == clock.now
     clock.now += PAST[kind]
     expire(bus)
@@ -116,9 +123,11 @@ async def test_a_failed_start_is_over_when_the_engine_rolls(tmp_path: Path) -> N
         await w.until(lambda: w.state.servers["s"].state == "ROLLING")
         swarm.set_state("OFFLINE")
         await w.until(lambda: w.state.servers["s"].state == "OFFLINE")
-        show_alert(w.context.bus, "start:s", "s did not start", level="error")
-        show_alert(w.context.bus, "refused:s", "users are answered 503: s is CANNOT_CONNECT")
-        await w.until(lambda: "is OFFLINE" in w.state.alerts["refused:s"].cause)
+        start = StartFailed(server="s", error="no job")
+        show_alert(w.context.bus, "start:s", start, level="error")
+        refused = UsersRefused(server="s", state="CANNOT_CONNECT")
+        show_alert(w.context.bus, "refused:s", refused)
+        await w.until(lambda: "is OFFLINE" in cause_of(w.state.alerts["refused:s"]))
         swarm.set_state("ROLLING")
         await w.until(lambda: not w.state.alerts)
 
@@ -143,8 +152,10 @@ async def test_another_port_than_the_wanted_one_is_an_alert(tmp_path: Path) -> N
         assert not w.state.alerts
         await _announce(w.context, "http://127.0.0.1:8001", "")
         alert = w.state.alerts["port"]
-        assert alert.cause == ("port 8000 is taken: the fake vLLM listens on http://127.0.0.1:8001")
-        assert "http://127.0.0.1:8001/v1" in alert.todo
+        assert cause_of(alert) == (
+            "port 8000 is taken: the fake vLLM listens on http://127.0.0.1:8001"
+        )
+        assert "http://127.0.0.1:8001/v1" in todo_of(alert)
         assert w.state.proxy_url == "http://127.0.0.1:8001"
 
 
@@ -173,13 +184,13 @@ async def test_a_restart_names_what_it_lost_at_once(tmp_path: Path) -> None:
             state=EngineState.OFFLINE, reachable=True, error="", trouble="restarted", down=False
         )
         for seen in (up, gone, gone, back, back):
-            watch.seen(seen)
+            watch.on_status(seen)
         alert = w.state.alerts["tokens:s"]
-        assert alert.cause == (
+        assert cause_of(alert) == (
             "s was restarted. Lost: 4 claimed episodes, the answers of 1 open group, "
             "1 finished group of this update"
         )
-        assert "A asks one again; open ones get new episodes" in alert.todo
+        assert "A asks one again; open ones get new episodes" in todo_of(alert)
         assert alert.groups == (group.group_id, "done")
         assert len([one for one in w.kinds(AlertRaised) if one.key == "tokens:s"]) == 1
         marks = [(one.group_id, one.cause) for one in w.kinds(GroupLost)]
@@ -210,5 +221,5 @@ async def test_a_stop_before_the_update_marks_the_finished_groups(
         group = w.group(ticket)
         server.state, server.step, server.lost = before, group.step, lost
         watch = RestartLoss(w.context, w.server, keeps_tokens=False)
-        watch.seen(ServerStatus(state=after, reachable=True, error="", down=False))
+        watch.on_status(ServerStatus(state=after, reachable=True, error="", down=False))
         assert group.lost == cause

@@ -55,9 +55,9 @@ def test_the_next_turn_takes_over_and_the_first_one_ends_all() -> None:
 
 def test_nothing_piles_up() -> None:
     kept = Rows()
-    for number in range(dataset_rows.CAP + 50):
+    for number in range(dataset_rows.MAX_ROWS + 50):
         kept.register(Row(row_id=f"r{number}", query=f"{number % 7}", session=f"s{number}"))
-    assert len(kept) == len(kept._sessions) == len(kept._heads) == dataset_rows.CAP
+    assert len(kept) == len(kept._sessions) == len(kept._heads) == dataset_rows.MAX_ROWS
     assert found(kept, session="s49") == ""
     assert found(kept, session="s50") == "r50"
 
@@ -73,9 +73,9 @@ def test_rows_of_a_silent_mock_user_are_forgotten() -> None:
     clock = Clock()
     kept = Rows(clock)
     kept.register(Row(row_id="a", query="x", mock_id="m-1", session="s1"))
-    clock.now = dataset_rows.QUIET
+    clock.now = dataset_rows.SILENCE_LIMIT
     kept.alive("m-1")
-    clock.now += dataset_rows.QUIET
+    clock.now += dataset_rows.SILENCE_LIMIT
     assert found(kept, "x") == "a"
     clock.now += 1.0
     assert found(kept, "x") == found(kept, session="s1") == ""
@@ -87,11 +87,11 @@ def test_a_row_of_no_run_is_forgotten_after_a_while_without_requests() -> None:
     clock = Clock()
     kept = Rows(clock)
     kept.register(Row(row_id="dry", query="x", session="s1", train=False))
-    clock.now = dataset_rows.LONGEST
+    clock.now = dataset_rows.UNUSED_LIMIT
     assert found(kept, session="s1") == "dry"
-    clock.now += dataset_rows.LONGEST
+    clock.now += dataset_rows.UNUSED_LIMIT
     assert found(kept, "x") == "dry"
-    clock.now += dataset_rows.LONGEST + 1.0
+    clock.now += dataset_rows.UNUSED_LIMIT + 1.0
     assert found(kept, "x") == ""
 
 

@@ -16,6 +16,7 @@ from core.journal.file import mark_of
 from core.journal.storage import PAGE
 from proxy import main
 from proxy.control.journal_alerts import follow_journal
+from tests.support.alerts import cause_of, todo_of
 from tests.support.world import world
 
 
@@ -62,7 +63,7 @@ async def test_a_journal_that_is_deleted_while_training_goes_on(tmp_path: Path) 
         await w.reply(await w.ask(text="another question"))
         await w.closed()
         alert = await w.until(lambda: w.state.alerts.get("journal_file"))
-        assert "the journal was deleted" in alert.cause
+        assert "the journal was deleted" in cause_of(alert)
         assert len(w.swarm.ends) == 8
         await w.context.journal.durable(w.state.seq)
         assert w.context.journal.replayed_state() == w.state
@@ -81,7 +82,7 @@ async def test_a_damaged_page_is_found_in_the_background(tmp_path: Path) -> None
             file.write(b"\xff" * PAGE)
         follow_journal(w.context)
         alert = await w.until(lambda: w.state.alerts.get("journal_damage"))
-        assert "Restart the proxy" in alert.todo
+        assert "Restart the proxy" in todo_of(alert)
         assert mark_of(tmp_path / "j.db").exists()
 
 
@@ -91,8 +92,8 @@ async def test_a_start_without_a_journal_that_can_be_written(tmp_path: Path) -> 
         follow_journal(w.context)
         await main._announce(w.context, "http://127.0.0.1:1", "the journal was damaged")
         alert = await w.until(lambda: w.state.alerts.get("journal"))
-        assert "disk is full" in alert.cause
-        assert w.state.alerts["journal_file"].cause == "the journal was damaged"
+        assert "disk is full" in cause_of(alert)
+        assert cause_of(w.state.alerts["journal_file"]) == "the journal was damaged"
         w.context.journal.error = ""
 
 

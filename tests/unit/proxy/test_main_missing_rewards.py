@@ -6,6 +6,7 @@ import pytest
 
 from proxy.main import GONE, _note_missing_rewards, _rewards_changed
 from proxy.rewards.source import SourceHealth
+from tests.support.alerts import cause_of
 from tests.support.world import world
 
 
@@ -14,7 +15,7 @@ async def test_built_in_rewards_in_place_of_a_file_that_is_gone_are_told(tmp_pat
     async with world(tmp_path) as w:
         w.source.name = "builtin"
         _note_missing_rewards(w.context, str(file))
-        assert str(file) in w.state.alerts[GONE].cause
+        assert str(file) in cause_of(w.state.alerts[GONE])
         w.source.name = str(file)  # it was restored
         _rewards_changed(w.context, SourceHealth(True, None, "v2"))
         assert GONE not in w.state.alerts

@@ -49,7 +49,7 @@ def test_what_others_can_read_is_told_with_the_command_that_ends_it(home: Home) 
     home.token_file.symlink_to("gone")
     found = _found(_patient(home.root))
     assert found["keys", "control token"].level == "fail"
-    assert "is a link to gone, which is not there" in found["keys", "control token"].text
+    assert "is a link to gone, which does not exist" in found["keys", "control token"].text
     assert found["home", "folder"].level == "warn"
     home.root.chmod(0o700)
 

@@ -2,9 +2,9 @@
 
 import pytest
 
+from console.models.alerts import stall_words
 from console.models.ballot import Ballot, Vote, reshuffled, seed, shown_order
 from console.models.rate_queue import VOTES_BETWEEN, RateQueue, due_repeat, is_picked, is_unsure
-from console.models.stalls import stall_words
 from console.views.agreement import disagreements, row_text, summary_lines
 from console.views.rating import banner_line, queue_notes, second_words, share_words
 from core.events import (

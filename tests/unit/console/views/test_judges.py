@@ -24,6 +24,7 @@ from proxy import main
 from proxy.rewards.model.file import parse
 from proxy.rewards.model.source import ComposedSource
 from proxy.rewards.source import Abstention, SourceHealth
+from tests.support.alerts import cause_of, todo_of
 from tests.support.console import HOSTILE, NOW, state_of
 from tests.support.groups import text_of
 
@@ -209,11 +210,11 @@ def test_an_alert_names_the_judge_and_its_screen() -> None:
     main._rewards_changed(seat, trouble)
     (alert,) = state.alerts.values()
     assert alert.key == "judge"
-    assert "the judge helpful is in trouble: no key" in alert.cause
-    way = way_of("judge")
+    assert "the judge helpful is in trouble: no key" in cause_of(alert)
+    way = way_of(alert)
     assert way is not None
     assert (way.place.name, way.does) == ("rewards", "its counts; e opens the file")
-    assert "`rewards-enable helpful off`" in alert.todo
+    assert "`rewards-enable helpful off`" in todo_of(alert)
     main._rewards_changed(seat, SourceHealth(False, Abstention("model", "bad"), "v1"))
     assert list(state.alerts) == ["rewards"]
     main._rewards_changed(seat, SourceHealth(True, None, "v1"))
@@ -230,12 +231,14 @@ def test_an_alert_names_the_judge_and_its_screen() -> None:
     main._rewards_changed(seat, SourceHealth(False, away, "v1", "warning", "helpful"))
     (alert,) = state.alerts.values()
     assert (alert.key, alert.level) == ("judge", "warning")
-    assert "helpful was not reached yet: cannot be reached; the last good version" in alert.cause
+    assert "helpful was not reached yet: cannot be reached; the last good version" in cause_of(
+        alert
+    )
     fault = last_fault(state)
     assert fault is not None
     assert fault.what == "judge helpful not reached yet"
     main._rewards_changed(seat, SourceHealth(False, away, "v1", "warning"))
-    assert "groups that its cache does not answer" in state.alerts["judge"].cause
+    assert "groups that its cache does not answer" in cause_of(state.alerts["judge"])
     main._rewards_changed(seat, SourceHealth(True, None, "v1"))
     kinds = [type(one) for one in events]
     assert (kinds.count(AlertRaised), kinds.count(AlertCleared)) == (4, 3)
@@ -251,8 +254,8 @@ def test_a_crashed_hook_process_is_not_reported_as_a_broken_save() -> None:
     fell = Abstention("hook", said, file="/h", crashed=True)
     main._rewards_changed(seat, SourceHealth(False, fell, ""))
     alert = state.alerts["rewards"]
-    assert alert.cause == said
-    assert "Correct the file" not in alert.todo
+    assert cause_of(alert) == said
+    assert "Correct the file" not in todo_of(alert)
     fault = last_fault(state)
     assert fault is not None
     assert (fault.what, fault.cause) == ("ended", said)
@@ -260,4 +263,4 @@ def test_a_crashed_hook_process_is_not_reported_as_a_broken_save() -> None:
     assert not state.alerts
     missing = Abstention("hook", "there is none", file="/h/f.py")
     main._rewards_changed(seat, SourceHealth(False, missing, ""))
-    assert "did not load: /h/f.py: there is none; groups go" in state.alerts["rewards"].cause
+    assert "did not load: /h/f.py: there is none; groups go" in cause_of(state.alerts["rewards"])

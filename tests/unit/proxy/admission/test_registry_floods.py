@@ -13,6 +13,7 @@ from proxy.dialects.chat.request import read_request
 from proxy.dialects.session_marks import key_of
 from proxy.groups.waiter import AnswerWaiter
 from proxy.http.errors import ApiError
+from tests.support.alerts import todo_of
 from tests.support.scripted_swarm import ScriptedSwarm
 from tests.support.stopwatch import Stopwatch
 from tests.support.world import HEADERS, World, settings, world
@@ -166,7 +167,7 @@ async def test_requests_of_a_key_are_capped(tmp_path: Path) -> None:
         await w.reply(await say(w, "q3"))
         await w.closed()
         (alert,) = w.kinds(AlertRaised)
-        assert "proxy.key_cap" in alert.todo
+        assert "proxy.key_cap" in todo_of(alert)
 
 
 def test_a_key_has_one_name_which_does_not_show_it() -> None:

@@ -7,6 +7,7 @@ import pytest
 import core.journal.writer
 from core.events import EpisodeEnded, GroupClosed, GroupRated, GroupSealed, RatingUndone
 from proxy.http.errors import NotNow
+from tests.support.alerts import cause_of
 from tests.support.scripted_swarm import ScriptedSwarm
 from tests.support.world import settings, world
 
@@ -78,7 +79,7 @@ async def test_a_rated_group_is_finished_with_its_vote(tmp_path: Path) -> None:
             assert [one.advantage for one in seal.rewards] != [0.0] * 4
             assert w.state.raters["ada"].votes == 1
             assert not swarm.claimed()
-            assert "lost" not in w.state.alerts["recovered:s"].cause
+            assert "lost" not in cause_of(w.state.alerts["recovered:s"])
         async with world(tmp_path, swarm, HOLD) as w:
             assert not w.kinds(EpisodeEnded)
         assert swarm.duplicate_ends == 0
@@ -92,7 +93,7 @@ async def test_a_vote_whose_episodes_are_gone_is_named(tmp_path: Path) -> None:
             group = w.state.groups[group_id]
             assert (group.phase, group.source) == ("ABORTED", "")
             assert not swarm.ends
-            told = w.state.alerts["recovered:s"].cause
+            told = cause_of(w.state.alerts["recovered:s"])
             assert "1 vote is lost, the server no longer holds the episodes" in told
             assert f"ada on {group_id}" in told
             assert "(ranking 3 1 2 4)" in told

@@ -26,6 +26,7 @@ from core.events import AlertRaised, JobSent, WorkChanged
 from core.state import Operation
 from proxy.control.engine_commands import EngineCommands
 from proxy.control.job_info import job_info
+from tests.support.alerts import todo_of
 from tests.support.kept_swarm import KeptSwarm
 from tests.support.world import World, world
 
@@ -206,9 +207,9 @@ async def test_a_step_that_fails_says_what_the_server_is_left_in(
         assert work(made).phase == "failed"
         (alert,) = made.kinds(AlertRaised)
         assert alert.key == "start:s"
-        assert left in alert.todo
+        assert left in todo_of(alert)
         way_out = "Stop the engine, correct the job, start it again" if fault == "start" else ""
-        assert alert.todo.startswith(way_out or "Correct the job, start it again")
+        assert todo_of(alert).startswith(way_out or "Correct the job, start it again")
 
 
 @pytest.mark.parametrize("order", ["engine.start", "engine.apply"])

@@ -10,6 +10,7 @@ from core.events import AlertRaised, ClaimIntended
 from proxy.dialects.chat.request import read_request
 from proxy.groups.waiter import AnswerWaiter
 from proxy.http.errors import ApiError
+from tests.support.alerts import cause_of
 from tests.support.scripted_swarm import ScriptedSwarm
 from tests.support.world import HEADERS, World, settings, world
 
@@ -65,6 +66,6 @@ async def test_more_repeats_than_there_are_episodes_are_cut_and_told(tmp_path: P
         await w.closed()
         assert [event.n for event in w.kinds(ClaimIntended)] == [8]
         told = [event for event in w.kinds(AlertRaised) if event.key == "room:s"]
-        assert [event.cause for event in told] == [
+        assert [cause_of(event) for event in told] == [
             "20 candidates are wanted, s has 8 episodes at a time: 8 are used"
         ]

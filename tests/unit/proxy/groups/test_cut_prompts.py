@@ -9,6 +9,7 @@ import proxy.groups.cut_prompts
 from console.session.filters import parse
 from console.views.events import event_line
 from core.events import AlertCleared, AlertRaised, GroupClosed, GroupSealed
+from tests.support.alerts import cause_of, todo_of
 from tests.support.scripted_chat import completion
 from tests.support.world import settings, texts, world
 
@@ -41,13 +42,13 @@ async def test_a_cut_prompt_is_answered_and_not_trained_on(tmp_path: Path) -> No
         assert line is not None
         assert "prompt cut to 512 tokens: not trained on" in line.text
         alert = w.state.alerts[KEY]
-        assert alert.cause == (
+        assert cause_of(alert) == (
             "prompts are cut to 512 tokens: answers will be poor, and these groups are not "
             "trained on"
         )
-        assert "smollm2" in alert.todo
-        assert "a GPU server" in alert.todo
-        assert "--strict-context" in alert.todo
+        assert "smollm2" in todo_of(alert)
+        assert "a GPU server" in todo_of(alert)
+        assert "--strict-context" in todo_of(alert)
 
 
 @pytest.mark.parametrize("mode", ["answer_first", "hold"])
@@ -70,7 +71,7 @@ async def test_a_setting_trains_on_cut_prompts(tmp_path: Path) -> None:
         assert w.group(ticket).phase == "DONE"
         assert len(w.swarm.ends) == 4
         assert w.group(ticket).prompt_cut
-        assert "not trained on" not in w.state.alerts[KEY].cause
+        assert "not trained on" not in cause_of(w.state.alerts[KEY])
 
 
 async def test_the_alert_ends_with_its_cause(

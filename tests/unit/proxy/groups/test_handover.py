@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from proxy.groups.handover import KEY, note_waited, tell_waited, unrated
+from tests.support.alerts import cause_of
 from tests.support.scripted_swarm import ScriptedSwarm
 from tests.support.world import settings, world
 
@@ -22,8 +23,8 @@ async def test_the_mode_that_was_switched_to_holds_until_the_setting_is_another(
             w.kill()
         async with world(tmp_path, swarm, OFF) as w:
             assert w.state.rating_mode == "answer_first"
-            assert (
-                "1 group was open (1 waiting for a rating)" in w.state.alerts["recovered:s"].cause
+            assert "1 group was open (1 waiting for a rating)" in cause_of(
+                w.state.alerts["recovered:s"]
             )
             await w.commands.set_mode("off")
         for configured, found in ((OFF, "off"), (HOLD, "hold"), (HOLD, "hold"), (OFF, "off")):
@@ -44,7 +45,7 @@ async def test_the_next_start_says_once_what_became_of_groups_that_waited(tmp_pa
         async with world(tmp_path, swarm, HOLD) as w:
             tell_waited(w.context)
             assert w.state.alerts[KEY].level == "info"
-            assert w.state.alerts[KEY].cause == (
+            assert cause_of(w.state.alerts[KEY]) == (
                 "2 groups waited for a rating when the proxy was stopped: "
                 "1 rated in time, 1 sent with the automatic reward"
             )

@@ -101,7 +101,7 @@ async def test_n_is_the_servers_and_is_only_ever_raised(tmp_path: Path) -> None:
 async def test_the_default_n_holds_when_the_server_does_not_say(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(proxy.servers.facts, "ASK_FOR", 0.1)
+    monkeypatch.setattr(proxy.servers.facts, "REPEATS_TIMEOUT", 0.1)
     async with ScriptedSwarm() as swarm:
         swarm.pool_default = True
         async with world(tmp_path, swarm) as w:

@@ -14,6 +14,7 @@ from proxy.control.api import ControlApi
 from proxy.control.client import ControlClient
 from proxy.control.dispatch import CommandDispatcher
 from proxy.control.journal_alerts import follow_journal
+from tests.support.alerts import cause_of
 from tests.support.served import served
 from tests.support.world import World, world
 
@@ -99,7 +100,7 @@ async def test_a_stall_is_told_and_gives_back_what_waits_for_it(
             first = await w.ask("question 1")
             assert (await w.reply(first)).why == "winner"
             await w.until(lambda: "journal" in w.state.alerts)
-            assert "not answered" in w.state.alerts["journal"].cause
+            assert "not answered" in cause_of(w.state.alerts["journal"])
             await w.closed()
             assert w.group(first).phase == "ABORTED"
             assert not w.swarm.claimed()

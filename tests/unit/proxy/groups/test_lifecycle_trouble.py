@@ -349,7 +349,7 @@ async def test_a_turn_that_does_not_come_is_a_503(tmp_path: Path) -> None:
 async def test_whoever_waits_for_a_turn_closes_windows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("proxy.servers.facts.CROWD_AFTER", 0.02)
+    monkeypatch.setattr("proxy.servers.facts.CROWDED_AFTER", 0.02)
     async with world(tmp_path, configured=settings(rating={"window": 30.0})) as w:
         w.console()
         first = await w.ask("first")

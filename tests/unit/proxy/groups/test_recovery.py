@@ -15,6 +15,7 @@ from core.events import (
     SentReward,
 )
 from core.state import Group
+from tests.support.alerts import cause_of
 from tests.support.scripted_swarm import ScriptedSwarm
 from tests.support.stopwatch import Stopwatch
 from tests.support.world import FAST, World, settings, world
@@ -29,7 +30,7 @@ def lost(w: World) -> str:
     """What the operator is told."""
     alert = w.state.alerts["recovered:s"]
     assert alert.level == "warning"
-    return str(alert.cause)
+    return cause_of(alert)
 
 
 async def killed_in(tmp_path: Path, swarm: ScriptedSwarm, phase: str) -> str:

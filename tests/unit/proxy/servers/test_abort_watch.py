@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from core.events import AlertRaised
+from tests.support.alerts import cause_of
 from tests.support.scripted_swarm import ScriptedSwarm
 from tests.support.world import World, settings, world
 
@@ -10,7 +11,7 @@ CLAIM = {"client_uuid": "other", "episode_type": "train", "discard_episode_timeo
 
 
 def taken(made: World) -> list[str]:
-    return [one.cause for one in made.kinds(AlertRaised) if one.key == "taken:s"]
+    return [cause_of(one) for one in made.kinds(AlertRaised) if one.key == "taken:s"]
 
 
 async def test_an_abort_by_somebody_else_is_named_with_its_group(tmp_path: Path) -> None:
@@ -39,6 +40,6 @@ async def test_who_was_on_a_server_that_somebody_stopped(tmp_path: Path) -> None
         await made.until(lambda: made.state.servers["s"].pool.other_clients == ("other",))
         swarm.set_state("OFFLINE")
         await made.until(lambda: "off:s" in made.state.alerts)
-        cause = made.state.alerts["off:s"].cause
+        cause = cause_of(made.state.alerts["off:s"])
         assert cause.startswith("s is off: stopped by someone else")
         assert cause.endswith("; on it then: other")

@@ -12,6 +12,7 @@ import proxy.servers.held_batch
 import proxy.servers.watch
 from core.events import AlertRaised
 from proxy.servers.held_batch import client_name
+from tests.support.alerts import cause_of
 from tests.support.scripted_swarm import ScriptedSwarm
 from tests.support.world import World, settings, world
 
@@ -23,7 +24,7 @@ OFF = {"straggler_after": 0, "straggler_limit": 0}
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(proxy.servers.held_batch, "HELD_AFTER", 0.3)
-    monkeypatch.setattr(proxy.servers.held_batch, "QUIET", 0.5)
+    monkeypatch.setattr(proxy.servers.held_batch, "SILENT_AFTER", 0.5)
 
 
 def take(swarm: ScriptedSwarm, count: int, client: str = DEAD, timeout: float = 60.0) -> list[str]:
@@ -53,7 +54,7 @@ async def test_a_dead_client_is_named_until_its_episodes_are_gone(tmp_path: Path
         waiting = await w.ask()
         alert = await w.until(lambda: w.state.alerts.get(KEY))
         assert alert.level == "error"
-        cause = alert.cause
+        cause = cause_of(alert)
         assert "3 episodes held by client 5f0c4d1e, last seen " in cause
         assert all(uuid[:8] in cause for uuid in taken)
         assert DEAD not in cause
@@ -71,7 +72,9 @@ async def test_a_silent_runner_of_ours_is_named_with_its_group(tmp_path: Path) -
         ticket = await silent(w)
         alert = await w.until(lambda: w.state.alerts.get(KEY))
         name = w.swarm.claims[0][:8]
-        assert f"1 episode of our group {ticket.group_id} ({name}): no answer for " in alert.cause
+        assert f"1 episode of our group {ticket.group_id} ({name}): no answer for " in cause_of(
+            alert
+        )
         await w.commands.abort(ticket.group_id)
         await w.until(lambda: KEY not in w.state.alerts)
 
@@ -79,15 +82,15 @@ async def test_a_silent_runner_of_ours_is_named_with_its_group(tmp_path: Path) -
 async def test_a_group_without_any_answer_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(proxy.servers.held_batch, "UNANSWERED", 0.5)
+    monkeypatch.setattr(proxy.servers.held_batch, "UNANSWERED_AFTER", 0.5)
     async with world(tmp_path, configured=settings(proxy=OFF), watched=True) as w:
         w.swarm.delay = 600.0
         ticket = await w.ask()
         await w.until(lambda: len(w.swarm.chats) == 4)
         w.swarm.set_state("ROLLING_POST")
         alert = await w.until(lambda: w.state.alerts.get(KEY))
-        assert f"4 episodes of our group {ticket.group_id} (" in alert.cause
-        assert " and 1 more): no answer for " in alert.cause
+        assert f"4 episodes of our group {ticket.group_id} (" in cause_of(alert)
+        assert " and 1 more): no answer for " in cause_of(alert)
 
 
 async def test_a_batch_that_ends_raises_nothing(tmp_path: Path) -> None:
@@ -104,15 +107,15 @@ async def test_a_batch_that_ends_raises_nothing(tmp_path: Path) -> None:
 async def test_a_lively_client_is_named_only_when_it_lasts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(proxy.servers.held_batch, "QUIET", 30.0)
+    monkeypatch.setattr(proxy.servers.held_batch, "SILENT_AFTER", 30.0)
     async with world(tmp_path, watched=True) as w:
         take(w.swarm, 1, "alice")
         w.swarm.set_state("ROLLING_POST")
         await asyncio.sleep(2.2)
         assert KEY not in w.state.alerts
-        monkeypatch.setattr(proxy.servers.held_batch, "LONG", 1.0)
+        monkeypatch.setattr(proxy.servers.held_batch, "NAME_ALL_AFTER", 1.0)
         alert = await w.until(lambda: w.state.alerts.get(KEY))
-        assert "1 episode held by client alice, last seen " in alert.cause
+        assert "1 episode held by client alice, last seen " in cause_of(alert)
 
 
 async def test_figures_come_every_few_seconds_and_new_holders_at_once(
@@ -121,7 +124,9 @@ async def test_figures_come_every_few_seconds_and_new_holders_at_once(
     async with world(tmp_path, watched=True) as w:
         taken = [*take(w.swarm, 2), *take(w.swarm, 1, "bob")]
         w.swarm.set_state("ROLLING_POST")
-        await w.until(lambda: "client bob" in getattr(w.state.alerts.get(KEY), "cause", ""))
+        await w.until(
+            lambda: KEY in w.state.alerts and "client bob" in cause_of(w.state.alerts[KEY])
+        )
 
         def raised() -> int:
             return sum(one.key == KEY for one in w.kinds(AlertRaised))
@@ -131,7 +136,7 @@ async def test_figures_come_every_few_seconds_and_new_holders_at_once(
         assert raised() == before
         w.swarm.expire(taken[-1])
         await w.until(lambda: raised() > before, 2.5)
-        assert "bob" not in w.state.alerts[KEY].cause
+        assert "bob" not in cause_of(w.state.alerts[KEY])
         monkeypatch.setattr(proxy.servers.held_batch, "UPDATE_EVERY", 0.5)
         await w.until(lambda: raised() > before + 2, 5.0)
 
@@ -151,7 +156,7 @@ async def test_a_server_that_tells_nothing_raises_nothing(tmp_path: Path) -> Non
         (DEAD, "5f0c4d1e"),
         (DEAD.replace("-", ""), "5f0c4d1e"),
         ("alice", "alice"),
-        ("", "without a name"),
+        ("", ""),
         ("a\x1b[2Jb", "a\u241b[2Jb"),
     ],
 )
@@ -162,7 +167,7 @@ def test_how_a_client_is_called(name: str, shown: str) -> None:
 
 @pytest.fixture
 def fast_checks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(proxy.servers.watch, "GUARD_EVERY", 0.1)
+    monkeypatch.setattr(proxy.servers.watch, "CHECK_EVERY", 0.1)
     monkeypatch.setattr(ajet_swarm.api.watcher, "POOL", 0.1)
 
 

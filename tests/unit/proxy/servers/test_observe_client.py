@@ -19,6 +19,7 @@ from core.events import (
     GroupClosed,
     GroupSealed,
 )
+from tests.support.alerts import cause_of
 from tests.support.observed import observed
 from tests.support.scripted_openai import Failure, ScriptedOpenAI
 from tests.support.stored import stored_bytes
@@ -26,7 +27,7 @@ from tests.support.stored import stored_bytes
 
 @pytest.fixture(autouse=True)
 def _look_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(proxy.servers.observe_client, "LOOK", 0.05)
+    monkeypatch.setattr(proxy.servers.observe_client, "CHECK_EVERY", 0.05)
 
 
 def always(told: Any) -> Any:
@@ -250,7 +251,7 @@ async def test_a_wrong_key_is_the_operators_trouble(tmp_path: Path) -> None:
         assert answered.status_code == 502
         assert len(upstream.calls) == 0
         alert = await o.world.until(lambda: o.world.state.alerts.get("upstream:upstream"))
-        assert "key refused (401)" in alert.cause
+        assert "key refused (401)" in cause_of(alert)
         upstream.key = "wrong-key-of-ours"
         assert (await o.post("again")).status_code == 200
         await o.world.until(lambda: "upstream:upstream" not in o.world.state.alerts)
@@ -351,7 +352,7 @@ async def test_a_redirect_is_not_followed_and_named(tmp_path: Path, stream: bool
         said = "it redirects to https://other.example:8443 (HTTP 307): the base URL is wrong"
         assert {one.cause for one in o.world.kinds(CandidateFailed)} == {f"refused: {said}"}
         alert = await o.world.until(lambda: o.world.state.alerts.get("upstream:upstream"))
-        assert said in alert.cause
+        assert said in cause_of(alert)
         o.upstream.answer = always("fine")
         assert (await o.post("again")).status_code == 200
         await o.world.until(lambda: "upstream:upstream" not in o.world.state.alerts)

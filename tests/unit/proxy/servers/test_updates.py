@@ -37,8 +37,8 @@ async def reading(home: Path, keeps: bool) -> AsyncIterator[tuple[World, KeptSwa
             client.transport = kept
             await client.features(again=True)
         reader = UpdateReader(made.context, made.server)
-        watcher.add_listener(reader.seen)
-        watcher.add_pool_listener(reader.pool)
+        watcher.add_listener(reader.on_status)
+        watcher.add_pool_listener(reader.on_pool)
         made.context.tasks.spawn(reader.run(), "reader")
         await made.until(lambda: watcher.current.reachable and watcher.current.step == 1)
         yield made, kept

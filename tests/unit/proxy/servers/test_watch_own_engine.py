@@ -37,7 +37,7 @@ async def test_it_is_found_although_another_one_answers(
         monkeypatch.setattr("proxy.servers.watch.running", lambda home, role: told)
         watch = ServerWatch(w.context, server, Home(tmp_path))
         async with asyncio.TaskGroup() as tasks:
-            guard = tasks.create_task(watch._guard())
+            guard = tasks.create_task(watch._check_periodically())
             await w.until(lambda: server.client.url == own.url)
             guard.cancel()
         assert server.url == own.url

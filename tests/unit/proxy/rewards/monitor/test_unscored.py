@@ -23,6 +23,7 @@ from core.state import Alert
 from proxy.alerts import dismiss_alert
 from proxy.rewards.monitor import unscored
 from proxy.rewards.monitor.unscored import KEY, UnscoredMonitor
+from tests.support.alerts import cause_of, todo_of
 
 NONE = "returned None, expected a list of 4 numbers, one for each answer"
 
@@ -97,10 +98,10 @@ async def test_a_hook_that_returns_nothing_raises_an_alert_with_the_way_out(
     await watched.until(lambda: watched.alert)
     alert = watched.alert
     assert alert is not None
-    assert alert.cause.startswith("1 of the last 2 groups have no automatic reward")
-    assert f"hook: {NONE}" in alert.cause
-    assert alert.cause.endswith("; 1 open group waits for you")
-    assert "`S` re-scores, `x` aborts" in alert.todo
+    assert cause_of(alert).startswith("1 of the last 2 groups have no automatic reward")
+    assert f"hook: {NONE}" in cause_of(alert)
+    assert cause_of(alert).endswith("; 1 open group waits for you")
+    assert "`S` re-scores, `x` aborts" in todo_of(alert)
     assert alert.level == "error"
 
 
@@ -108,9 +109,9 @@ async def test_a_hook_slower_than_its_limit_is_told_with_the_limit(watched: Watc
     for number in range(6):
         watched.abstain(f"g{number}", "the hook did not answer within 80 s", late=True)
         watched.close(f"g{number}")
-    await watched.until(lambda: watched.alert and "6 of the last 6" in watched.alert.cause)
+    await watched.until(lambda: watched.alert and "6 of the last 6" in cause_of(watched.alert))
     assert watched.alert is not None
-    assert "raise rewards.time_limit (now 80 s)" in watched.alert.todo
+    assert "raise rewards.time_limit (now 80 s)" in todo_of(watched.alert)
 
 
 async def test_the_figures_are_those_of_now_and_the_alert_goes_with_its_cause(
@@ -135,9 +136,9 @@ async def test_another_version_of_the_rewards_ends_it_unless_groups_are_open(
     watched.abstain("g1")
     watched.close("g1")
     watched.abstain("g2")
-    await watched.until(lambda: watched.alert and "2 of the last 2" in watched.alert.cause)
+    await watched.until(lambda: watched.alert and "2 of the last 2" in cause_of(watched.alert))
     watched.bus.publish(RewardsChanged(source="h", ok=True, version="v2"))
-    await watched.until(lambda: watched.alert and "the last group" in watched.alert.cause)
+    await watched.until(lambda: watched.alert and "the last group" in cause_of(watched.alert))
     watched.score("g2")
     await watched.until(lambda: watched.alert is None)
 

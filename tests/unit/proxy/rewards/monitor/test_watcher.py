@@ -21,13 +21,14 @@ from core.events import (
 )
 from core.journal.writer import Journal
 from core.state import Candidate, Group, Rewards, State
-from proxy.alerts import dismiss_alert
+from proxy.alerts import alert_raised, dismiss_alert
 from proxy.rewards.monitor import watcher
 from proxy.rewards.monitor.hacking import LEAST, WINDOW, HackingMonitor, interval
 from proxy.rewards.monitor.outliers import RewardDistribution
 from proxy.rewards.monitor.signal import SignalMonitor
 from proxy.rewards.monitor.traits import HEAD, TAIL, TRAITS, TraitReader, lengths
 from proxy.rewards.monitor.watcher import RewardMonitor
+from tests.support.alerts import cause_of, todo_of
 from tests.support.stopwatch import slowness
 
 WORDS = [f"word{number}" for number in range(400)]
@@ -270,16 +271,22 @@ def test_nothing_is_far_before_there_is_a_run() -> None:
     assert not values.take("far", [(0, 500.0)])
 
 
+def scale_words(values: RewardDistribution) -> str:
+    alert = values.trouble()
+    assert alert is not None
+    return cause_of(alert_raised("rewards:scale", alert))
+
+
 def test_the_scale_is_looked_at() -> None:
     values = RewardDistribution()
     some(values, 20)
-    assert values.trouble() == ""
+    assert values.trouble() is None
     assert values.mean == pytest.approx(0.5, abs=0.05)
     some(values, 10, -3, 12)
-    assert "from -2" in values.trouble()
+    assert "from -2" in scale_words(values)
     narrow = RewardDistribution()
     some(narrow, 10, 0.70, 0.715)
-    assert "hardly tell answers apart" in narrow.trouble()
+    assert "hardly tell answers apart" in scale_words(narrow)
 
 
 def test_values_are_bounded_and_true() -> None:
@@ -302,7 +309,8 @@ def test_a_run_without_signal_over_several_steps_is_told_until_signal_comes() ->
     for number in range(10):
         watch.take("s", 3, dead=number > 0)
     assert watch.lacks("s")
-    assert watch.words("s")[0].startswith("29 of the 30 groups of the last 3 global steps")
+    cause = cause_of(alert_raised("dead:s", watch.alert("s")))
+    assert cause.startswith("29 of the 30 groups of the last 3 global steps")
     for number in range(10):
         watch.take("s", 4, dead=number > 2)
     assert watch.lacks("s")  # 26 of 30: it needs more to be over
@@ -363,9 +371,9 @@ async def test_alerts_and_figures_come_and_go(
             tasks.spawn(RewardMonitor(bus).run(), "watch")
             await until(lambda: "hacking:length" in bus.state.alerts)
             alert = bus.state.alerts["hacking:length"]
-            assert alert.cause.startswith("rewards follow length: r +1.00")
-            assert "over 80 answers" in alert.cause
-            assert "Look at g" in alert.todo
+            assert cause_of(alert).startswith("rewards follow length: r +1.00")
+            assert "over 80 answers" in cause_of(alert)
+            assert "Look at g" in todo_of(alert)
             figure = next(one for one in bus.state.reward_watch.figures if one.trait == "length")
             assert figure.alert
             assert bus.state.reward_watch.groups == 20
@@ -384,9 +392,9 @@ async def test_alerts_and_figures_come_and_go(
                 bus.state.groups[f"g{number}"] = group(number, texts, rewards)
                 bus.publish(sealed(f"g{number}", rewards))
             await until(lambda: "rewards:scale" in bus.state.alerts)
-            assert "to 40" in bus.state.alerts["rewards:scale"].cause
-            assert "weights sum to 1" in bus.state.alerts["rewards:scale"].todo
-            assert "candidate 4 in group g439" in bus.state.alerts["rewards:outlier"].cause
+            assert "to 40" in cause_of(bus.state.alerts["rewards:scale"])
+            assert "weights sum to 1" in todo_of(bus.state.alerts["rewards:scale"])
+            assert "candidate 4 in group g439" in cause_of(bus.state.alerts["rewards:outlier"])
     finally:
         journal.close()
 
@@ -421,7 +429,7 @@ async def test_the_length_that_a_part_rewards_is_no_alert(
             await until(lambda: bus.state.reward_watch.groups == 30)
             await until(lambda: ("hacking:length" in bus.state.alerts) == told)
             if told:
-                cause = bus.state.alerts["hacking:length"].cause
+                cause = cause_of(bus.state.alerts["hacking:length"])
                 assert "follow length, without what the part `words` gives: r +0.9" in cause
     finally:
         journal.close()
@@ -439,13 +447,13 @@ async def test_an_alert_has_the_figures_and_groups_of_now(tmp_path: Path) -> Non
             monitor.take(one)
             monitor._report()
         first = state.alerts["dead:s"]
-        assert "15 of the 15 groups" in first.cause
+        assert "15 of the 15 groups" in cause_of(first)
         assert first.groups == tuple(f"g{number}" for number in range(5, 20))
         one = group(20, ["a", "b"], [0.5, 0.5])
         one.step = 3
         monitor.take(one)
         monitor._report()
-        assert "16 of the 16 groups" in state.alerts["dead:s"].cause
+        assert "16 of the 16 groups" in cause_of(state.alerts["dead:s"])
         assert state.alerts["dead:s"].groups[-1] == "g20"
         assert state.alerts["dead:s"].at == first.at
     finally:
@@ -463,7 +471,7 @@ async def test_a_lack_of_signal_raises_an_alert_on_its_server(tmp_path: Path) ->
         async with Tasks("t") as tasks:
             tasks.spawn(RewardMonitor(bus).run(), "watch")
             await until(lambda: "dead:s" in bus.state.alerts)
-            assert "24 of the 24 groups" in bus.state.alerts["dead:s"].cause
+            assert "24 of the 24 groups" in cause_of(bus.state.alerts["dead:s"])
     finally:
         journal.close()
 
@@ -496,7 +504,7 @@ async def test_under_load_every_reward_is_seen_and_texts_of_some(tmp_path: Path)
             await until(lambda: bus.state.reward_watch.groups > 0)
             assert bus.state.reward_watch.groups == watcher.TEXTS_READ
             assert bus.state.reward_watch.high == 50.0
-            assert "group g171" in bus.state.alerts["rewards:outlier"].cause
+            assert "group g171" in cause_of(bus.state.alerts["rewards:outlier"])
     finally:
         journal.close()
 

@@ -16,7 +16,7 @@ from core.journal.writer import Journal
 from core.runtime.home import Home
 from core.settings import Settings
 from proxy.dataset_rows import Row
-from proxy.dataset_rows import kept as kept_of
+from proxy.dataset_rows import journal_fields as kept_of
 from proxy.rewards.model.file import default_model
 from proxy.rewards.model.source import ComposedSource
 from proxy.rewards.source import GroupContext, ScoreSheet

@@ -1,0 +1,179 @@
+"""Every kind of alert has a sentence and advice; what is unknown is shown all the same."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from console.models.advice import advice_context
+from console.models.alerts import REMEDIES, way_of
+from console.text.alerts import WORDS, alert_text, event_in_words, in_words
+from core.events import AlertRaised, AnyEvent
+from core.events import alerts as kinds
+from core.reducer import reduce
+from core.state import Alert, State
+from proxy.alerts import alert_raised
+from tests.unit.console.text.alert_examples import EXAMPLES
+
+READ_ONLY = advice_context(read_only=True)
+EVERY_KEY = {name: f"f{number}" for number, name in enumerate(advice_context().keys, 13)}
+"""Another key for each action that advice names."""
+
+
+def alert_of(params: kinds.AlertParams) -> Alert:
+    """The alert as a console has it that was told of it by the feed."""
+    raised = alert_raised(f"{params.kind}:gpu", params)
+    state = State()
+    reduce(state, msgspec.json.decode(msgspec.json.encode(raised), type=AnyEvent))
+    return state.alerts[raised.key]
+
+
+@pytest.mark.parametrize(("params", "cause", "todo"), EXAMPLES)
+def test_an_alert_in_words(params: kinds.AlertParams, cause: str, todo: str) -> None:
+    text = alert_text(alert_of(params), advice_context())
+    assert text.cause == cause
+    assert text.todo == todo
+    assert text.cause
+    assert text.todo
+
+
+def test_every_kind_has_words_a_way_out_and_an_example() -> None:
+    listed = set(kinds.KINDS)
+    assert {one.kind for one in WORDS} == listed
+    assert {params.kind for params, _, _ in EXAMPLES} == listed
+    assert {name.partition(":")[0] for name in REMEDIES} == listed
+    assert len(WORDS) == len(kinds.KINDS)  # no two kinds have the same name
+
+
+@pytest.mark.parametrize("kind", sorted(kinds.KINDS))
+def test_the_examples_of_a_kind_set_each_of_its_parameters(kind: str) -> None:
+    examples = [params for params, _, _ in EXAMPLES if params.kind == kind]
+    for field in msgspec.structs.fields(kinds.KINDS[kind]):
+        values = [getattr(one, field.name) for one in examples]
+        assert field.required or any(value != field.default for value in values), field.name
+
+
+def named_keys(params: kinds.AlertParams) -> list[str]:
+    """The new keys that advice and way out of an alert name after all keys were changed."""
+    alert, context = alert_of(params), advice_context(EVERY_KEY)
+    way = way_of(alert, context=context)
+    assert way is not None
+    told = f"{alert_text(alert, context).todo} {way.keys} {way.does}"
+    return [key for key in map(str.upper, EVERY_KEY.values()) if key in told]
+
+
+@pytest.mark.parametrize(
+    ("params", "count"),
+    [
+        (kinds.UsersRefused(server="gpu", state="OFFLINE"), 1),
+        (kinds.RatingsHoldUp(ratings=2, unscored=1), 3),
+        (kinds.EpisodeTaken(server="gpu", group="g1", idle=1.0, limit=2.0), 1),
+        (kinds.RestartLost(server="gpu", finished=1), 2),
+        (kinds.Unscored(count=1, of=2, error="hook: KeyError"), 2),
+        (kinds.JudgeTrouble(judge="helpful", error="no key"), 1),
+        (kinds.PortTaken(port=8000, url="http://127.0.0.1:8001"), 2),
+        (kinds.BootStalled(server="gpu", minutes=5.0), 2),
+    ],
+)
+def test_advice_names_the_keys_that_the_operator_has_chosen(
+    params: kinds.AlertParams, count: int
+) -> None:
+    assert len(named_keys(params)) == count
+    text = alert_text(alert_of(params), advice_context(EVERY_KEY))
+    assert not any(f"`{key}`" in text.todo for key in "ASXksxi")
+
+
+def test_keys_are_shown_as_they_are_pressed() -> None:
+    changed = {"engine.start": "ctrl+k,f5", "group.abort": "left_square_bracket", "app.quit": "tab"}
+    keys = advice_context(changed).keys
+    assert [keys[name] for name in changed] == ["Ctrl+K", "[", "Tab"]
+    assert (keys["overview.alert"], keys["rating.accept_all"]) == ("Enter", "A")
+
+
+@pytest.mark.parametrize(("params", "cause", "todo"), EXAMPLES)
+def test_a_read_only_console_names_no_key_of_a_command(
+    params: kinds.AlertParams, cause: str, todo: str
+) -> None:
+    text = alert_text(alert_of(params), READ_ONLY)
+    assert text.cause == cause
+    assert not any(f"`{key}`" in text.todo for key in "ASXksxi")
+    assert "asks one again" not in text.todo
+
+
+def test_advice_under_a_proxy_that_only_watches_is_for_its_operator() -> None:
+    watching = advice_context(watch_only=True)
+    off = alert_text(alert_of(kinds.ServerOff(server="gpu", trouble="restarted")), watching)
+    assert off.todo == "Its operator has to start it again"
+    boot = alert_text(alert_of(kinds.BootStalled(server="gpu", minutes=5.0)), watching)
+    assert boot.todo.endswith("its operator has to stop it")
+    lost = alert_text(alert_of(kinds.ServerLost(server="gpu", error="gone")), watching)
+    assert lost.todo.endswith("it is polled until it answers")
+
+
+# --- other versions ------------------------------------------------------------------------------
+
+
+def decoded(**fields: Any) -> Alert:
+    """The alert of an event as another version wrote it."""
+    state = State()
+    text = msgspec.json.encode({"kind": "alert_raised", "seq": 1, "at": 5.0, **fields})
+    reduce(state, msgspec.json.decode(text, type=AnyEvent))
+    (alert,) = state.alerts.values()
+    return alert
+
+
+def test_an_alert_of_an_earlier_version_keeps_its_sentences() -> None:
+    alert = decoded(key="lost:gpu", cause="gpu does not answer: gone", todo="See that it runs")
+    assert alert_text(alert, READ_ONLY) == ("gpu does not answer: gone", "See that it runs")
+    way = way_of(alert)
+    assert way is not None
+    assert way.said == "5: Engine, its last state"
+    refused = decoded(key="refused:gpu", cause="off", todo="5 opens Engine: `s` starts it")
+    assert alert_text(refused, advice_context()).todo == "5 opens Engine: `s` starts it"
+    assert alert_text(refused, READ_ONLY).todo == ""
+    far = way_of(decoded(key="rewards:outlier", cause="far"))
+    assert far is not None
+    assert far.does == "the values of each part"
+
+
+def test_a_snapshot_of_an_earlier_version_keeps_its_alerts() -> None:
+    stored = {"key": "port", "cause": "port 8000 is taken", "todo": "free it", "level": "warning"}
+    alert = msgspec.convert({**stored, "at": 1.0}, Alert)
+    assert in_words(alert, advice_context()) == alert
+
+
+def test_a_kind_of_a_newer_version_is_shown_with_its_parameters() -> None:
+    params = {"free_bytes": 1536.0, "path": "/h", "urgent": True, "ids": ["a", "b"], "by": None}
+    alert = decoded(key="disk:gpu", alert_kind="disk_full", params=params, level="error")
+    text = alert_text(alert, advice_context())
+    assert text.cause == "disk full: free bytes 1536, path /h, urgent yes, ids a b, by none"
+    assert text.todo == ""
+    assert way_of(alert) is not None
+    assert alert_text(decoded(key="x", alert_kind="odd"), advice_context()).cause == "odd"
+
+
+def test_a_long_list_of_a_newer_version_is_shortened() -> None:
+    alert = decoded(key="x", alert_kind="many", params={"ids": list("abcdefgh"), "at": {"n": 1}})
+    assert alert_text(alert, advice_context()).cause == "many: ids a b c d e f and 2 more, at n 1"
+
+
+@pytest.mark.parametrize("params", [{}, {"server": 5, "error": "gone"}, {"error": "gone"}])
+def test_parameters_that_a_kind_does_not_have_are_listed(params: dict[str, Any]) -> None:
+    alert = decoded(key="lost:gpu", alert_kind="lost", params=params)
+    cause = alert_text(alert, advice_context()).cause
+    assert cause.startswith("lost")
+    assert all(f"{name} {value}" in cause for name, value in params.items())
+
+
+def test_a_parameter_that_a_newer_version_added_changes_nothing() -> None:
+    params = {"server": "gpu", "error": "gone", "since": 4.0}
+    alert = decoded(key="lost:gpu", alert_kind="lost", params=params)
+    assert alert_text(alert, advice_context()).cause == "gpu does not answer: gone"
+
+
+def test_an_event_in_words_keeps_its_data() -> None:
+    raised = alert_raised("lost:gpu", kinds.ServerLost(server="gpu", error="gone"), level="error")
+    told = event_in_words(raised, advice_context())
+    assert isinstance(told, AlertRaised)
+    assert (told.cause, told.alert_kind) == ("gpu does not answer: gone", "lost")
+    assert (told.params, told.level) == ({"server": "gpu", "error": "gone"}, "error")
