@@ -79,7 +79,7 @@ async def test_another_weight_shows_its_effect_at_once() -> None:
         assert "0.5  to 0" in text
         assert "winner flips 6 of 10 groups" in text
         assert "dead groups gained 2" in text
-        assert "(0 before, 2 then)" in text
+        assert "(0 before, 2 after)" in text
         assert not desk.link.commands  # nothing was ordered
         await desk.press("backspace")
         assert "to 0 " not in desk.text()
