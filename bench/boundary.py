@@ -1,14 +1,14 @@
-"""What a batch boundary costs beyond the sync itself: 64 threads, our client against polling.
+"""Cost of a batch boundary beyond the sync itself: 64 threads, our client compared with polling.
 
     .venv/bin/python -m bench.boundary
 
-A scripted server runs batches of 16 tasks x 4 repeats with a sync of two seconds between them. A
-boundary's cost is the time from the moment the server rolls again until all 64 threads hold an
-episode. All of ours must stay below one second, the worst as well.
+A scripted server runs batches of 16 tasks x 4 repeats with a sync of two seconds between them. The
+cost of a boundary is the time from the moment the server rolls again until all 64 threads hold an
+episode. Every boundary of our client must cost less than one second.
 
-The client that polls has AgentJet's periods. It runs 3 batches, ours 10: each of its boundaries
-takes more than ten seconds, which its sleeps of 5 and 15 s decide, whatever the machine does, so
-more of them would add minutes and no knowledge. Only medians are compared.
+The polling client uses AgentJet's periods. It runs 3 batches, ours 10: each of its boundaries takes
+more than ten seconds, determined by its sleeps of 5 and 15 s and not by the machine, so more of
+them would only take time. Medians are compared.
 """
 
 import statistics
@@ -24,7 +24,7 @@ from tests.support.threaded_swarm import ThreadedSwarm, threaded_swarm
 
 THREADS, BATCH, REPEAT = 64, 16, 4
 OURS, THEIRS = 10, 3
-"""Batches."""
+"""Number of batches."""
 SYNC, EPISODE = 2.0, 0.05
 """Seconds of the server's sync, and of an episode."""
 
@@ -34,12 +34,12 @@ def batches(
     count: int,
     begin: Callable[[], str],
     end: Callable[[str, str], None],
-    over: Callable[[], None],
+    close_thread: Callable[[], None],
 ) -> list[float]:
-    """Run `count` batches, an episode for each thread; seconds each boundary cost.
+    """Run `count` batches with one episode per thread; return the seconds lost at each boundary.
 
-    Nobody ends before all hold an episode, and nobody begins the next before all have ended: each
-    batch is whole, and all wait at the boundary.
+    No thread ends its episode before all hold one, and none begins the next before all have ended:
+    each batch is complete, and all threads wait at the boundary.
     """
     rolled: list[float] = []
     all_hold, all_ended = threading.Barrier(THREADS), threading.Barrier(THREADS)
@@ -47,15 +47,15 @@ def batches(
     lock = threading.Lock()
 
     def watch() -> None:
-        """Note when the server rolls: on its own thread, at once."""
-        plain = swarm.server.set_state
+        """Record at once when the server rolls, on its own thread."""
+        set_state = swarm.server.set_state
 
-        def noted(state: str, step: int | None = None) -> None:
-            plain(state, step)
+        def recorded(state: str, step: int | None = None) -> None:
+            set_state(state, step)
             if state == "ROLLING":
                 rolled.append(time.perf_counter())
 
-        swarm.server.set_state = noted  # type: ignore[method-assign]  # a look from inside
+        swarm.server.set_state = recorded  # type: ignore[method-assign]  # wrapped for the bench
 
     def work(number: int) -> None:
         for batch in range(count):
@@ -64,10 +64,10 @@ def batches(
                 held.setdefault(batch, []).append(time.perf_counter())
             all_hold.wait()
             time.sleep(EPISODE)
-            swarm.server.episodes[uuid].calls = 1  # else its end would not count
+            swarm.server.episodes[uuid].calls = 1  # an end without a call would not count
             end(f"b{batch}t{number // REPEAT}", uuid)
             all_ended.wait()
-        over()
+        close_thread()
 
     swarm.do(watch)
     threads = [threading.Thread(target=work, args=(number,)) for number in range(THREADS)]
@@ -79,7 +79,7 @@ def batches(
 
 
 def ours(swarm: ThreadedSwarm) -> list[float]:
-    """`SwarmClient`."""
+    """Measure `SwarmClient`."""
     with SwarmClient(swarm.url) as client:
 
         def end(task: str, uuid: str) -> None:
@@ -89,7 +89,7 @@ def ours(swarm: ThreadedSwarm) -> list[float]:
 
 
 def theirs(swarm: ThreadedSwarm) -> list[float]:
-    """The one that polls."""
+    """Measure the polling client."""
     client = PollingClient(swarm.url)
     try:
         return batches(
@@ -104,13 +104,13 @@ def theirs(swarm: ThreadedSwarm) -> list[float]:
 
 
 def main() -> None:
-    """Both, one after the other."""
+    """Measure both, one after the other."""
     costs: dict[str, list[float]] = {}
     for name, run in (("SwarmClient", ours), ("polling", theirs)):
         with threaded_swarm(batch=BATCH, repeat=REPEAT, slots=THREADS, sync_seconds=SYNC) as swarm:
             costs[name] = run(swarm)
-        told = " ".join(f"{one:.2f}" for one in costs[name])
-        print(f"{name:12} seconds lost at each boundary: {told}")
+        seconds = " ".join(f"{cost:.2f}" for cost in costs[name])
+        print(f"{name:12} seconds lost at each boundary: {seconds}")
     mine, other = (statistics.median(costs[name]) for name in ("SwarmClient", "polling"))
     print(f"median {mine:.2f} s against {other:.2f} s")
     verdicts = Verdicts()

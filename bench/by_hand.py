@@ -1,12 +1,12 @@
-"""Twenty-five ratings by hand: what the policy says before and after, through the whole path.
+"""Effect of 25 ratings by hand on the policy's answers, end to end.
 
     .venv/bin/python -m bench.by_hand
 
-A user asks the fake vLLM, mode *hold*; the rating goes to the control API as the Rate screen sends
-it: "this one is the best". The rater is played by a taste, the liveliest answer (most exclamation
-marks and warm words; where two are alike the shorter), so that the run can be repeated. Preset
-`hand`: one group is one update. The questions of the transcript are never asked while rating, and
-are answered by one untrained candidate each, at temperature 0.
+A user asks the fake vLLM in mode *hold*; the rating goes to the control API as the Rate screen
+sends it, naming the best answer. A fixed preference replaces the rater, so that the run is
+reproducible: the liveliest answer wins (most exclamation marks and warm words; of equal ones the
+shorter). With the preset `hand` one group is one update. The questions of the transcript are not
+among the rated ones; each is answered by one untrained candidate at temperature 0.
 """
 
 import asyncio
@@ -25,12 +25,12 @@ from tests.support.stack import Stack, until
 
 RATINGS = 25
 SHOWN = 8
-"""Questions of the transcript."""
+"""Number of questions in the transcript."""
 LIMIT = 30.0
 
 
 async def main() -> None:
-    """Ask, rate, ask again."""
+    """Ask the held-out questions, rate, and ask them again."""
     verdicts = Verdicts()
     prompts = facts()
     held = list(prompts.evaluation)
@@ -45,14 +45,14 @@ async def main() -> None:
             await control.command("rating.mode", {"mode": "hold"})
             await control.command("engine.start", {"preset": "hand"})
             until("the engine rolls", lambda: user_is_served(proxy.url), LIMIT)
-            before = [await ask(user, one, train=False) for one in held]
-            asked = random.Random(7).sample(list(prompts.training), RATINGS * 4)
+            before = [await ask(user, question, train=False) for question in held]
+            training = random.Random(7).sample(list(prompts.training), RATINGS * 4)
             rated = 0
-            for question in asked:
+            for question in training:
                 if rated == RATINGS:
                     break
                 rated += await rate(user, control, question)
-            after = [await ask(user, one, train=False) for one in held]
+            after = [await ask(user, question, train=False) for question in held]
             step = (await control.snapshot()).servers["embedded"].step or 0
     print(f"\n{rated} groups rated by hand, global step {step}\n")
     for question, first, second in list(zip(held, before, after, strict=True))[:SHOWN]:
@@ -69,12 +69,12 @@ async def main() -> None:
 
 
 def user_is_served(url: str) -> bool:
-    """Whether a request would be answered now."""
+    """Return whether a request would be answered now."""
     return httpx.get(url + "/health").status_code == 200
 
 
 async def ask(user: httpx.AsyncClient, question: Question, *, train: bool) -> str:
-    """One user's question; the answer's text."""
+    """Send one question; return the answer's text."""
     body = {"messages": [{"role": "user", "content": question.text}]}
     if not train:
         body["temperature"] = 0
@@ -88,26 +88,26 @@ async def ask(user: httpx.AsyncClient, question: Question, *, train: bool) -> st
 
 
 async def rate(user: httpx.AsyncClient, control: ControlClient, question: Question) -> bool:
-    """A user asks and waits, the operator looks at the candidates and names the best.
+    """Send a question, and rate its best candidate while the user waits.
 
     Returns:
-        False when they are all alike: nobody could name a best, the group is skipped.
+        False when all candidates are equal; the group is skipped.
     """
     step = (await control.snapshot()).servers["embedded"].step or 0
-    async with asyncio.timeout(LIMIT), asyncio.TaskGroup() as both:
-        both.create_task(ask(user, question, train=True))
+    async with asyncio.timeout(LIMIT), asyncio.TaskGroup() as tasks:
+        tasks.create_task(ask(user, question, train=True))
         group = await waiting(control)
-        texts = [one.text for one in group.candidates]
-        taste = [(liveliness(text), -len(text)) for text in texts]
-        alike = len(set(texts)) == 1 or len({points for points, _ in taste}) == 1
+        texts = [candidate.text for candidate in group.candidates]
+        preference = [(liveliness(text), -len(text)) for text in texts]
+        equal = len(set(texts)) == 1 or len({points for points, _ in preference}) == 1
         args = {"group_id": group.group_id, "rater": "bench"}
-        if alike:
+        if equal:
             await control.command("group.rate", {**args, "rating": "skip"})
         else:
-            best = group.candidates[taste.index(max(taste))].index
+            best = group.candidates[preference.index(max(preference))].index
             await control.command("group.rate", {**args, "rating": "best", "order": [best]})
             await control.command("group.accept", {"group_id": group.group_id})
-    if alike:
+    if equal:
         return False
     async with asyncio.timeout(LIMIT):
         while ((await control.snapshot()).servers["embedded"].step or 0) <= step:
@@ -116,7 +116,7 @@ async def rate(user: httpx.AsyncClient, control: ControlClient, question: Questi
 
 
 async def waiting(control: ControlClient) -> Group:
-    """The group that waits for the operator."""
+    """Wait for a group that awaits a rating, and return it."""
     while True:
         for group in (await control.snapshot()).groups.values():
             if group.phase == "AWAITING_RATING" and group.rating is None:

@@ -1,4 +1,4 @@
-"""What the console costs and how fast it answers, on a real pseudo terminal of 160x48.
+"""CPU cost and response times of the console, on a real pseudo terminal of 160x48.
 
     .venv/bin/python -m bench.console [--quick]
 
@@ -44,13 +44,13 @@ LINE = "on a machine of its own the same as the line above"
 FLOOD_LIMIT = 300.0
 ROWS = 5_000
 END = "OFFLINE"
-"""Painted once all requests of a flood were taken in."""
+"""Text shown once all requests of a flood were processed."""
 TOTAL = r"Requests +(\d+) +↑"
-"""How many requests the list says there are."""
+"""Pattern of the total number of requests in the list."""
 
 
 def first_paint(verdicts: Verdicts, home: Home, proxy: Proxy, form: Form) -> None:
-    """From exec to the first full screen, and what was imported by then."""
+    """Measure the time from exec to the first full screen, and the modules imported by then."""
     took, own = [], []
     for _ in range(form.paints):
         with Seat(["-m", "console", *proxy.args], home) as seat:
@@ -70,7 +70,7 @@ def first_paint(verdicts: Verdicts, home: Home, proxy: Proxy, form: Form) -> Non
 
 
 def idle(verdicts: Verdicts, home: Home, proxy: Proxy, form: Form) -> None:
-    """Nothing happens: the clock of an engine that rolls is all that changes."""
+    """Measure the idle CPU: only the clock of a rolling engine changes."""
     shares = []
     for key, name in ((OVERVIEW, "Overview"), (REQUESTS, "Requests")):
         with attached(home, proxy, key) as seat:
@@ -80,7 +80,7 @@ def idle(verdicts: Verdicts, home: Home, proxy: Proxy, form: Form) -> None:
 
 
 def live(verdicts: Verdicts, home: Home, proxy: Proxy, form: Form) -> None:
-    """Ours and the naive variant, side by side."""
+    """Measure our console and the naive variant alternately."""
     ours, naive = ours_live(home, proxy, form), naive_live(home, proxy, form)
     for name, one in (("ours", ours), ("naive", naive)):
         say(f"{name}: events taken in", f"{one.rate:.0f} /s", f"of {RATE} /s sent")
@@ -102,7 +102,7 @@ def live(verdicts: Verdicts, home: Home, proxy: Proxy, form: Form) -> None:
 
 
 def filtering(verdicts: Verdicts, home: Home, proxy: Proxy, form: Form) -> None:
-    """Each key of a filter line, over open requests that are told of all the while."""
+    """Measure each key of a filter line over open requests with continuous events."""
     proxy.order("rows", count=ROWS)
     queries = [query(number).casefold() for number in range(ROWS)]
     took: list[float] = []
@@ -133,7 +133,7 @@ def filtering(verdicts: Verdicts, home: Home, proxy: Proxy, form: Form) -> None:
 
 
 def flood(verdicts: Verdicts, home: Home, proxy: Proxy, form: Form) -> None:
-    """Many requests of two candidates, as fast as they are taken."""
+    """Send many requests of two candidates as fast as possible."""
     with attached(home, proxy, REQUESTS) as seat:
         first, before, began = seat.number(TOTAL), seat.resident(), time.monotonic()
         most = before
@@ -154,7 +154,7 @@ def flood(verdicts: Verdicts, home: Home, proxy: Proxy, form: Form) -> None:
 
 
 def journal(verdicts: Verdicts, folder: Path, form: Form) -> None:
-    """A large journal behind a real proxy."""
+    """Measure a large journal behind a real proxy."""
     found = opened(folder, form.groups)
     size = f"{found.megabytes:.0f} MB"
     say(f"journal of {form.groups:,} groups made", f"{found.made:.1f} s", size)

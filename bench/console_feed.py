@@ -1,4 +1,4 @@
-"""A stand-in for the proxy's control API, in a process of its own: snapshot, feed, pages.
+"""Stand-in for the proxy's control API in its own process: snapshot, feed, pages.
 
     python -m bench.console_feed HOME
 
@@ -43,15 +43,15 @@ TICK = 0.02
 PING_EVERY = 5.0
 BATCH = 250
 OPENING = 300
-"""Requests done before anybody looked."""
+"""Number of requests finished before the console connects."""
 
 Writer = asyncio.StreamWriter
 Work = Callable[[Writer, asyncio.Event], Awaitable[None]]
-"""Feeds one follower until the event is set."""
+"""Function that feeds one follower until the event is set."""
 
 
 class Feed:
-    """The state, and one follower: the newest."""
+    """The state, and its newest follower."""
 
     def __init__(self) -> None:
         self.state = State()
@@ -81,7 +81,7 @@ class Feed:
     # --- what the feed brings -----------------------------------------------------------------
 
     def order(self, name: str, args: dict[str, Any]) -> None:
-        """Do something else from now on."""
+        """Change what the feed sends."""
         if name == "live":
             self._traffic.streams(args["streams"])
             half = args["rate"] // 2
@@ -167,7 +167,7 @@ class Feed:
             )
 
     async def follow(self, writer: Writer) -> None:
-        """Serve the feed until the follower is gone."""
+        """Serve the feed until the follower disconnects."""
         head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n"
         writer.write(head + b"transfer-encoding: chunked\r\n\r\n")
         await send(writer, self._publish([ConsoleAttached(consoles=1)]))
@@ -183,7 +183,7 @@ class Feed:
     # --- everything else ----------------------------------------------------------------------
 
     def answer(self, path: str, body: bytes) -> Any:
-        """The JSON value for one request."""
+        """Return the JSON value for one request."""
         at = urlsplit(path)
         if at.path.startswith("/bench/"):
             name = at.path.removeprefix("/bench/")
@@ -204,14 +204,14 @@ class Feed:
 
 
 async def send(writer: Writer, data: bytes) -> None:
-    """One chunk; waits while the other end does not read."""
+    """Send one chunk; wait while the peer does not read."""
     if data:
         writer.write(b"%x\r\n%s\r\n" % (len(data), data))
         await writer.drain()
 
 
 async def serve(home: Home) -> None:
-    """Listen until the process is ended."""
+    """Listen until the process is terminated."""
     feed = Feed()
     home.token()
 

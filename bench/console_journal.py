@@ -1,4 +1,4 @@
-"""A journal of many requests: made, opened by a proxy, looked at in a console."""
+"""A journal of many requests: written, opened by a proxy, shown in a console."""
 
 import sys
 import time
@@ -14,12 +14,12 @@ from core.journal.writer import Journal
 from tests.support.stack import Stack
 
 NOWHERE = "swarm=http://127.0.0.1:9"
-"""A swarm server that is not there: only the journal is looked at."""
+"""Address of a swarm server that does not exist: only the journal is used."""
 
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """Seconds, but for the size."""
+    """Seconds, except for the size."""
 
     made: float
     megabytes: float
@@ -28,19 +28,19 @@ class Opened:
     proxy: float
     """From the proxy's start until it listens."""
     proxy_empty: float
-    """The same with an empty journal."""
+    """From the proxy's start until it listens, with an empty journal."""
     rows: float
     """From the console's start to the newest rows of its Requests list."""
     rows_after: float
-    """From its first screen to there, the key for the list among it."""
+    """From its first screen to the newest rows, including the key that opens the list."""
     rows_own: float
-    """The same without what the console stood in line for a core."""
+    """`rows_after` without the time that the console waited for a core."""
     oldest: float
-    """From the key to the oldest rows, which only the journal has."""
+    """From the key to the oldest rows, which are only in the journal."""
 
 
 def make(path: Path, groups: int) -> float:
-    """Write a journal as a proxy does; returns the seconds that took."""
+    """Write a journal as a proxy does; return the seconds it took."""
     began = time.monotonic()
     journal = Journal(path)
     bus = Bus(journal, "bench-run")
@@ -57,7 +57,7 @@ def make(path: Path, groups: int) -> float:
 
 
 def load(path: Path) -> float:
-    """Open the file and make the state of it; returns the seconds that took."""
+    """Open the file and compute the state; return the seconds it took."""
     began = time.monotonic()
     journal = Journal(path)
     try:
@@ -68,7 +68,7 @@ def load(path: Path) -> float:
 
 
 def opened(folder: Path, groups: int) -> Opened:
-    """Take all figures."""
+    """Measure all figures."""
     with Stack(folder / "empty") as stack:
         began = time.monotonic()
         stack.proxy("--swarm-url", NOWHERE)

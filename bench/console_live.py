@@ -1,4 +1,4 @@
-"""Ours and the naive variant while 2,000 events a second arrive."""
+"""Our console and the naive variant while 2,000 events per second arrive."""
 
 import random
 import time
@@ -11,39 +11,39 @@ from core.runtime.home import Home
 RATE = 2_000
 STREAMS = 100
 NAIVE_LIMIT = 5.0
-"""Seconds after which a key of the naive variant counts as that slow and is given up."""
+"""Seconds after which a key of the naive variant is given up and counts as this slow."""
 LIST_TOP = 4
-"""First row of the list on the screen: bar, title and column titles stand above it."""
+"""First row of the list on the screen, below bar, title and column titles."""
 
 
 @dataclass(frozen=True, slots=True)
 class Live:
-    """What 2,000 events a second cost."""
+    """Cost of 2,000 events per second."""
 
     cpu: float
-    """Per cent of a core."""
+    """Percent of a core."""
     rate: float
-    """Events taken in a second."""
+    """Events processed per second."""
     first: list[float]
     """Seconds from a key to the first byte."""
     moved: list[float]
-    """Seconds from a key to the cursor's row where the key put it."""
+    """Seconds from a key to the display of the cursor's new row."""
     own: list[float]
-    """The same without what the program stood in line for a core."""
+    """`moved` without the time that the program waited for a core."""
 
     @property
     def per_event(self) -> float:
-        """Milliseconds of CPU for an event taken in."""
+        """Return the milliseconds of CPU per processed event."""
         return self.cpu * 10 / max(self.rate, 1e-9)
 
     @property
     def p95(self) -> float:
-        """Milliseconds from a key to its row."""
+        """Return the milliseconds from a key to its row."""
         return 1000 * quantile(self.moved, 0.95)
 
     @property
     def own_p95(self) -> float:
-        """The same without what the program stood in line for a core."""
+        """Return `p95` without the time that the program waited for a core."""
         return 1000 * quantile(self.own, 0.95)
 
 
@@ -51,7 +51,7 @@ Taken = tuple[list[float], list[float], list[float]]
 
 
 def keys(seat: Seat, count: int, limit: float, top: int) -> Taken:
-    """Move the cursor down, and to the top again when it has gone twenty rows."""
+    """Move the cursor down, and back to the top after twenty rows."""
     first: list[float] = []
     moved: list[float] = []
     own: list[float] = []
@@ -73,7 +73,7 @@ def keys(seat: Seat, count: int, limit: float, top: int) -> Taken:
 
 
 def ours_live(home: Home, proxy: Proxy, form: Form) -> Live:
-    """The Requests list with a group beside it."""
+    """Measure the Requests list with a group beside it."""
     with attached(home, proxy, REQUESTS) as seat:
         proxy.order("live", rate=RATE, streams=STREAMS)
         seat.rest(2.0)
@@ -86,7 +86,7 @@ def ours_live(home: Home, proxy: Proxy, form: Form) -> Live:
 
 
 def naive_live(home: Home, proxy: Proxy, form: Form) -> Live:
-    """The naive variant on the same feed."""
+    """Measure the naive variant on the same feed."""
     told = home.root / "handled"
     told.write_text("0")
     with Seat(["-m", "bench.console_naive", proxy.url, proxy.token, str(told)], home) as seat:

@@ -1,4 +1,4 @@
-"""The same list as one would write it first: a message for each event, the table refilled for each.
+"""A naive version of the same list: one message per event, a full refill of the table for each.
 
     python -m bench.console_naive URL TOKEN FILE
 
@@ -31,7 +31,7 @@ class Happened(Message):
 
 
 class NaiveApp(App[None]):
-    """A table of requests, newest on top."""
+    """A table of requests, newest at the top."""
 
     CSS = (
         "Static { height: 1; } DataTable { height: 1fr; }"
@@ -46,17 +46,17 @@ class NaiveApp(App[None]):
         self._handled = 0
 
     def compose(self) -> ComposeResult:
-        """A title and the table."""
+        """Create a title and the table."""
         yield Static("Requests")
         yield DataTable(cursor_type="row")
 
     @property
     def table(self) -> DataTable[Any]:
-        """The table."""
+        """Return the table."""
         return self.query_one(DataTable)
 
     def on_mount(self) -> None:
-        """Begin to follow."""
+        """Start to follow the feed."""
         self.table.focus()
         self.run_worker(self._follow())
 
@@ -68,7 +68,7 @@ class NaiveApp(App[None]):
                 self.post_message(Happened(event))
 
     def on_happened(self, message: Happened) -> None:
-        """Take it in and show everything again."""
+        """Apply the event and redraw everything."""
         reduce(self._groups, message.event)
         self._handled += 1
         self._refill()

@@ -1,4 +1,4 @@
-"""The console, which says what it had imported when its first screen was painted.
+"""The console, with a report of the modules imported when its first screen was painted.
 
     python -m bench.console_probe FILE ARGS
 
@@ -12,11 +12,11 @@ from console.app import ConsoleApp
 from console.cli import main
 
 HEAVY = ("fastapi", "aiohttp", "openai", "numpy")
-"""What must not be among them."""
+"""Packages that must not be imported by then."""
 
 
 class _Told(ConsoleApp):
-    """Tells before whatever takes time begins."""
+    """Console that reports its imports before any slow work begins."""
 
     def _begin(self) -> None:
         Path(sys.argv[1]).write_text("\n".join(sorted(sys.modules)))

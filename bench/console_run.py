@@ -1,4 +1,4 @@
-"""What the parts of the console bench share: how much is measured, the stand-in, a seat, a row."""
+"""Common parts of the console bench: amount of work, stand-in, terminal, table rows."""
 
 import contextlib
 import subprocess
@@ -14,14 +14,14 @@ from bench.console_seat import Seat
 from core.runtime.home import Home
 
 OVERVIEW, REQUESTS = "\x1bOP", "\x1bOQ"
-"""F1 and F2."""
+"""Bytes of the keys F1 and F2."""
 PROBE = 0.02
 _crowded: list[float] = []
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How much is measured."""
+    """Amount of work."""
 
     paints: int = 7
     idle: float = 10.0
@@ -38,7 +38,7 @@ QUICK = Form(3, 3.0, 3.0, 50, 4.0, 1, 2, 10_000, 10_000)
 
 
 class Proxy:
-    """The stand-in."""
+    """Client of the stand-in."""
 
     def __init__(self, home: Home, port: int) -> None:
         self.url = f"http://127.0.0.1:{port}"
@@ -46,14 +46,14 @@ class Proxy:
         self.args = ["--attach", self.url, "--token-file", str(home.token_file)]
 
     def order(self, name: str, **args: Any) -> int:
-        """Bring something else; returns how many events were made until now."""
+        """Change what it sends; return the number of events created so far."""
         answer = httpx.post(f"{self.url}/bench/{name}", json=args, trust_env=False, timeout=30)
         return int(answer.json()["sent"])
 
 
 @contextlib.contextmanager
 def stand_in(home: Home) -> Iterator[Proxy]:
-    """A stand-in, started and ended."""
+    """Start and stop a stand-in."""
     command = [sys.executable, "-m", "bench.console_feed", str(home.root)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
@@ -67,7 +67,7 @@ def stand_in(home: Home) -> Iterator[Proxy]:
 
 @contextlib.contextmanager
 def attached(home: Home, proxy: Proxy, place: str) -> Iterator[Seat]:
-    """A console that follows the stand-in, at rest on one of its screens."""
+    """Open a console that follows the stand-in, idle on one of its screens."""
     with Seat(["-m", "console", *proxy.args], home) as seat:
         seat.expect("ROLLING")
         seat.type(place)
@@ -76,12 +76,12 @@ def attached(home: Home, proxy: Proxy, place: str) -> Iterator[Seat]:
 
 
 def quantile(values: Sequence[float], part: float) -> float:
-    """The value below which so large a part lies."""
+    """Return a quantile."""
     return sorted(values)[min(len(values) - 1, int(part * len(values)))]
 
 
 def say(name: str, figure: str, note: str = "") -> None:
-    """One row of the table."""
+    """Print one row of the table."""
     print(f"| {name:46} | {figure:>11} | {note:60} |", flush=True)
     began, used = time.monotonic(), time.thread_time()
     while time.thread_time() - used < PROBE:
@@ -90,5 +90,5 @@ def say(name: str, figure: str, note: str = "") -> None:
 
 
 def crowding() -> float:
-    """How much longer than alone things took here: a busy loop's time over its CPU, mean."""
+    """Return the slowdown by other load: mean of a busy loop's time over its CPU time."""
     return sum(_crowded) / len(_crowded)

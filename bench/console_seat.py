@@ -1,4 +1,4 @@
-"""A program on a real pseudo terminal, and what its keys and its CPU cost."""
+"""A program on a real pseudo terminal, and the cost of its keys and CPU."""
 
 import contextlib
 import fcntl
@@ -21,17 +21,17 @@ import psutil
 from core.runtime.home import Home
 
 BAND = "#26354a"
-"""What lies under the row with the cursor, in the dark theme and in the naive variant."""
+"""Background colours of the cursor's row, in the dark theme and in the naive variant."""
 ROOT = Path(__file__).resolve().parent.parent
 _BAND = b"48;2;%d;%d;%d" % tuple(bytes.fromhex(BAND[1:]))
 _MARKS = re.compile(rb"\x1b\[(\d+);(\d+)H|" + re.escape(_BAND))
 _ESCAPES = re.compile(rb"\x1b(\[[0-9;?<>=]*[a-zA-Z]|\][^\x07\x1b]*(\x07|\x1b\\))")
 KEPT = 400_000
-"""Characters of what was painted that are kept to look in."""
+"""Number of painted characters kept for searches."""
 
 
 class Seat:
-    """One program at a terminal; reads all the time that it is asked for something."""
+    """One program at a terminal; it reads the output during every call."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class Seat:
         self.seen = ""
         self.bytes = 0
         self.row = 0
-        """Where the cursor's row was painted last."""
+        """Return the row at which the cursor was painted last."""
         self._y = 0
         self._rest = b""
 
@@ -90,7 +90,7 @@ class Seat:
     # --- reading --------------------------------------------------------------------------------
 
     def read(self, seconds: float) -> bool:
-        """Read what is painted within `seconds`; returns at the first bytes, or without any."""
+        """Read output for up to `seconds`; return at the first bytes."""
         ready, _, _ = select.select([self._master], [], [], max(0.0, seconds))
         found = b""
         if ready:
@@ -116,13 +116,13 @@ class Seat:
                 self.row = self._y
 
     def rest(self, seconds: float) -> None:
-        """Read on for so long."""
+        """Read output for a time."""
         end = time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0:
             self.read(left)
 
     def expect(self, words: str, limit: float = 20.0) -> float:
-        """Read until `words` were painted after this call began; when that was, monotonic."""
+        """Read until `words` are painted after this call; return the monotonic time."""
         self.seen = ""
         end = time.monotonic() + limit
         while words not in self.seen:
@@ -132,20 +132,20 @@ class Seat:
         return time.monotonic()
 
     def number(self, pattern: str) -> int:
-        """What the pattern's group last stood for on the screen; 0 when it was not there."""
+        """Return the last number on the screen that matches a pattern; 0 without a match."""
         found = re.findall(pattern, self.seen)
         return int(found[-1]) if found else 0
 
     # --- measuring ------------------------------------------------------------------------------
 
     def type(self, keys: str) -> float:
-        """Write keys; when that was."""
+        """Write keys; return the monotonic time."""
         at = time.monotonic()
         os.write(self._master, keys.encode())
         return at
 
     def key(self, key: str, to: int, limit: float) -> tuple[float, float, float]:
-        """From a key to the first byte, to the cursor's row at `to`, and in line for a core.
+        """Return delays of a key: to the first byte, to the cursor's row at `to`, and for a core.
 
         In seconds; `limit` for what did not come.
         """
@@ -163,7 +163,7 @@ class Seat:
         return first or limit, limit, 0.0
 
     def stood(self) -> float:
-        """Seconds that the program's main thread was ready and stood in line for a core.
+        """Return the seconds for which the program's main thread was ready but waited for a core.
 
         On a machine of one's own next to nothing; elsewhere it is not the program's. Linux tells
         it; 0 where nobody does.
@@ -174,16 +174,16 @@ class Seat:
             return 0.0
 
     def cpu(self) -> float:
-        """Seconds of CPU used until now."""
+        """Return the seconds of CPU used so far."""
         times = self.process.cpu_times()
         return float(times.user + times.system)
 
     def share(self, seconds: float) -> float:
-        """Per cent of one core used within the next `seconds`."""
+        """Return the percentage of one core used within the next `seconds`."""
         began, used = time.monotonic(), self.cpu()
         self.rest(seconds)
         return 100 * (self.cpu() - used) / (time.monotonic() - began)
 
     def resident(self) -> float:
-        """Megabytes of memory now."""
+        """Return the memory in MB."""
         return float(self.process.memory_info().rss) / 1e6

@@ -15,11 +15,11 @@ from tests.support.sample import group_events
 RUN = "bench-run"
 SERVER = "swarm"
 SHORT = 12
-"""Requests in flight besides those whose answers grow."""
+"""Number of requests in flight besides those whose answers grow."""
 GROWTHS = 40
-"""Times that a growing answer is told of before it is whole."""
+"""Number of events of a growing answer before it is complete."""
 PAIR = 13
-"""Events of a request of two candidates (asserted)."""
+"""Number of events of a request of two candidates (asserted)."""
 _TEXT = (
     "the sky is blue because light of short waves is scattered most by molecules much smaller "
     "than its wave while what comes straight from the sun has lost some of it and looks warmer"
@@ -27,7 +27,7 @@ _TEXT = (
 
 
 def prose(words: int, seed: int) -> str:
-    """Some text, the same for the same seed."""
+    """Return a text that depends only on the seed."""
     pick = random.Random(seed)
     return " ".join(pick.choice(_TEXT.split()) for _ in range(words))
 
@@ -37,19 +37,19 @@ LONG = [prose(400, seed) for seed in range(8)]
 
 
 def query(number: int) -> str:
-    """What request `number` asks; the number can be filtered for."""
+    """Return the query of request `number`; a filter can find the number."""
     return f"q{number:05} {TEXTS[number % 64][:90]}"
 
 
 def life(number: int, candidates: int = 4) -> list[Event]:
-    """All events of one request."""
+    """Return all events of one request."""
     rewards = tuple(((number * 7 + index * 13) % 20) / 20 for index in range(candidates))
     texts = [TEXTS[(number + index) % 64] for index in range(candidates)]
     return group_events(number, query=query(number), rewards=rewards, texts=texts, server=SERVER)
 
 
 def frames() -> bytes:
-    """The feed's bytes of a request of two, with `%(group)b`, `%(at)b`, `%(s0)d`, `%(s1)d` ..."""
+    """Return the feed's bytes of a request of two, with `%(group)b`, `%(at)b`, `%(s0)d` ..."""
     events = life(0, candidates=2)
     assert len(events) == PAIR, len(events)
     found = b""
@@ -64,7 +64,7 @@ def frames() -> bytes:
 
 
 def growing(number: int) -> Iterator[Event]:
-    """A request whose candidates answer bit by bit.
+    """Yield the events of a request whose candidates answer bit by bit.
 
     The feed has no event for a piece of an answer: each is told as the answer so far.
     """
@@ -83,7 +83,7 @@ def growing(number: int) -> Iterator[Event]:
 
 
 def start() -> list[Event]:
-    """A proxy that has started, on an engine that rolls."""
+    """Return the events of a started proxy with a rolling engine."""
     url = "http://127.0.0.1:8000"
     return [
         ProxyStarted(
@@ -99,7 +99,7 @@ def start() -> list[Event]:
 
 
 class Traffic:
-    """Requests that come and go."""
+    """Endless source of requests."""
 
     def __init__(self, first: int) -> None:
         self._numbers = itertools.count(first)
@@ -107,15 +107,15 @@ class Traffic:
         self._long: list[Iterator[Event]] = []
 
     def streams(self, candidates: int) -> None:
-        """From now on so many candidates answer bit by bit."""
+        """Set the number of candidates that answer bit by bit."""
         self._long = [iter(()) for _ in range(candidates // 4)]
 
     def short(self, count: int) -> Iterable[Event]:
-        """`count` events of requests that are answered at once, interleaved."""
+        """Yield `count` interleaved events of requests that are answered at once."""
         return self._take(self._short, count, grows=False)
 
     def long(self, count: int) -> Iterable[Event]:
-        """`count` events of those whose answers grow, one of each in turn."""
+        """Yield `count` events of growing answers, one of each in turn."""
         return self._take(self._long, count, grows=True) if self._long else ()
 
     def _take(self, lane: list[Iterator[Event]], count: int, grows: bool) -> Iterable[Event]:
@@ -131,7 +131,7 @@ class Traffic:
 
 
 def old_group(rank: int, at: float) -> Group:
-    """A request long done, for pages of the journal."""
+    """Return a request finished long ago, for pages of the journal."""
     return Group(
         group_id=f"old{rank}",
         request_id=f"r{rank}",

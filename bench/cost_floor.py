@@ -1,4 +1,4 @@
-"""The least that N claims, completions and ends can cost in Python: sockets by hand, ready bytes.
+"""Lower bound of the cost of N claims, completions and ends in Python: raw sockets, prepared bytes.
 
     python -m bench.cost_floor STUB_PORT [--bare]
 
@@ -23,7 +23,7 @@ Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 
 class Group:
-    """One request: claims, completions, the answer, ends."""
+    """One request: its claims, completions, answer and ends."""
 
     __slots__ = ("_answer", "_best", "_body", "_ids", "_left")
 
@@ -55,14 +55,14 @@ class Group:
 
 
 def _nothing(body: bytes) -> None:
-    """An end was taken."""
+    """Handle the response to an end."""
 
 
 class Front(Messages):
-    """One user's connection, by hand."""
+    """One user's connection, without a web framework."""
 
     def message(self, head: bytes, body: bytes) -> None:
-        """A request came."""
+        """Handle a request."""
         Group(body, self._answered)
 
     def _answered(self, body: bytes) -> None:
@@ -70,7 +70,7 @@ class Front(Messages):
 
 
 async def app(scope: dict[str, Any], receive: Receive, send: Send) -> None:
-    """The same as a raw ASGI application."""
+    """The same server as a raw ASGI application."""
     message = await receive()
     answered: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
     Group(message["body"], answered.set_result)
@@ -93,7 +93,7 @@ class Back(Messages):
 
     @classmethod
     def ask(cls, data: bytes, done: Callable[[bytes], None]) -> None:
-        """Send `data` on a free connection; `done` gets the body."""
+        """Send `data` on a free connection; call `done` with the body."""
         if cls.idle:
             back = cls.idle.pop()
             back._done = done
@@ -110,7 +110,7 @@ class Back(Messages):
         self.write(self._data)
 
     def message(self, head: bytes, body: bytes) -> None:
-        """The answer."""
+        """Handle the answer."""
         Back.idle.append(self)
         self._done(body)
 
@@ -139,7 +139,7 @@ END = _post("/end_episode", _ENDING % (b"0" * 36)).replace(b"0" * 36, b"%b")
 
 
 def main() -> None:
-    """Serve until ended; the port is told on stdout."""
+    """Serve until terminated; print the port on stdout."""
     Back.port = int(sys.argv[1])
     if "--bare" in sys.argv:
         run(Front)

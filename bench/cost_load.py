@@ -1,4 +1,4 @@
-"""The users of the proxy bench: kept-alive connections, each asks again once it was answered.
+"""Users of the proxy bench: persistent connections, each sends its next request after an answer.
 
     python -m bench.cost_load PORT --users 64 --seconds 4
 
@@ -27,11 +27,11 @@ SYSTEM = (
 )
 MARK = b"##########"
 LEAVE_AFTER = 0.05
-"""Seconds within which those that leave have gone."""
+"""Seconds within which users that leave have disconnected."""
 
 
 def template(stream: bool) -> tuple[bytes, bytes]:
-    """The request before and behind the number that makes it another one each time."""
+    """Bytes of a request before and after the number that makes each one unique."""
     body = {
         "model": "policy",
         "messages": [
@@ -49,7 +49,7 @@ def template(stream: bool) -> tuple[bytes, bytes]:
 
 
 class Crowd:
-    """All users, and what they saw."""
+    """All users and their measurements."""
 
     def __init__(self, port: int, stream: bool, leaving: float, seed: int) -> None:
         self.port = port
@@ -61,14 +61,14 @@ class Crowd:
         self.reset(0, 0)
 
     def reset(self, requests: int, until: float) -> None:
-        """Begin to count anew."""
+        """Reset the counters."""
         self.quota, self.until = requests, until
         self.waited = array("d")
         self.asked = self.left = self.errors = self.busy = 0
         self.idle = asyncio.get_running_loop().create_future() if until or requests else None
 
     def next(self) -> bytes | None:
-        """The next request's bytes; None when it is enough."""
+        """Return the bytes of the next request; None at the end."""
         if (self.quota and self.asked >= self.quota) or time.perf_counter() >= self.until:
             return None
         self.asked += 1
@@ -76,7 +76,7 @@ class Crowd:
         return b"%b%010d%b" % (self.before, self.number, self.behind)
 
     def one_less(self) -> None:
-        """A user has nothing more to ask."""
+        """Record that a user has no further request."""
         self.busy -= 1
         if not self.busy and self.idle is not None and not self.idle.done():
             self.idle.set_result(None)
@@ -89,7 +89,7 @@ class Crowd:
             self.users.add(user)
 
     async def round(self, requests: int, seconds: float) -> dict[str, Any]:
-        """Ask for so long, or so often."""
+        """Send requests for a time or a number of requests."""
         began = time.perf_counter()
         self.reset(requests, began + seconds)
         self.busy = len(self.users)
@@ -123,7 +123,7 @@ class User(Messages):
         self._leaving = False
 
     def ask(self) -> None:
-        """Send the next request, if there is one."""
+        """Send the next request, if any."""
         crowd = self._crowd
         data = crowd.next()
         if data is None:
@@ -141,7 +141,7 @@ class User(Messages):
             self.transport.abort()
 
     def connection_lost(self, error: Exception | None) -> None:
-        """The user has left, or was thrown out: another one takes the place."""
+        """Replace a user that left or was disconnected."""
         super().connection_lost(error)
         crowd = self._crowd
         crowd.users.discard(self)
@@ -164,7 +164,7 @@ class User(Messages):
         user.ask()
 
     def message(self, head: bytes, body: bytes) -> None:
-        """The answer."""
+        """Handle the answer."""
         crowd = self._crowd
         crowd.waited.append(time.perf_counter() - self._asked)
         self._asked = 0.0
@@ -187,7 +187,7 @@ async def _main(given: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    """Obey until stdin ends."""
+    """Execute orders until stdin ends."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("port", type=int)
     parser.add_argument("--users", type=int, default=64)

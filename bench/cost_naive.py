@@ -1,4 +1,4 @@
-"""The proxy as it is written first: the stand-in that the proxy bench measures against.
+"""A straightforward implementation of the proxy, as the baseline of the proxy bench.
 
     python -m bench.cost_naive STUB_PORT [--one-context]
 
@@ -52,7 +52,7 @@ class Candidate:
         self.answer: dict[str, Any] = {}
 
     async def ask(self) -> None:
-        """Claim and complete."""
+        """Claim an episode and complete the prompt."""
         claimed = await asyncio.to_thread(_claim, self.context)
         self.uuid = claimed["episode_uuid"]
         headers = {"Authorization": f"Bearer {claimed['openai_api_key']}"}
@@ -62,7 +62,7 @@ class Candidate:
 
     @property
     def length(self) -> int:
-        """Of its text."""
+        """Reward of the text."""
         return len(self.answer["choices"][0]["message"]["content"])
 
 
@@ -78,7 +78,7 @@ async def chat(request: Request) -> JSONResponse:
 
 
 def main() -> None:
-    """Serve until ended; the port is told on stdout."""
+    """Serve until terminated; print the port on stdout."""
     sock = socket.create_server(("127.0.0.1", 0), backlog=2048)
     print(sock.getsockname()[1], flush=True)
     config = uvicorn.Config(app, log_level="error", access_log=False, lifespan="off")

@@ -1,4 +1,4 @@
-"""Processes of the proxy bench and how one figure is taken."""
+"""Processes of the proxy bench, and the measurement of one figure."""
 
 import contextlib
 import os
@@ -19,33 +19,33 @@ from bench.cost_stub import REPEAT
 from tests.support.stack import Stack, until
 
 SETTLE = 0.6
-"""Seconds between the last answer and the reading: ends and the journal go on behind it."""
+"""Seconds between the last answer and the measurement: ends and the journal continue after it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What one round cost and what its users felt."""
+    """Cost of one round, and the latency of its users."""
 
     users: int
     requests: int
     seconds: float
     cpu: float
-    """Milliseconds of CPU of all processes of the proxy, for one request."""
+    """Milliseconds of CPU per request, of all processes of the proxy."""
     p50: float
     p99: float
     errors: int
     left: int
     episodes: dict[str, int]
-    """What the stub counted: claims, chats, ends, aborts, lost, open."""
+    """Counters of the stub: claims, chats, ends, aborts, lost, open."""
 
     @property
     def rate(self) -> float:
-        """Requests in a second."""
+        """Requests per second."""
         return self.requests / self.seconds
 
     @property
     def unaccounted(self) -> int:
-        """Episodes of answered requests that were not claimed, asked and ended once each."""
+        """Number of episodes not claimed, called and ended exactly once, of answered requests."""
         wanted, seen = self.requests * REPEAT, self.episodes
         wrong = sum(abs(seen[name] - wanted) for name in ("claims", "chats", "ends"))
         return wrong + seen["lost"] + seen["open"]
@@ -53,7 +53,7 @@ class Figures:
 
 @contextlib.contextmanager
 def child(module: str, *args: str) -> Iterator[tuple["subprocess.Popen[str]", int]]:
-    """A process of the bench that tells its port."""
+    """A process of the bench that prints its port."""
     command = [sys.executable, "-m", module, *args]
     environment = {key: value for key, value in os.environ.items() if not key.startswith("SSL_")}
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
@@ -75,7 +75,7 @@ class Subject:
     port: int
 
     def cpu(self) -> float:
-        """Seconds of CPU that its processes have used."""
+        """Return the seconds of CPU used by its processes."""
         total = 0.0
         root = psutil.Process(self.pid)
         for process in (root, *root.children(recursive=True)):
@@ -85,37 +85,37 @@ class Subject:
         return total
 
     def resident(self) -> float:
-        """MB of memory its processes hold."""
+        """Return the memory of its processes in MB."""
         root = psutil.Process(self.pid)
         found = (root, *root.children(recursive=True))
         return sum(process.memory_info().rss for process in found) / 1e6
 
 
 class Stub:
-    """The instant stub, from outside."""
+    """Client of the instant stub."""
 
     def __init__(self, port: int) -> None:
         self.port = port
         self._url = f"http://127.0.0.1:{port}/stub"
 
     def delay(self, milliseconds: float) -> None:
-        """Let completions take so long."""
+        """Set the duration of completions."""
         httpx.post(f"{self._url}/delay/{milliseconds:g}").raise_for_status()
 
     def counts(self) -> dict[str, int]:
-        """Since it was started."""
+        """Return its counters since its start."""
         found: dict[str, int] = httpx.get(self._url).json()
         return found
 
 
 class Load:
-    """The users of one proxy, from outside."""
+    """Client of the users of one proxy."""
 
     def __init__(self, process: "subprocess.Popen[str]") -> None:
         self._process = process
 
     def round(self, **order: float) -> dict[str, Any]:
-        """One order of `bench.cost_load`."""
+        """Send one order to `bench.cost_load`."""
         process = self._process
         assert process.stdin is not None
         assert process.stdout is not None
@@ -127,7 +127,7 @@ class Load:
 
 @contextlib.contextmanager
 def load(port: int, users: int, *more: str) -> Iterator[Load]:
-    """So many users of a port."""
+    """Start a number of users of a port."""
     command = [sys.executable, "-m", "bench.cost_load", str(port), "--users", str(users), *more]
     process = subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -143,7 +143,7 @@ def load(port: int, users: int, *more: str) -> Iterator[Load]:
 
 
 def settled(stub: Stub) -> dict[str, int]:
-    """What the stub has counted once nothing is claimed any more, or at the latest after 10 s."""
+    """Return the stub's counters once nothing is claimed, but after 10 s at the latest."""
     end = time.monotonic() + 10
     while (found := stub.counts())["open"] and time.monotonic() < end:
         time.sleep(0.1)
@@ -151,7 +151,7 @@ def settled(stub: Stub) -> dict[str, int]:
 
 
 def measure(subject: Subject, stub: Stub, users: int, *more: str, **order: float) -> Figures:
-    """One figure, from quiet to quiet, so that all that a request causes is in it.
+    """Measure one figure from idle to idle, so that it contains everything that a request causes.
 
     Args:
         subject: Whose CPU.
@@ -185,7 +185,7 @@ def measure(subject: Subject, stub: Stub, users: int, *more: str, **order: float
 
 @contextlib.contextmanager
 def our_proxy(stub: Stub, folder: Path) -> Iterator[Subject]:
-    """`ajet-console proxy` as it is: journal, events, built-in rewards, no console attached."""
+    """Start `ajet-console proxy` with journal, events and built-in rewards, without a console."""
     url = f"http://127.0.0.1:{stub.port}"
     with Stack(folder / "home") as stack:
         info = stack.proxy("--swarm-url", url)
@@ -196,7 +196,7 @@ def our_proxy(stub: Stub, folder: Path) -> Iterator[Subject]:
 
 @contextlib.contextmanager
 def stand_in(name: str, stub: Stub, *more: str) -> Iterator[Subject]:
-    """`bench.cost_floor` or `bench.cost_naive`, with its flags."""
+    """Start `bench.cost_floor` or `bench.cost_naive` with its flags."""
     with child(f"bench.cost_{name}", str(stub.port), *more) as (process, port):
         address = ("127.0.0.1", port)
         until("it listens", lambda: _listens(address))

@@ -1,4 +1,4 @@
-"""Whether memory stays flat over many requests, a fifth of which are left before the answer."""
+"""Whether memory stays constant over many requests, a fifth of which are abandoned."""
 
 import time
 
@@ -9,13 +9,13 @@ USERS = 64
 LEAVING = 0.2
 STEPS = 20
 DELAY = 20.0
-"""Milliseconds of a completion: those that leave do it in the midst of one."""
+"""Milliseconds of a completion; users that leave do so during one."""
 FLAT = 10.0
-"""MB the memory may grow from the mean of the second quarter to the mean of the last one."""
+"""Maximum growth in MB from the mean of the second quarter to the mean of the last."""
 
 
 def soak(verdicts: Verdicts, ours: Subject, stub: Stub, requests: int) -> None:
-    """Ask so often and look at memory in between."""
+    """Send requests and measure the memory in between."""
     stub.delay(DELAY)
     resident: list[float] = []
     asked = left = errors = 0

@@ -1,4 +1,4 @@
-"""A swarm server that answers at once: what the proxy bench calls the instant stub.
+"""A swarm server that answers at once: the instant stub of the proxy bench.
 
     python -m bench.cost_stub
 
@@ -24,11 +24,11 @@ TEXT = (
     "likely than bad ones which is all that is needed here and now for a small model on a laptop"
 )
 WORDS = TEXT.split()
-"""Its answers have 40 to 60 of these, at different offsets: no two candidates are alike."""
+"""Words of its answers: 40 to 60 at another offset each, so that no two candidates are equal."""
 
 
 class _Episode(msgspec.Struct):
-    """What is read of an end or an abort."""
+    """Fields of an end or an abort that are read."""
 
     episode_uuid: str
 
@@ -121,7 +121,7 @@ _episode = msgspec.json.Decoder(_Episode).decode
 
 
 class Stub(Messages):
-    """One connection; what is known is shared by all of them."""
+    """One connection; all connections share the server's state."""
 
     open: ClassVar[set[str]] = set()
     counts: ClassVar[dict[str, int]] = {"claims": 0, "chats": 0, "ends": 0, "aborts": 0, "lost": 0}
@@ -167,7 +167,7 @@ class Stub(Messages):
         self.write(_DONE if known else _GONE)
 
     def _buffer(self) -> None:
-        """All of its episodes count as somebody else's."""
+        """Mark all of its episodes as claimed by another client."""
         held = [{"episode_uuid": uuid, "episode_status": "claimed"} for uuid in Stub.open]
         self.write(answer(msgspec.json.encode({"buffer": held})))
 

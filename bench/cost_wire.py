@@ -1,4 +1,4 @@
-"""HTTP/1.1 by hand for the parts of the proxy bench that must cost next to nothing."""
+"""Minimal HTTP/1.1 for the parts of the proxy bench whose cost must be negligible."""
 
 import asyncio
 from typing import cast
@@ -10,7 +10,7 @@ CHUNKED_END = b"0\r\n\r\n"
 
 
 class Messages(asyncio.Protocol):
-    """Splits what arrives into whole messages: with a content length, chunked, or without a body.
+    """Splitter of a byte stream into messages: with a content length, chunked, or without a body.
 
     Of a chunked message the body is handed on as it was sent; nothing may follow it before the
     next request.
@@ -41,16 +41,16 @@ class Messages(asyncio.Protocol):
         self._rest = rest
 
     def write(self, data: bytes) -> None:
-        """Send, unless the other side has gone."""
+        """Send, unless the peer has disconnected."""
         if self.transport is not None:
             self.transport.write(data)
 
     def message(self, head: bytes, body: bytes) -> None:
-        """One whole message came."""
+        """Handle one complete message."""
 
 
 def _end_of(head: bytes, data: bytes, at: int) -> int:
-    """Where the message ends that begins `data`; -1 when it is not all there."""
+    """Return where the message at the start of `data` ends; -1 when it is incomplete."""
     low = head.lower()
     found = low.find(LENGTH)
     if found >= 0:
@@ -62,7 +62,7 @@ def _end_of(head: bytes, data: bytes, at: int) -> int:
 
 
 def answer(body: bytes, status: bytes = b"200 OK") -> bytes:
-    """A whole answer with the headers that uvicorn would send."""
+    """Return a response with the headers that uvicorn would send."""
     return (
         b"HTTP/1.1 %b\r\ndate: Mon, 01 Jun 2026 12:00:00 GMT\r\nserver: uvicorn\r\n"
         b"content-length: %d\r\ncontent-type: application/json\r\n\r\n%b"
@@ -70,7 +70,7 @@ def answer(body: bytes, status: bytes = b"200 OK") -> bytes:
 
 
 def request(method: str, path: str, host: str, body: bytes, *more: str) -> bytes:
-    """A whole request."""
+    """Return a request."""
     lines = (
         f"{method} {path} HTTP/1.1",
         f"host: {host}",
@@ -84,7 +84,7 @@ def request(method: str, path: str, host: str, body: bytes, *more: str) -> bytes
 
 
 async def serve(protocol: type[Messages], port: int) -> None:
-    """Listen until ended from outside; the port is told on stdout."""
+    """Listen until terminated; print the port on stdout."""
     loop = asyncio.get_running_loop()
     server = await loop.create_server(protocol, "127.0.0.1", port, backlog=2048)
     print(server.sockets[0].getsockname()[1], flush=True)
@@ -92,6 +92,6 @@ async def serve(protocol: type[Messages], port: int) -> None:
 
 
 def run(protocol: type[Messages], port: int = 0) -> None:
-    """`serve` in a process of its own."""
+    """Run `serve` in its own process."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(serve(protocol, port))

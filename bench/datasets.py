@@ -1,4 +1,4 @@
-"""A dataset of 1 GB: how soon its first row is there, and how much memory it takes.
+"""A dataset of 1 GB: time to the first row, and memory.
 
 `python -m bench.datasets` writes a JSONL file of that size to a temporary folder, opens it in a
 process of its own as the mock user does, finds all of its rows, reads some of a shuffled pass, and
@@ -19,17 +19,17 @@ from bench.verdict import Verdicts
 
 MB = 1 << 20
 BLOCK = 1_000
-"""Rows that are written together."""
+"""Number of rows per write."""
 READ = 2_000
-"""Rows of a shuffled pass that are read."""
+"""Number of rows of a shuffled pass to read."""
 SPARE = 200
-"""MB that must stay free."""
+"""Minimum free memory in MB."""
 LIMIT = 300.0
-"""Seconds the reading may take."""
+"""Maximum seconds of reading."""
 
 
 def write(path: Path, size: int) -> int:
-    """Rows of about 500 bytes up to `size`; how many."""
+    """Write rows of about 500 bytes up to `size` bytes; return their number."""
     filler = "why do rivers flow into the sea and mountains stand still? " * 7
     rows = 0
     with path.open("w", encoding="ascii") as file:
@@ -44,7 +44,7 @@ def write(path: Path, size: int) -> int:
 
 
 def peak_mb() -> float:
-    """The most memory this process has had, in MB."""
+    """Return the peak memory of this process in MB."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) / 1024
@@ -52,7 +52,7 @@ def peak_mb() -> float:
 
 
 def read(path: Path) -> dict[str, float]:
-    """Open, find all rows, read some shuffled ones; seconds and memory. In a process of its own."""
+    """Open, find all rows, read some shuffled ones in a new process; return seconds and memory."""
     from mock.dataset import Dataset
     from mock.dataset.rows import Row
 
@@ -74,7 +74,7 @@ def read(path: Path) -> dict[str, float]:
 
 
 def main() -> None:
-    """Measure, print and exit with 1 when a bar is missed."""
+    """Measure, print, and exit with 1 when a bar is missed."""
     parser = argparse.ArgumentParser(prog="python -m bench.datasets")
     parser.add_argument("--mb", type=int, default=1_024, metavar="N")
     parser.add_argument("--read", type=Path, help=argparse.SUPPRESS)

@@ -1,4 +1,4 @@
-"""Speed of the embedded engine, beside a plain numpy and a plain torch version of the same policy.
+"""Speed of the embedded engine, compared with plain numpy and torch versions of the same policy.
 
     .venv/bin/python bench/engine.py [--torch PYTHON]
 
@@ -46,7 +46,7 @@ sys.exit(run(EngineOptions(home=Home.open(Path(sys.argv[1])), port=0, log_level=
 
 
 class Variant:
-    """A version of the policy in a process of its own that does what it is told."""
+    """A version of the policy in its own process, which executes orders."""
 
     def __init__(self, python: str, script: str, argument: str, threads: str = "") -> None:
         environment = {name: value for name, value in os.environ.items() if name not in _BLAS}
@@ -59,13 +59,13 @@ class Variant:
             env=environment,
         )
         self.slow = script == "naive_numpy.py"
-        """Its answers take seconds: two times are enough."""
+        """Whether its answers take seconds; it is then timed only twice."""
         self.name = ""
         self.times: dict[str, list[float]] = {}
         self.name = self._told()["name"]
 
     def do(self, what: str) -> Any:
-        """Do it once; its time is kept, its value returned."""
+        """Execute an order once; record its time and return its value."""
         assert self._process.stdin is not None
         self._process.stdin.write(f"{what}\n")
         self._process.stdin.flush()
@@ -74,11 +74,11 @@ class Variant:
         return told["value"]
 
     def best(self, what: str) -> float:
-        """Seconds of its fastest time: what it can do when others leave it alone."""
+        """Return the seconds of its fastest run, which other processes disturbed least."""
         return min(self.times[what])
 
     def typical(self, what: str) -> float:
-        """Median seconds."""
+        """Return the median seconds."""
         return statistics.median(self.times[what])
 
     def close(self) -> None:
@@ -98,20 +98,20 @@ class Variant:
 
 
 def alike(one: list[float], other: list[float]) -> float:
-    """Cosine of two changes of the weights: whether both did the same update."""
+    """Return the cosine of two weight changes; about 1 when both did the same update."""
     size = math.sqrt(sum(a * a for a in one)) * math.sqrt(sum(b * b for b in other))
     return sum(a * b for a, b in zip(one, other, strict=True)) / size
 
 
 def has_torch(python: str) -> bool:
-    """Whether that Python can run the torch version."""
+    """Return whether this Python can run the torch version."""
     found = subprocess.run([python, "-c", "import torch, numpy"], capture_output=True, check=False)
     return found.returncode == 0
 
 
 @contextlib.contextmanager
 def engine(home: Home, log: Path) -> Iterator[tuple[str, int]]:
-    """Url and pid of an engine in a process of its own."""
+    """Yield URL and pid of an engine in its own process."""
     command = [sys.executable, "-c", _ENGINE, str(home.root)]
     with log.open("wb") as file:
         process = subprocess.Popen(command, cwd=HERE.parent, stderr=file)
@@ -129,7 +129,7 @@ def engine(home: Home, log: Path) -> Iterator[tuple[str, int]]:
 
 
 async def memory(url: str, pid: int) -> float:
-    """Most resident MB of an engine's processes over some batches of 8 x 4 over HTTP."""
+    """Return the peak resident MB of an engine's processes over some batches of 8 x 4 over HTTP."""
     most = 0.0
 
     async def watch() -> None:
@@ -147,7 +147,7 @@ async def memory(url: str, pid: int) -> float:
 
 
 async def drive(http: httpx.AsyncClient) -> None:
-    """Some batches, as a client of the swarm protocol."""
+    """Run some batches as a client of the swarm protocol."""
     tree = {"ajet": {"data": {"train_batch_size": 8}, "rollout": {"num_repeat": 4}}}
     await post(http, "/sync_train_config", {"yaml_as_string": yaml.safe_dump(tree)})
     await post(http, "/start_engine", {})
@@ -166,14 +166,14 @@ async def drive(http: httpx.AsyncClient) -> None:
 async def post(
     http: httpx.AsyncClient, path: str, body: dict[str, Any], **more: Any
 ) -> dict[str, Any]:
-    """What the server answers; anything but 200 ends the bench."""
+    """Return the server's answer; any status other than 200 ends the bench."""
     answer = await http.post(path, json=body, **more)
     answer.raise_for_status()
     return dict(answer.json())
 
 
 async def episode(http: httpx.AsyncClient, task: str, reward: float) -> None:
-    """Claim, one call, end."""
+    """Claim an episode, make one call, end it."""
     who = {"client_uuid": "bench"}
     claim = {**who, "episode_type": "train", "discard_episode_timeout": 240.0}
     for _ in range(1200):
@@ -192,7 +192,7 @@ async def episode(http: httpx.AsyncClient, task: str, reward: float) -> None:
 
 
 def measure(ours: Variant, others: list[Variant]) -> None:
-    """All variants in turns, so that each round is under the same load."""
+    """Run all variants in turns, so that each round has the same load."""
     everyone = [ours, *others]
     changes = []
     for variant in everyone:
@@ -216,7 +216,7 @@ def measure(ours: Variant, others: list[Variant]) -> None:
 
 
 def show(variants: list[Variant]) -> None:
-    """The table of absolute times."""
+    """Print the table of absolute times."""
     print(f"\n{'':34}{'best':>12}{'median':>12}")
     for what, name in (
         ("update", "update of 8 x 4 answers"),
@@ -232,7 +232,7 @@ def show(variants: list[Variant]) -> None:
 
 
 def main() -> None:
-    """Measure, print, judge."""
+    """Measure, print and compare with the bars."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--torch", default=sys.executable, help="a Python that has torch and numpy")
     python = parser.parse_args().torch

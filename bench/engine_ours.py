@@ -1,4 +1,4 @@
-"""The engine's own side of `bench/engine.py`: what is measured inside the engine's code."""
+"""The engine's own side of `bench/engine.py`, measured inside the engine's code."""
 
 import asyncio
 import json
@@ -36,12 +36,12 @@ HYPER = Hyperparameters()
 
 
 def prompt(text: str) -> Prompt:
-    """A rendered question."""
+    """Return a rendered question."""
     return render(TOKENIZER, 512, [{"role": "user", "content": text}], None, 60)
 
 
 def drain(sampler: Sampler, requests: list[Request]) -> list[Completion]:
-    """Answers of all requests, in their order."""
+    """Return the answers of all requests, in order."""
     for request in requests:
         sampler.add(request)
     found: dict[Request, Completion] = {}
@@ -51,7 +51,7 @@ def drain(sampler: Sampler, requests: list[Request]) -> list[Completion]:
 
 
 def batch() -> list[TrainSample]:
-    """8 x 4 answers; the reward is how near an answer is to 20 tokens."""
+    """Return 8 x 4 answers; the reward is higher the nearer an answer is to 20 tokens."""
     sampler = Sampler(weights.shipped().params, TOKENIZER)
     made = []
     for which, question in enumerate(QUESTIONS):
@@ -68,7 +68,7 @@ def batch() -> list[TrainSample]:
 
 
 def work(samples: list[TrainSample]) -> dict[str, Any]:
-    """What the variants are given."""
+    """Write the input of the variants."""
     advantages = []
     for sample in samples:
         group = [other.reward for other in samples if other.task_id == sample.task_id]
@@ -114,30 +114,30 @@ class Ours:
         self.seeds = self._long(64)
 
     def update(self) -> None:
-        """One GRPO update."""
+        """Do one GRPO update."""
         self.learner.update(self.samples, HYPER)
 
     def work_file(self) -> str:
-        """Where the other variants find the same work."""
+        """Write the work for the other variants."""
         with tempfile.NamedTemporaryFile("w", suffix=".json", delete=False) as file:
             json.dump(self.work, file)
         return file.name
 
     def answers(self) -> None:
-        """Four answers of 60 tokens to one prompt."""
+        """Sample four answers of 60 tokens to one prompt."""
         self._draw([self._request(0, seed, 60) for seed in self.seeds[:4]])
 
     def alone(self) -> None:
-        """64 answers of 24 to 60 tokens to eight prompts, one by one."""
+        """Sample 64 answers of 24 to 60 tokens to eight prompts, one by one."""
         for request in self._mixed():
             self._draw([request])
 
     def together(self) -> None:
-        """The same answers in 32 slots."""
+        """Sample the same answers in 32 slots."""
         self._draw(self._mixed())
 
     def lateness(self) -> float:
-        """p99 in milliseconds of how late the event loop is while updates are done all the time."""
+        """Return the p99 lateness of the event loop in milliseconds during continuous updates."""
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
             return runner.run(self._lateness())
 
@@ -173,7 +173,7 @@ class Ours:
             assert len(done.tokens) == request.params.max_tokens
 
     def _long(self, count: int) -> list[int]:
-        """Seeds whose answers do not end before 60 tokens."""
+        """Return seeds whose answers have at least 60 tokens."""
         tried = [self._request(0, seed, 60) for seed in range(2 * count)]
         found = drain(self.sampler, tried)
         long = [seed for seed, done in enumerate(found) if len(done.tokens) == 60]
@@ -181,7 +181,7 @@ class Ours:
         return long[:count]
 
     def changed(self) -> list[float]:
-        """As `Naive.changed`."""
+        """See `Naive.changed`."""
         base, params = weights.shipped().params, self.state.params
         parts = [(params[name] - base[name]).ravel() for name in self.work["trained"]]
         return [float(value) for value in np.concatenate(parts)[:: self.work["every"]]]

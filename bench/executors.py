@@ -1,4 +1,4 @@
-"""Episodes with stragglers: a drain's idle threads against none, in one run.
+"""Idle threads of executors on episodes with stragglers.
 
     .venv/bin/python -m bench.executors
 
@@ -18,11 +18,11 @@ from bench.verdict import Verdicts
 
 THREADS, BATCH, BATCHES = 32, 64, 12
 SHORT, LONG, ONE_IN = 0.05, 0.4, 16
-"""Seconds of an episode, of a straggler, and how many episodes have one."""
+"""Seconds of an episode and of a straggler, and how many episodes contain one."""
 
 
 def lengths(seed: int = 1) -> list[float]:
-    """Seconds of each episode."""
+    """Return the seconds of each episode."""
     rng = random.Random(seed)
     return [
         LONG if rng.randrange(ONE_IN) == 0 else SHORT * rng.uniform(0.7, 1.3)
@@ -31,7 +31,7 @@ def lengths(seed: int = 1) -> list[float]:
 
 
 class Busy:
-    """How long threads were at work, all together."""
+    """Total working time of all threads."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -46,7 +46,7 @@ class Busy:
 
 
 def drained(waits: Sequence[float], work: Callable[[float], float]) -> int:
-    """As AgentJet's scripts do."""
+    """Run the episodes as AgentJet's scripts do."""
     count = 0
     with PeriodicDrainThreadPoolExecutor(workers=BATCH, max_parallel=THREADS) as executor:
         for seconds in waits:
@@ -55,7 +55,7 @@ def drained(waits: Sequence[float], work: Callable[[float], float]) -> int:
 
 
 def sliding(waits: Sequence[float], work: Callable[[float], float]) -> int:
-    """The same calls, no drain."""
+    """Make the same calls without a drain."""
     count = 0
     with SlidingThreadPoolExecutor(workers=BATCH, max_parallel=THREADS) as executor:
         for seconds in waits:
@@ -64,14 +64,14 @@ def sliding(waits: Sequence[float], work: Callable[[float], float]) -> int:
 
 
 def listed(waits: Sequence[float], work: Callable[[float], float]) -> int:
-    """All at once."""
+    """Submit all episodes at once."""
     return sum(one.ok for one in run_episodes(waits, work, max_workers=THREADS))
 
 
 def measure(
     run: Callable[[Sequence[float], Callable[[float], float]], int], waits: Sequence[float]
 ) -> tuple[float, float]:
-    """Seconds it took, and the share of the threads' time that was idle."""
+    """Return the seconds it took and the idle share of the threads' time."""
     busy = Busy()
     began = time.perf_counter()
     assert run(waits, busy.episode) == len(waits)
@@ -80,7 +80,7 @@ def measure(
 
 
 def main() -> None:
-    """Each pool once, on the same episodes."""
+    """Measure each pool once on the same episodes."""
     waits = lengths()
     floor = sum(waits) / THREADS
     print(f"{len(waits)} episodes in batches of {BATCH}, {THREADS} threads; floor {floor:.2f} s")

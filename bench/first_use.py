@@ -1,4 +1,4 @@
-"""What a new user waits for: the console in a real terminal, from an empty home.
+"""Waiting times of a new user: the console in a real terminal, from an empty home.
 
     .venv/bin/python -m bench.first_use
 
@@ -19,14 +19,14 @@ from tests.support.terminal import Terminal
 
 
 def scored(state: State) -> bool:
-    """A group stands there with candidates, rewards and a winner."""
+    """Whether the screen shows a group with candidates, rewards and a winner."""
     return any(
         group.best is not None and len(group.candidates) >= 2 for group in state.groups.values()
     )
 
 
 def main() -> None:
-    """Measure once; figures are seconds since the command was given."""
+    """Measure once; figures are seconds since the command was entered."""
     verdicts = Verdicts()
     with tempfile.TemporaryDirectory() as folder, Stack(Path(folder) / "home") as stack:
         environment = {**stack.environment, "AJET_CONSOLE__ENGINE__PORT": "0"}

@@ -1,4 +1,4 @@
-"""What holds up a batch, and for how long users wait: before and after the rule for stragglers.
+"""Delays of a batch and of its users, with and without the straggler rule.
 
     .venv/bin/python -m bench.held_batches [--before]
 
@@ -49,12 +49,12 @@ from tests.support.scripted_swarm import Cut, ScriptedSwarm
 from tests.support.world import settings
 
 SCALE = 10.0
-"""Seconds of the real limits that one second stands for."""
+"""Seconds of the real limits per second of the bench."""
 USERS = 8
 UNDISTURBED = 1.5
-"""Seconds of load before something goes wrong, and after it is over."""
+"""Seconds of load before a fault and after its end."""
 LONGER = 30.0
-"""Seconds a user may wait longer than the others."""
+"""Seconds that a user may wait longer than the others."""
 FOREIGN_LIMIT = 106.0
 DEAD_AFTER = 15.0
 """`proxy.abort_dead_clients` of the last row."""
@@ -67,34 +67,34 @@ _LIMITS = ((ajet_swarm.api.watcher, "GONE_FOR", 10.0), (ajet_swarm.api.watcher, 
 
 @dataclass
 class Figures:
-    """What one run came to, in seconds of the real limits."""
+    """Result of one run, in seconds of the real limits."""
 
     post: float
-    """The longest stay in ROLLING_POST."""
+    """Longest stay in ROLLING_POST."""
     longest: float
-    """Of a user's waits."""
+    """Percentile of the users' waits."""
     median: float
     beside: float
-    """How much longer than most of those that waited at the end of the longest stay the unluckiest
-    of them waited."""
+    """Difference between the longest and the typical wait of the users that waited at the end of
+    the longest stay."""
     refused: int
-    """Answers 5xx."""
+    """Number of 5xx answers."""
     asked: int
     alerts: list[str] = field(default_factory=list)
-    """The last text of each."""
+    """Last text of each alert."""
 
     @property
     def longer(self) -> float:
-        """How much longer than most the unluckiest user waited."""
+        """Difference between the longest and the typical wait of a user."""
         return self.longest - self.median
 
 
 class TimedSwarm(ScriptedSwarm):
-    """A scripted server that notes how long it stays in ROLLING_POST, with a janitor."""
+    """A scripted server with a janitor, which records how long it stays in ROLLING_POST."""
 
     longest_post = 0.0
     post_ended = 0.0
-    """When the longest stay ended, on the loop's clock."""
+    """End of the longest stay, on the loop's clock."""
     _post_since: float | None = None
 
     def set_state(self, state: str, step: int | None = None) -> None:
@@ -109,7 +109,7 @@ class TimedSwarm(ScriptedSwarm):
         super().set_state(state, step)
 
     async def sweep(self) -> None:
-        """Take back what is idle too long, now and then."""
+        """Take back idle episodes from time to time."""
         while True:
             await asyncio.sleep(SWEEP / SCALE)
             self.expire()
@@ -117,19 +117,19 @@ class TimedSwarm(ScriptedSwarm):
 
 @dataclass
 class Scene:
-    """Everything a fault needs."""
+    """Objects that a fault can use."""
 
     swarm: TimedSwarm
     front: Front
     acts: bool
-    """Whether an operator acts on the alert."""
+    """Whether an operator responds to the alert."""
 
 
 Fault = Callable[[Scene], Awaitable[None]]
 
 
 def configured(rule: bool, answer: str, dead_after: float) -> Settings:
-    """A tenth of the limits as shipped; without the rule where it is not wanted."""
+    """Return the default limits divided by ten; without the straggler rule if not requested."""
     shipped = ProxySettings()
     proxy: dict[str, Any] = {
         "answer": answer,
@@ -149,7 +149,7 @@ def configured(rule: bool, answer: str, dead_after: float) -> Settings:
 
 @contextlib.contextmanager
 def scaled() -> Iterator[None]:
-    """All times that are no settings, a tenth of what they are."""
+    """Divide all times that are not settings by ten."""
     found = [one for one in (*_TIMES, *_LIMITS) if hasattr(one[0], one[1])]
     with contextlib.suppress(ImportError):
         import proxy.servers.held_batch as held  # the commit to compare with has none
@@ -168,7 +168,7 @@ def scaled() -> Iterator[None]:
 async def measure(
     fault: Fault, *, rule: bool, acts: bool, answer: str = "best", dead_after: float = 0.0
 ) -> Figures:
-    """One run: load, the fault, load until the batch goes on."""
+    """Run once  load, the fault, load until the batch continues."""
     rng = random.Random(3)
 
     async def says(name: str, body: dict[str, Any], index: int) -> str:
@@ -218,7 +218,7 @@ async def _next_batch(swarm: TimedSwarm, since: int) -> None:
 
 
 async def silent_runner(scene: Scene) -> None:
-    """One call never answers; the batch ends by itself while it is under way."""
+    """One call never answers; the batch ends by itself in the meantime."""
     await _silent(scene, 1)
 
 
@@ -228,12 +228,12 @@ async def silent_group(scene: Scene) -> None:
 
 
 async def silent_helper(scene: Scene) -> None:
-    """The only call of a request that is not trained on does not answer."""
+    """The only call of an untrained request does not answer."""
     await _silent(scene, 1, "eval")
 
 
 async def _silent(scene: Scene, calls: int, episode_type: str = "train") -> None:
-    """The first calls that carry one question are never answered."""
+    """The first calls with one question are never answered."""
     swarm, usual = scene.swarm, scene.swarm.answer
     question, left = "", calls
 
@@ -256,7 +256,7 @@ async def _silent(scene: Scene, calls: int, episode_type: str = "train") -> None
 
 
 async def dead_client(scene: Scene) -> None:
-    """Another client claims and is never seen again."""
+    """Another client claims an episode and disappears."""
     swarm = scene.swarm
     await swarm.until(lambda: swarm.state == "ROLLING" and len(swarm.unclaimed) >= 3, 30)
     body = {"episode_type": "train", "discard_episode_timeout": FOREIGN_LIMIT / SCALE}
@@ -285,7 +285,7 @@ async def cut_streams(scene: Scene) -> None:
 
 
 async def frozen_server(scene: Scene) -> None:
-    """Nothing is answered for a while, from ROLLING_POST on."""
+    """No call is answered for a while, beginning in ROLLING_POST."""
     swarm = scene.swarm
     await swarm.until(lambda: swarm.state == "ROLLING", 30)
     step = swarm.step or 0
@@ -314,7 +314,7 @@ def row_of(name: str, which: str, found: Figures) -> str:
 
 
 def judge_unattended(name: str, verdicts: Verdicts) -> None:
-    """The rows of the dead client without an operator."""
+    """The rows of the dead client, without an operator."""
     alone = asyncio.run(measure(dead_client, rule=True, acts=False))
     print(row_of(name, "unattended", alone), flush=True)
     verdicts.at_most("unattended_beside", alone.beside, LONGER, "s")
@@ -326,7 +326,7 @@ def judge_unattended(name: str, verdicts: Verdicts) -> None:
 
 
 def main() -> None:
-    """Every scene, before and after."""
+    """Run every scene with and without the rule."""
     columns = "post s", "longest s", "longer s", "beside s", "5xx"
     print(
         f"{'':20} {'':18} {columns[0]:>9} {columns[1]:>9} {columns[2]:>9} {columns[3]:>9} "

@@ -1,4 +1,4 @@
-"""How soon a saved hook is seen: from the save to the console's screen, in a terminal.
+"""Delay from saving a hook to its effect on the console's screen, in a terminal.
 
     .venv/bin/python -m bench.hook_edits
 
@@ -43,12 +43,12 @@ class Edits:
     typo: list[float]
 
     def judge(self, verdicts: Verdicts) -> None:
-        """The slowest of each against its bar."""
+        """Compare the slowest of each kind with its bar."""
         verdicts.at_most("edit_to_screen_worst", max(self.effect), EFFECT_BAR, "s")
         verdicts.at_most("typo_to_screen_worst", max(self.typo), TYPO_BAR, "s")
 
     def lines(self) -> list[str]:
-        """Figures for people."""
+        """Return the figures as text."""
         return [
             f"{name}: median {statistics.median(found):.2f} s, worst {max(found):.2f} s,"
             f" {len(found)} saves"
@@ -84,7 +84,7 @@ def _rolls(stack: Stack) -> bool:
 
 
 async def _ask(user: httpx.AsyncClient) -> None:
-    """Somebody who asks again as soon as there is an answer."""
+    """A user who sends the next request after each answer."""
     number = 0
     while True:
         number += 1
@@ -111,13 +111,13 @@ def _sit(stack: Stack, folder: Path, rounds: int) -> Edits:
 
 
 def _save(folder: Path, code: str) -> None:
-    """As editors do: a new file in the place of the old one."""
+    """Replace the file by a new one, as editors do."""
     (folder / "new").write_text(code, encoding="utf-8")
     (folder / "new").replace(folder / "on_compute_relative_reward.py")
 
 
 def _seen(console: ScreenTerminal, *words: str) -> float:
-    """Seconds until the screen shows all of the words."""
+    """Return the seconds until the screen shows all of the texts."""
     began = time.monotonic()
     while not _shows("\n".join(console.look(0.02)), words):
         if time.monotonic() - began > LIMIT:
@@ -130,7 +130,7 @@ def _shows(text: str, words: Sequence[str]) -> bool:
 
 
 def main() -> None:
-    """Command line."""
+    """Run the command line."""
     found = asyncio.run(edits())
     print("\n".join(found.lines()))
     verdicts = Verdicts()

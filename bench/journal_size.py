@@ -1,4 +1,4 @@
-"""How much the journal takes for a request, before and after; what pruning costs the commits.
+"""Size of the journal per request, before and after compression; effect of pruning on commits.
 
 Before is schema 2: each commit's events as plain lines, every message again in each request that
 has it. The events are those of a group of four candidates in five commits, as a proxy publishes
@@ -48,12 +48,12 @@ from core.journal.writer import Journal
 N = 4
 TURNS = 30
 FILLED = 6_000
-"""Groups of the journal that is pruned."""
+"""Number of groups of the pruned journal."""
 WINDOW = 1.0
 WINDOWS = 24
-"""Seconds and number of the windows in which commits are timed, every other with pruning."""
+"""Seconds and number of the windows in which commits are timed; every other one with pruning."""
 GAP = 0.02
-"""Seconds between two requests in them."""
+"""Seconds between two requests in a window."""
 SCHEMA_2 = """
 create table events(seq integer primary key, kind text not null, group_id text, data blob not null);
 create index events_by_group on events(group_id) where group_id is not null;
@@ -68,26 +68,26 @@ Message = dict[str, Any]
 
 @cache
 def corpus() -> str:
-    """The guides and sources of this repository."""
+    """Return the text of the guides and sources of this repository."""
     root = Path(__file__).parents[1]
     files = [*sorted(root.glob("docs/**/*.md")), *sorted(root.glob("[cp]*/**/*.py"))]
     return "\n".join(file.read_text(encoding="utf-8") for file in files)
 
 
 class Texts:
-    """Slices of the corpus; no two are the same."""
+    """Source of distinct slices of the corpus."""
 
     def __init__(self, seed: int) -> None:
         self._dice = random.Random(seed)
 
     def of(self, length: int) -> str:
-        """A text of so many characters."""
+        """Return a text of a number of characters."""
         whole = corpus()
         first = self._dice.randrange(len(whole) - length)
         return whole[first : first + length]
 
     def uuid(self) -> str:
-        """A name of an episode."""
+        """Return an episode's uuid."""
         digits = self._dice.randbytes(16).hex()
         return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
 
@@ -95,7 +95,7 @@ class Texts:
 def life(
     texts: Texts, messages: list[Message], answers: list[str], **more: Any
 ) -> list[list[Event]]:
-    """The events of one request, by the commits that bring them."""
+    """Return the events of one request, grouped by commit."""
     group_id = texts.uuid().replace("-", "")[:12]
     names = {"group_id": group_id, "server": "embedded"}
     uuids = [texts.uuid() for _ in range(N)]
@@ -190,7 +190,7 @@ def life(
 
 
 def single(count: int, length: int) -> Iterator[list[list[Event]]]:
-    """Requests of one message each."""
+    """Return requests of one message each."""
     texts = Texts(length)
     for _ in range(count):
         answers = [texts.of(400) for _ in range(N)]
@@ -198,7 +198,7 @@ def single(count: int, length: int) -> Iterator[list[list[Event]]]:
 
 
 def agent(count: int) -> tuple[list[list[list[Event]]], int]:
-    """Conversations of `TURNS` turns; bytes of all messages, tools and answers, each once."""
+    """Return conversations of `TURNS` turns, and the bytes of their distinct texts."""
     texts, found, length = Texts(1), [], 0
     system = texts.of(4_000)
     tools = [{"type": "function", "function": {"name": "f", "description": texts.of(8_000)}}]
@@ -215,7 +215,7 @@ def agent(count: int) -> tuple[list[list[list[Event]]], int]:
 
 
 def before(path: Path, requests: list[list[list[Event]]]) -> int:
-    """Bytes of a journal of schema 2 with these requests."""
+    """Return the bytes of a journal of schema 2 with these requests."""
     numbers = itertools.count(1)
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as db:
         db.execute("pragma page_size=8192")
@@ -242,7 +242,7 @@ def before(path: Path, requests: list[list[list[Event]]]) -> int:
 
 
 async def after(path: Path, requests: list[list[list[Event]]]) -> int:
-    """Bytes of a journal with these requests, as it is written now."""
+    """Return the bytes of a journal of the present schema with these requests."""
     journal = Journal(path)
     bus = Bus(journal, "b184d839d656")
     for commits in requests:
@@ -255,7 +255,7 @@ async def after(path: Path, requests: list[list[list[Event]]]) -> int:
 
 
 def whole_size(path: Path) -> int:
-    """Bytes of a journal with all that is in its log."""
+    """Return the bytes of a journal including its log."""
     with contextlib.closing(sqlite3.connect(path)) as db:
         db.execute("pragma wal_checkpoint(truncate)")
     return path.stat().st_size
@@ -273,13 +273,13 @@ class Gated(Pruner):
         super()._rest(took)
 
     def all(self) -> None:
-        """Prune all that may go, until it is closed."""
+        """Prune everything allowed until it is closed."""
         with contextlib.suppress(PruneError):
             self.prune(Retention(bytes=1))
 
 
 async def latencies(path: Path) -> tuple[list[float], list[float], float]:
-    """Seconds of commits without and with pruning beside them; and megabytes that were pruned."""
+    """Return seconds of commits without and with concurrent pruning, and pruned megabytes."""
     journal = Journal(path)
     bus = Bus(journal, "b184d839d656")
     for number, commits in enumerate(single(FILLED, 6_000)):
@@ -322,12 +322,12 @@ async def latencies(path: Path) -> tuple[list[float], list[float], float]:
 
 
 def p99(values: list[float]) -> float:
-    """The 99th percentile in milliseconds."""
+    """Return the 99th percentile in milliseconds."""
     return sorted(values)[int(len(values) * 0.99)] * 1e3
 
 
 def main() -> None:
-    """Take all figures."""
+    """Measure all figures."""
     verdicts = Verdicts()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -1,4 +1,4 @@
-"""Whether rewards teach the embedded policy, and only they.
+"""Whether rewards teach the embedded policy, and only rewards do.
 
     .venv/bin/python bench/learning.py [--plot docs/img/learning.svg]
 
@@ -43,11 +43,11 @@ from engine.training.state import State
 GROUPS, REPEATS, UPDATES, MAX_TOKENS = 8, 4, 40, 60
 SEEDS = (1, 2, 3)
 LOOKS = (0, 5, 10, 15, 20, 25, 30, 40)
-"""Updates after which the held-out prompts are asked."""
+"""Updates after which the held-out prompts are sampled."""
 FINE = 12
 """Answers to a held-out prompt before the first and after the last update, else `REPEATS`."""
 HAND_LR = 8e-4
-"""The learning rate of the preset for rating by hand."""
+"""Learning rate of the preset for rating by hand."""
 
 Reward = Callable[[Question, Sequence[Completion], Random], list[float]]
 
@@ -78,13 +78,13 @@ def _random(question: Question, group: Sequence[Completion], rng: Random) -> lis
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One reward and how it is trained with."""
+    """One reward and its training parameters."""
 
     name: str
     reward: Reward
     prompts: Callable[[], Prompts]
     measure: Callable[[Question, Completion], float]
-    """What the held-out answers are averaged by."""
+    """Return the measure by which held-out answers are averaged."""
     groups: int = GROUPS
     updates: int = UPDATES
     lr: float | None = None
@@ -110,22 +110,22 @@ PLANS = (
 
 @dataclass(slots=True)
 class Run:
-    """What one seed of one plan did."""
+    """Result of one seed of one plan."""
 
     values: dict[int, float] = field(default_factory=dict)
-    """Mean measure of the held-out answers, by updates done."""
+    """Updates done -> mean measure of the held-out answers."""
     intelligible: dict[int, float] = field(default_factory=dict)
     stats: list[UpdateStats] = field(default_factory=list)
     moved: float = 0.0
     """Largest change of a weight."""
     spoken: list[str] = field(default_factory=list)
-    """A few held-out answers at the end."""
+    """Some held-out answers at the end."""
     sampling: float = 0.0
-    """Seconds of an update's sampling."""
+    """Seconds of sampling per update."""
 
     @property
     def kl(self) -> float:
-        """KL to the shipped weights, of the last five updates."""
+        """Return the KL to the shipped weights over the last five updates."""
         return mean(stats.kl for stats in self.stats[-5:])
 
 
@@ -141,7 +141,7 @@ class Student:
         self.learner = Learner(self.state, base.params)
 
     def ask(self, questions: Sequence[Question], repeats: int, seed: int) -> list[list[Completion]]:
-        """Answers to each question at temperature 1."""
+        """Sample answers to each question at temperature 1."""
         context = self.state.params.config.context
         asked: list[Request] = []
         for question in questions:
@@ -161,7 +161,7 @@ class Student:
 
 
 def train(plan: Plan, seed: int, hyper: Hyperparameters) -> Run:
-    """One seed of a plan, from the shipped weights."""
+    """Train one seed of a plan from the shipped weights."""
     prompts = plan.prompts()
     prompts.check()
     student, rng, run = Student(), Random(seed), Run()
@@ -188,7 +188,7 @@ def train(plan: Plan, seed: int, hyper: Hyperparameters) -> Run:
 
 
 def _look(plan: Plan, prompts: Prompts, student: Student, seed: int, run: Run) -> None:
-    """Ask the held-out prompts; nothing is learned from the answers."""
+    """Sample the held-out prompts without training on them."""
     held = prompts.evaluation
     fine = student.state.step in (0, plan.updates)
     groups = student.ask(held, FINE if fine else REPEATS, 900_000 + seed)
@@ -207,7 +207,7 @@ def _job(job: tuple[str, int, Hyperparameters]) -> Run:
 def run_all(
     names: Sequence[str], seeds: Sequence[int], hyper: Hyperparameters
 ) -> dict[str, list[Run]]:
-    """All seeds of some plans, on two processes."""
+    """Run all seeds of some plans on two processes."""
     jobs = [(name, seed, hyper) for name in names for seed in seeds]
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(2, mp_context=context) as pool:
@@ -218,12 +218,12 @@ def run_all(
 
 
 def at(runs: Sequence[Run], step: int) -> float:
-    """Median over the seeds of the held-out measure after `step` updates."""
+    """Return the median over the seeds of the held-out measure after `step` updates."""
     return median(run.values[step] for run in runs)
 
 
 def table(results: dict[str, list[Run]]) -> str:
-    """Markdown: lowest, median and highest of the seeds."""
+    """Return a Markdown table: lowest, median and highest seed."""
     steps = [step for step in LOOKS if any(step in run[0].values for run in results.values())]
     lines = [
         "| reward | " + " | ".join(map(str, steps)) + " | intelligible, before and after | KL |",
@@ -248,7 +248,7 @@ def table(results: dict[str, list[Run]]) -> str:
 
 
 def show_prompts() -> None:
-    """Print what is trained on and what is asked at evaluation."""
+    """Print the prompts of training and evaluation."""
     for name, prompts in (("facts", learning_tasks.facts()), ("sums", learning_tasks.sums())):
         prompts.check()
         for use, questions in (("training", prompts.training), ("evaluation", prompts.evaluation)):
@@ -257,7 +257,7 @@ def show_prompts() -> None:
 
 
 def judge(results: dict[str, list[Run]]) -> Verdicts:
-    """The medians of the seeds against the bars."""
+    """Compare the medians of the seeds with the bars."""
     verdicts = Verdicts()
     glad, right, short = (results[name] for name in ("enthusiasm", "arithmetic", "shortest"))
     hand, same, noise = (results[name] for name in ("hand", "constant", "random"))
@@ -283,7 +283,7 @@ def judge(results: dict[str, list[Run]]) -> Verdicts:
 
 
 def main() -> None:
-    """Command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description="Whether rewards teach the embedded policy.")
     parser.add_argument("--plot", type=Path, help="write the curves as SVG")
     options = parser.parse_args()

@@ -1,4 +1,4 @@
-"""Learning curves as SVG, written by hand."""
+"""Learning curves as SVG, without a plotting library."""
 
 from collections.abc import Mapping, Sequence
 from statistics import median
@@ -68,7 +68,7 @@ def _panel(place: int, title: str, seeds: Sequence[Curve]) -> str:
 
 
 def _ceiling(most: float) -> float:
-    """The top of a scale: a round number over `most`."""
+    """Return the top of a scale: a round number above `most`."""
     for top in (0.2, 0.4, 0.6, 0.8, 1.0, 20, 40, 60, 80, 100, 200):
         if most <= top:
             return float(top)

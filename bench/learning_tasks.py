@@ -1,4 +1,4 @@
-"""What the learning benchmark asks and rewards; prompts of training and evaluation never meet."""
+"""Prompts and rewards of the learning benchmark; training and evaluation prompts are disjoint."""
 
 import re
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from engine.corpus import families, word_lists
 from engine.interface import Completion
 
 HELD_OUT = 64
-"""Evaluation prompts of a task."""
+"""Number of evaluation prompts of a task."""
 _SPLIT = 17
 _HOT = re.compile(
     r"\b(wow|love|yes|hooray|exciting|amazing|fantastic|brilliant|awesome|wonderful|great)\b", re.I
@@ -19,22 +19,22 @@ _LOUD = re.compile(r"!+")
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One prompt and what a right answer holds."""
+    """One prompt and the content of a right answer."""
 
     text: str
     cores: tuple[str, ...]
-    """Any of them, word for word, makes an answer to a fact right; for a sum the number."""
+    """Texts, one of which a right answer to a fact contains verbatim; the number for a sum."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prompts:
-    """The prompts of one family, split."""
+    """The prompts of one family, split for training and evaluation."""
 
     training: tuple[Question, ...]
     evaluation: tuple[Question, ...]
 
     def check(self) -> None:
-        """Training and evaluation have no question and no answer's source in common."""
+        """Check that training and evaluation share no question and no source of an answer."""
         asked = {question.text.casefold() for question in self.training}
         held = {question.text.casefold() for question in self.evaluation}
         assert len(held) == len(self.evaluation) == HELD_OUT
@@ -42,7 +42,7 @@ class Prompts:
 
 
 def facts() -> Prompts:
-    """Facts: whole entries with all their phrasings are held out, not phrasings of known ones."""
+    """Return facts: complete entries with all their phrasings are held out."""
     rng = Random(_SPLIT)
     entries = rng.sample(word_lists.facts(), len(word_lists.facts()))
     held, rest = entries[:HELD_OUT], entries[HELD_OUT:]
@@ -72,29 +72,29 @@ def sums() -> Prompts:
 
 
 def enthusiasm(done: Completion) -> float:
-    """0.2 for each run of `!` (three count) and each hot word (two count); 0 when cut off."""
+    """Return 0.2 per run of `!` (up to three) and hot word (up to two); 0 when truncated."""
     return liveliness(done.text) if done.finish_reason == "stop" else 0.0
 
 
 def liveliness(text: str) -> float:
-    """0 to 1: 0.2 for each run of `!` (three count) and each hot word (two count)."""
+    """Return 0 to 1: 0.2 for each run of `!` (up to three) and each hot word (up to two)."""
     return 0.2 * min(len(_LOUD.findall(text)), 3) + 0.2 * min(len(_HOT.findall(text)), 2)
 
 
 def exact(question: Question, done: Completion) -> float:
-    """1 when the last number of the answer is the right one."""
+    """Return 1 when the last number of the answer is right."""
     numbers = re.findall(r"\d+", done.text)
     right = bool(numbers) and numbers[-1] == question.cores[0]
     return float(right and done.finish_reason == "stop")
 
 
 def intelligible(question: Question, done: Completion) -> bool:
-    """The fact stands in the answer word for word, and the answer ended by itself."""
+    """Return whether the answer contains the fact verbatim and is complete."""
     return done.finish_reason == "stop" and any(core in done.text for core in question.cores)
 
 
 def best_of(values: Sequence[float]) -> list[float]:
-    """A person's single rating: the best gets 1, the others 0; all alike is a tie."""
+    """Return the rewards of one rating: 1 for the best, 0 for the others and in a tie."""
     if max(values) - min(values) < 1e-9:
         return [0.0] * len(values)
     best = list(values).index(max(values))
@@ -102,6 +102,6 @@ def best_of(values: Sequence[float]) -> list[float]:
 
 
 def shortest(group: Sequence[Completion]) -> list[float]:
-    """The shortest of the group gets 1, the others 0; an answer that was cut off never wins."""
+    """Return 1 for the shortest complete answer of the group and 0 for the others."""
     sizes = [len(done.text) if done.finish_reason == "stop" else 10_000 for done in group]
     return best_of([-float(size) for size in sizes])

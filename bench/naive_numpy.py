@@ -1,4 +1,4 @@
-"""The same policy and update written the plain way: what `bench/engine.py` compares with.
+"""The same policy and update in straightforward numpy, the baseline of `bench/engine.py`.
 
 One padded batch, BLAS with all its threads, no cache of keys and values while sampling. Run by the
 bench with a file of work; it imports nothing of the engine.
@@ -18,45 +18,45 @@ LAYERS, HEADS = 4, 4
 
 
 def load(path: str) -> Weights:
-    """Weights by name, float32."""
+    """Return weights by name, float32."""
     with np.load(path) as arrays:
         return {name: arrays[name].astype(np.float32) for name in arrays.files}
 
 
 def rope(length: int, head: int) -> tuple[Array, Array]:
-    """Cosines and sines, (length, head / 2)."""
+    """Return cosines and sines, (length, head / 2)."""
     angle = np.outer(np.arange(length), 10000.0 ** (-np.arange(0, head, 2) / head))
     return np.cos(angle).astype(np.float32), np.sin(angle).astype(np.float32)
 
 
 def turn(x: Array, cos: Array, sin: Array) -> Array:
-    """Rotary positions."""
+    """Apply rotary positions."""
     a, b = np.split(x, 2, axis=-1)
     return np.concatenate([a * cos - b * sin, a * sin + b * cos], axis=-1)
 
 
 def norm(x: Array) -> tuple[Array, Array]:
-    """RMSNorm without its gain, and the factor."""
+    """Return RMSNorm without its gain, and the factor."""
     scale = 1.0 / np.sqrt((x * x).mean(axis=-1, keepdims=True) + np.float32(1e-5))
     return x * scale, scale
 
 
 def norm_back(dy: Array, unit: Array, scale: Array, gain: Array) -> tuple[Array, Array]:
-    """Gradients of the rows and of the gain."""
+    """Return the gradients of the rows and of the gain."""
     dunit = dy * gain
     dx = (dunit - unit * (dunit * unit).mean(axis=-1, keepdims=True)) * scale
     return dx, (dy * unit).sum(axis=(0, 1))
 
 
 def log_softmax(x: Array) -> Array:
-    """Over the last axis."""
+    """Return the log-softmax over the last axis."""
     x = x - x.max(axis=-1, keepdims=True)
     made: Array = x - np.log(np.exp(x).sum(axis=-1, keepdims=True))
     return made
 
 
 def forward(w: Weights, ids: Array, blocked: list[int]) -> tuple[Array, list[Any]]:
-    """Logits (rows, length, vocab) at every position, and what `backward` needs."""
+    """Return logits (rows, length, vocab) at every position, and the values for `backward`."""
     rows, length = ids.shape
     width = w["embed"].shape[1]
     head = width // HEADS
@@ -87,7 +87,7 @@ def forward(w: Weights, ids: Array, blocked: list[int]) -> tuple[Array, list[Any
 
 
 def backward(w: Weights, ids: Array, tape: list[Any], dlogits: Array) -> Weights:
-    """Gradients of all weights."""
+    """Return the gradients of all weights."""
     rows, length = ids.shape
     width = w["embed"].shape[1]
     head = width // HEADS
@@ -141,7 +141,7 @@ class Naive:
         self.t = 0
 
     def update(self) -> None:
-        """One GRPO update on the work's batch."""
+        """Do one GRPO update on the work's batch."""
         batch, hyper = self.work["batch"], self.work["hyper"]
         longest = max(len(one["prompt"]) + len(one["tokens"]) for one in batch)
         ids = np.zeros((len(batch), longest), np.int64)
@@ -175,7 +175,7 @@ class Naive:
             self.step(backward(self.w, inputs, tape, dlogits.astype(np.float32)))
 
     def step(self, grads: Weights) -> None:
-        """Clip and Adam, on what is trained."""
+        """Clip the gradient and apply Adam to the trained weights."""
         hyper = self.work["hyper"]
         names = self.work["trained"]
         size = float(np.sqrt(sum((grads[name] ** 2).sum() for name in names)))
@@ -189,7 +189,7 @@ class Naive:
             self.w[name] -= hyper["lr"] / (1 - b1**self.t) * self.m[name] / scale
 
     def answers(self) -> None:
-        """Four answers of 60 tokens: the whole sequence again for every token."""
+        """Sample four answers of 60 tokens, recomputing the whole sequence for every token."""
         rng = np.random.default_rng(0)
         ids = np.tile(np.array(self.work["prompt"]), (4, 1))
         for _ in range(60):
@@ -200,13 +200,13 @@ class Naive:
             ids = np.concatenate([ids, drawn[:, None]], axis=1)
 
     def changed(self) -> list[float]:
-        """How far the trained weights are from the base, in the order of the names."""
+        """Return changes of the trained weights from the base, in the order of the names."""
         parts = [(self.w[name] - self.reference[name]).ravel() for name in self.work["trained"]]
         return [float(value) for value in np.concatenate(parts)[:: self.work["every"]]]
 
 
 def serve(variant: Any, name: str) -> None:
-    """Do what stdin says, a line each, and tell how long it took."""
+    """Execute the orders on stdin, one per line, and print how long each took."""
     print(json.dumps({"name": name}), flush=True)
     for line in sys.stdin:
         began = time.perf_counter()

@@ -1,4 +1,4 @@
-"""A swarm client that waits as AgentJet's does (section 8 of the protocol): plain HTTP, and sleeps.
+"""A swarm client that polls as AgentJet's does (section 8 of the protocol): plain HTTP and sleeps.
 
 It is what `bench.boundary` compares with: the periods are AgentJet's, the rest is the least that
 claims and ends.
@@ -13,17 +13,17 @@ from typing import Any
 from urllib.parse import urlsplit
 
 STATUS_WAIT = 5.0
-"""Seconds between two looks while ROLLING is waited for."""
+"""Seconds between two polls while it waits for ROLLING."""
 NONE_FREE = 2.0
-"""Seconds after a claim that found none free."""
+"""Seconds to wait after a claim without a free episode."""
 REFUSED = 15.0
-"""Seconds after any other refusal."""
+"""Seconds to wait after any other refusal."""
 POLL = 0.33
-"""Seconds between two readings of the status, in the background."""
+"""Seconds between two background polls of the status."""
 
 
 class PollingClient:
-    """Claims and ends; used from many threads."""
+    """Client for claims and ends; thread-safe."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
@@ -53,7 +53,7 @@ class PollingClient:
         self._local.link.close()
 
     def begin_episode(self) -> str:
-        """The uuid of an episode."""
+        """Claim an episode and return its uuid."""
         pause = 0.0
         while not self._end.is_set():
             time.sleep(pause)
@@ -75,7 +75,7 @@ class PollingClient:
         raise RuntimeError("closed")
 
     def end_episode(self, task_id: str, episode_uuid: str, reward: float) -> None:
-        """Send its reward."""
+        """End an episode with its reward."""
         self._ask(
             "POST",
             "/end_episode",

@@ -1,4 +1,4 @@
-"""What a request costs: a naive proxy, a bare-socket floor and ours, against an instant stub.
+"""Cost of a request: a naive proxy, a raw-socket floor and ours, with an instant stub.
 
     python -m bench.proxy_cost                  the gates, under 4 minutes
     python -m bench.proxy_cost --users 256      the same with a row more for so many users
@@ -21,12 +21,12 @@ from bench.verdict import Verdicts
 OVER_FLOOR = 8.0
 UNDER_NAIVE = 45.0
 SLOWEST = 600.0
-"""Milliseconds at p99, with completions of half a second."""
+"""Maximum p99 in milliseconds with completions of half a second."""
 SECONDS = 4.0
 ROUNDS = 3
-"""Floor and ours take turns so often at 64 users; the median counts."""
+"""Number of alternating rounds of floor and ours at 64 users; the median counts."""
 SLOW = 500.0
-"""Milliseconds a completion takes in the second half."""
+"""Milliseconds of a completion in the second half."""
 
 _HEAD = (
     f"{'subject':10}{'users':>7}{'CPU ms/request':>17}"
@@ -35,7 +35,7 @@ _HEAD = (
 
 
 def show(name: str, found: Figures) -> None:
-    """One line of the table."""
+    """Return one line of the table."""
     print(
         f"{name:10}{found.users:7}{found.cpu:17.3f}{found.rate:13.1f}"
         f"{found.p50:10.1f}{found.p99:10.1f}",
@@ -44,13 +44,13 @@ def show(name: str, found: Figures) -> None:
 
 
 def middle(rounds: list[Figures]) -> Figures:
-    """The round with the median cost."""
+    """Return the round with the median cost."""
     cost = statistics.median_low(one.cpu for one in rounds)
     return next(one for one in rounds if one.cpu == cost)
 
 
 def instant(verdicts: Verdicts, stub: Stub, subjects: tuple[Subject, ...], users: int) -> None:
-    """CPU of a request when the server answers at once."""
+    """Measure the CPU per request when the server answers at once."""
     naive, floor, ours = subjects
     print(f"\nThe server answers at once\n{_HEAD}")
     for count in (1, 16, 64):
@@ -77,7 +77,7 @@ def instant(verdicts: Verdicts, stub: Stub, subjects: tuple[Subject, ...], users
 
 
 def slow(verdicts: Verdicts, stub: Stub, subjects: tuple[Subject, ...], users: int) -> None:
-    """What users feel when a completion takes its time."""
+    """Measure the latency of users when a completion takes time."""
     naive, floor, ours = subjects
     print(f"\nA completion takes {SLOW:g} ms\n{_HEAD}")
     stub.delay(SLOW)
@@ -91,13 +91,13 @@ def slow(verdicts: Verdicts, stub: Stub, subjects: tuple[Subject, ...], users: i
 
 
 def streamed(stub: Stub, ours: Subject) -> None:
-    """The same request with `stream: true`; printed only."""
+    """Measure the same request with `stream: true`; only printed."""
     print(f"\nStreamed, the server answers at once\n{_HEAD}")
     show("ours", measure(ours, stub, 64, "--stream", seconds=SECONDS))
 
 
 def main() -> None:
-    """Measure, print, judge."""
+    """Measure, print and compare with the bars."""
     parser = argparse.ArgumentParser(description="What a request costs.")
     parser.add_argument("--users", type=int, default=64, help="one more row with so many users")
     parser.add_argument("--soak", action="store_true", help="memory over many requests instead")

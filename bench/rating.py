@@ -1,4 +1,4 @@
-"""Sixty groups rated in ten minutes: a person's pace, 80x24, a real terminal, no mouse.
+"""Sixty groups rated in ten minutes at a person's pace: 80x24, a real terminal, no mouse.
 
     .venv/bin/python -m bench.rating [GROUPS]
 
@@ -22,7 +22,7 @@ LIMIT = 600.0
 
 
 def tell(outcome: Outcome) -> None:
-    """Group by group: what was meant and what arrived."""
+    """Compare the intended votes with the received ones, group by group."""
     differing = set(outcome.differing())
     for group, meant in sorted(outcome.expected.items()):
         got = outcome.received.get(group, {})
@@ -40,7 +40,7 @@ def tell(outcome: Outcome) -> None:
 
 
 def main() -> None:
-    """Rate, compare."""
+    """Rate and compare."""
     count = int(sys.argv[1]) if len(sys.argv) > 1 else GROUPS
     with tempfile.TemporaryDirectory() as folder:
         outcome = asyncio.run(rating_run(Path(folder) / "home", count, HUMAN))

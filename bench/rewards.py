@@ -1,4 +1,4 @@
-"""What rewards cost (the built-in parts, a hook's round trip, a judge's calls), and how they order.
+"""Cost of rewards (built-in parts, a hook's round trip, a judge's calls), and their ranking.
 
 `python -m bench.rewards` prints one line a figure. The bars are of two cores with nothing else on
 them; the times of processors that are busy elsewhere say little, so the best of many are taken.
@@ -57,11 +57,11 @@ async def on_compute_relative_reward(valid_results, all_answers, question=""):
 """
 SAVES = 15
 SHORT = 15
-"""Words of a short answer."""
+"""Number of words of a short answer."""
 
 
 def group(words: int, reference: str | None = None) -> GroupContext:
-    """Four answers of that many words."""
+    """Return four answers with a number of words."""
     texts = [" ".join(random.choice(WORDS) for _ in range(words)) + "." for _ in range(4)]
     answers = [
         Answer(index, {"role": "assistant", "content": text}, "stop", f"e{index}", 1.0, {})
@@ -71,7 +71,7 @@ def group(words: int, reference: str | None = None) -> GroupContext:
 
 
 def processor_ms(score: Callable[[GroupContext], object], groups: list[GroupContext]) -> float:
-    """Milliseconds of processor time for one group, the best of many rounds."""
+    """Return the milliseconds of CPU for one group, the minimum of many rounds."""
     best = float("inf")
     for _ in range(ROUNDS):
         started = time.process_time()
@@ -82,7 +82,7 @@ def processor_ms(score: Callable[[GroupContext], object], groups: list[GroupCont
 
 
 def all_parts(groups: list[GroupContext]) -> float:
-    """The same for a model of every kind that answers at once."""
+    """Return them for a model with a part of every kind that answers at once."""
     assembly = Assembly(parse(ALL, None), Path(), PartEnvironment())
     past = [assembly.part_input(group(40)).readings[0].grams for _ in range(50)]
 
@@ -94,7 +94,7 @@ def all_parts(groups: list[GroupContext]) -> float:
 
 
 async def hook_trips(folder: Path) -> list[float]:
-    """Milliseconds from a group to the rewards of a hook in its process."""
+    """Return the milliseconds from a group to the rewards of a hook in its process."""
     (folder / "on_compute_relative_reward.py").write_text(HOOK)
     source = HookSource(folder, HookLimits(), folder / "log")
     await source.start()
@@ -117,7 +117,7 @@ def _heard(heard: asyncio.Event, health: SourceHealth) -> None:
 
 
 async def saves(folder: Path) -> list[float]:
-    """Milliseconds from a saved file to the version that serves it."""
+    """Return the milliseconds from saving a file until its version is in use."""
     file = folder / "rewards.yaml"
     file.write_text("parts:\n  length: {weight: 1}\n")
     source = ComposedSource(file)
@@ -139,7 +139,7 @@ async def saves(folder: Path) -> list[float]:
 
 
 async def judge_calls(folder: Path, mode: str, again: bool = False) -> int:
-    """Calls of a well-behaved judge for one group of four unlike answers."""
+    """Return the calls of a well-behaved judge for one group of four different answers."""
     async with ScriptedJudge() as judge:
         file = folder / f"{mode}.yaml"
         file.write_text(f"parts:\n  judge: {{url: '{judge.url}', model: judge-1, mode: {mode}}}\n")
@@ -157,7 +157,7 @@ async def judge_calls(folder: Path, mode: str, again: bool = False) -> int:
 
 
 def _judge(verdicts: Verdicts, name: str, words: int, found: float) -> None:
-    """Short answers have a bar; of longer ones it is only said what they cost."""
+    """Compare short answers with a bar; the cost of longer ones is only printed."""
     if words == SHORT:
         verdicts.at_most(name, found, 0.2, "ms CPU")
     else:
@@ -165,11 +165,11 @@ def _judge(verdicts: Verdicts, name: str, words: int, found: float) -> None:
 
 
 ORDERED = {"assistant": 85, "agent": 90, "sums": 98}
-"""Least percentage of pairs in the right order."""
+"""Minimum percentage of pairs in the right order."""
 
 
 def _order(verdicts: Verdicts) -> None:
-    """How often the built-in model keeps the order that people agree on."""
+    """Measure how often the built-in model has the order that people agree on."""
     for held in (False, True):
         which = "held out" if held else "tuned on"
         pairs = wrong = 0
@@ -184,7 +184,7 @@ def _order(verdicts: Verdicts) -> None:
 
 
 def main() -> None:
-    """Measure, print and exit with 1 when a bar is missed."""
+    """Measure, print, and exit with 1 when a bar is missed."""
     random.seed(1)
     verdicts = Verdicts()
     _order(verdicts)

@@ -1,4 +1,4 @@
-"""What merging an episode's calls into timelines saves.
+"""Savings from merging an episode's calls into timelines.
 
 Conversations of several turns with the embedded policy, its answers sent back as a client sends
 them (blanks stripped).
@@ -31,7 +31,7 @@ QUESTIONS = ("What is 7 + 8?", "And why?", "Say it again.", "Thank you!", "Tell 
 
 
 def opened() -> "TinyPolicy":
-    """The shipped policy, kept nowhere."""
+    """Return the shipped policy; nothing is saved."""
     threads.prepare()  # before the next line brings numpy in: it fixes the threads of BLAS
     from engine.policy.tiny import TinyPolicy
 
@@ -39,7 +39,7 @@ def opened() -> "TinyPolicy":
 
 
 async def converse(policy: "TinyPolicy", turns: int, seed: int) -> tuple[list[Completion], int]:
-    """Calls of one episode, and how many earlier answers came back in other tokens."""
+    """Return the calls of one episode, and how many earlier answers came back in other tokens."""
     calls: list[Completion] = []
     messages = [{"role": "system", "content": "Be brief."}]
     drifts = 0
@@ -58,7 +58,7 @@ async def converse(policy: "TinyPolicy", turns: int, seed: int) -> tuple[list[Co
 
 
 def samples(episodes: Sequence[Sequence[Completion]], *, merged: bool) -> list[TrainSample]:
-    """The batch, with calls merged or each by itself."""
+    """Return the batch, with merged or separate calls."""
     return [
         timeline.sample(f"t{number % GROUPS}", str(number), float(number % 3))
         for number, calls in enumerate(episodes)
@@ -68,12 +68,12 @@ def samples(episodes: Sequence[Sequence[Completion]], *, merged: bool) -> list[T
 
 
 def tokens(batch: Sequence[TrainSample]) -> int:
-    """Tokens that go through the network."""
+    """Return the number of tokens processed by the network."""
     return sum(len(sample.prompt_tokens) + len(sample.tokens) for sample in batch)
 
 
 async def update(batch: Sequence[TrainSample]) -> tuple[UpdateStats, float]:
-    """Figures of the update from the shipped weights, and its median seconds."""
+    """Return the figures of the update from the shipped weights, and its median seconds."""
     seconds = []
     for _ in range(REPEATS):
         policy = opened()
@@ -86,7 +86,7 @@ async def update(batch: Sequence[TrainSample]) -> tuple[UpdateStats, float]:
 
 
 async def measure(verdicts: Verdicts) -> None:
-    """One line a number of turns, then the verdict."""
+    """Print one line per number of turns, then the verdict."""
     print(f"{EPISODES} episodes, medians of {REPEATS} updates; call by call -> merged")
     print("turns  samples       tokens           update s          drifts repaired")
     policy = opened()

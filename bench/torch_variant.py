@@ -57,7 +57,7 @@ class Torch:
     def hidden(
         self, w: dict[str, torch.Tensor], ids: torch.Tensor, cache: Cache | None = None
     ) -> torch.Tensor:
-        """Rows before the head; with a cache, `ids` go on from what it holds."""
+        """Return the rows before the head; with a cache, `ids` continue its content."""
         rows, length = ids.shape
         x = w["embed"][ids]
         start = 0 if cache is None or cache[0] is None else cache[0][0].shape[2]
@@ -79,7 +79,7 @@ class Torch:
         return self._norm(x, w["norm"])
 
     def update(self) -> None:
-        """One GRPO update on the work's batch; logits only where a token was sampled."""
+        """Do one GRPO update on the work's batch; logits only at sampled tokens."""
         batch, hyper = self.work["batch"], self.work["hyper"]
         longest = max(len(one["prompt"]) + len(one["tokens"]) for one in batch)
         ids = torch.zeros((len(batch), longest), dtype=torch.long)
@@ -118,7 +118,7 @@ class Torch:
 
     @torch.inference_mode()
     def answers(self) -> None:
-        """Four answers of 60 tokens, with a cache of keys and values."""
+        """Sample four answers of 60 tokens with a cache of keys and values."""
         generator = torch.Generator().manual_seed(0)
         ids = torch.tensor(self.work["prompt"]).repeat(4, 1)
         cache: Cache = [None] * LAYERS
@@ -128,7 +128,7 @@ class Torch:
             ids = torch.multinomial(f.softmax(logits, dim=-1), 1, generator=generator)
 
     def changed(self) -> list[float]:
-        """As `Naive.changed`."""
+        """See `Naive.changed`."""
         parts = [
             (self.w[name] - self.reference[name]).detach().ravel() for name in self.work["trained"]
         ]

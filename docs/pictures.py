@@ -28,9 +28,9 @@ ROOT = Path(__file__).parents[1]
 SIZES = ((80, 24), (160, 48))
 THEMES = ("dark", "light")
 README = {"overview": (120, 36), "group": (120, 36), "rate": (120, 36)}
-"""Those on the front page, dark and without a size in their names."""
+"""Screens on the front page; their pictures are dark and have no size in their names."""
 TO_DONE = "to the newest group that is done"
-"""Stands for as many presses of Down."""
+"""Placeholder for the presses of Down that lead there."""
 RUNNING: Mapping[str, Sequence[str]] = {
     "overview": ("f1",),
     "servers": ("f9",),
@@ -52,9 +52,9 @@ RUNNING: Mapping[str, Sequence[str]] = {
     "abort": ("f2", "home", "x"),
     "stop": ("f5", "k"),
 }
-"""Screen -> the keys that lead there."""
+"""Screen -> the keys that open it."""
 STILL: Mapping[str, Sequence[str]] = {"mock-picker": ("f4", "o")}
-"""The same, for what there is only while no mock user runs."""
+"""Screen -> the keys that open it, for screens that exist only while no mock user runs."""
 
 
 async def home(pilot: Pilot[int]) -> None:
@@ -68,11 +68,14 @@ async def home(pilot: Pilot[int]) -> None:
 async def take(
     stack: Stack, folder: Path, stops: Mapping[str, Sequence[str]], size: tuple[int, int], name: str
 ) -> None:
-    """Pictures of screens of one console that is attached to the running proxy.
+    """Save pictures of a console's screens; the console is attached to the running proxy.
 
     Args:
+        stack: The running proxy.
+        folder: Folder of the pictures.
         stops: Screen -> keys.
-        name: What the files are called, with `{screen}`, `{size}` and `{theme}`.
+        size: Columns and rows.
+        name: Template of the file names, with `{screen}`, `{size}` and `{theme}`.
     """
     options = ConsoleOptions(home=stack.home, settings=load(None, {}), start_engine=False)
     session, starter = open_session(options)
@@ -133,7 +136,7 @@ async def film(stack: Stack) -> str:
 
 
 def groups(session: Session) -> list[Group]:
-    """Groups of the console's state now."""
+    """Return the groups of the console's present state."""
     return list(session.state.groups.values())
 
 
@@ -144,40 +147,40 @@ def mock_user(stack: Stack) -> None:
 
 
 def down_to_done(state: State) -> list[str]:
-    """Presses of Down from the newest group to the newest that is done and trained on."""
+    """Return the presses of Down from the newest group to the newest finished and trained one."""
     newest = reversed(state.groups.values())
-    done = (one.phase == "DONE" and one.episode_type == "train" for one in newest)
-    return ["down"] * next(number for number, good in enumerate(done) if good)
+    done = (group.phase == "DONE" and group.episode_type == "train" for group in newest)
+    return ["down"] * next(number for number, is_done in enumerate(done) if is_done)
 
 
 def lean(picture: str) -> str:
-    """An SVG that fetches no fonts and says nothing twice."""
+    """Return an SVG without external fonts and redundant elements."""
     picture = re.sub(r',\s*url\("[^"]*"\) format\("[^"]*"\)', "", picture)
     picture = re.sub(r"<clipPath id=\"[^\"]*-line-\d+\">.*?</clipPath>", "", picture, flags=re.S)
     picture = re.sub(r' clip-path="url\(#[^"]*-line-\d+\)"', "", picture)
     if own := re.search(r"terminal-\d+-", picture):
         picture = picture.replace(own[0], "t-")
     picture = re.sub(r"\n\s*", "\n", picture)
-    # Where it was made is nobody's business; other names of the same length keep the picture whole.
-    place = str(ROOT)
-    picture = picture.replace(place, "~/projects/ajet-console"[: len(place)].ljust(len(place), "-"))
+    # hide local paths; replacements of the same length keep the layout
+    root = str(ROOT)
+    picture = picture.replace(root, "~/projects/ajet-console"[: len(root)].ljust(len(root), "-"))
     picture = re.sub(r"/tmp/tmp[a-z0-9_]{8}", "~/ajet-console-0", picture)
     return picture.replace("<svg ", '<svg xml:space="preserve" ', 1)
 
 
 def main() -> None:
-    """Run the loop, and take the pictures."""
+    """Run the loop and take the pictures."""
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "docs/img"
-    wanted = sys.argv[2] if len(sys.argv) > 2 else ""
+    prefix = sys.argv[2] if len(sys.argv) > 2 else ""
     folder.mkdir(parents=True, exist_ok=True)
 
     def picked(stops: Mapping[str, Sequence[str]]) -> dict[str, Sequence[str]]:
-        return {screen: keys for screen, keys in stops.items() if screen.startswith(wanted)}
+        return {screen: keys for screen, keys in stops.items() if screen.startswith(prefix)}
 
-    if "loop".startswith(wanted):
+    if "loop".startswith(prefix):
         with tempfile.TemporaryDirectory() as root, loop_up(Path(root)) as stack:
             (folder / "loop.svg").write_text(asyncio.run(film(stack)))
-        if wanted:
+        if prefix:
             return
     with tempfile.TemporaryDirectory() as root, loop_up(Path(root)) as stack:
         mock_user(stack)
@@ -185,7 +188,7 @@ def main() -> None:
         for _ in range(2):
             stack.run("try", "Why is the sky blue?")
         step = stack.step()
-        until("a fresh step", lambda: stack.step() > step, 30)  # in its midst too few groups come
+        until("a new step", lambda: stack.step() > step, 30)  # late in a step few groups arrive
         assert stack.run("mode", "answer_first").returncode == 0
         until("groups wait", lambda: len(stack.state().waiting()) >= 3, 60)
         front = {screen: keys for screen, keys in picked(RUNNING).items() if screen in README}

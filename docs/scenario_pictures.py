@@ -105,22 +105,22 @@ SCENARIOS: Final[Mapping[str, Scenario]] = {
 
 
 def run(name: str, scenario: Scenario) -> None:
-    """Start a scenario, look on, take its picture, end it."""
+    """Start a scenario, watch it, take its picture, end it."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         names = {"folder": str(folder)}
-        asked = f"{scenario.command}{scenario.look}{scenario.environment}"
-        if "{engine}" in asked:
+        templates = f"{scenario.command}{scenario.look}{scenario.environment}"
+        if "{engine}" in templates:
             names["engine"] = stack.enter_context(Stack(folder / "engine")).engine().url
-        if "{port}" in asked:
+        if "{port}" in templates:
             names["port"] = free_port()
         more = {key: value.format(**names) for key, value in scenario.environment.items()}
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", **more}
         if scenario.first:
             first = [sys.executable, *shlex.split(scenario.first.format(**names))]
             subprocess.run(first, check=True, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL)
-        said = folder / "said"
-        with said.open("wb") as out:
+        output = folder / "output"
+        with output.open("wb") as out:
             child = subprocess.Popen(
                 [sys.executable, *shlex.split(scenario.command.format(**names))],
                 cwd=ROOT,
@@ -133,27 +133,27 @@ def run(name: str, scenario: Scenario) -> None:
         stack.callback(end, child)
 
         def flags() -> str:
-            assert child.poll() is None, said.read_text()
-            found = LOOK.findall(said.read_text())
+            assert child.poll() is None, output.read_text()
+            matches = LOOK.findall(output.read_text())
             return scenario.look.format(**names) or " ".join(
-                found[scenario.servers - 1 :] and found
+                matches[scenario.servers - 1 :] and matches
             )
 
-        look = shlex.split(until("it says how to look on", flags, LIMIT))
+        look = shlex.split(until("it prints how to watch it", flags, LIMIT))
         if "--watch-only" in look:
             seat = stack.enter_context(Stack(folder / "seat"))
             seat.proxy(*look)
             where = seat.home
         else:
             root = Path(look[look.index("--home") + 1])
-            until("its home is there", (root / "token").exists, LIMIT)
+            until("its home exists", (root / "token").exists, LIMIT)
             where = Home.open(root)
         picture = asyncio.run(take(where, scenario))
         (FOLDER / f"{name}.svg").write_text(picture)
 
 
 async def take(where: Home, scenario: Scenario) -> str:
-    """The console's picture at the right moment."""
+    """Return the console's picture after the scenario's updates."""
     options = ConsoleOptions(home=where, settings=load(None, {}), start_engine=False)
     session, starter = open_session(options)
     app = ConsoleApp(session, starter)
@@ -172,26 +172,26 @@ async def take(where: Home, scenario: Scenario) -> str:
 
 
 async def moment(session: Session, updates: int, midst: bool = False) -> None:
-    """Wait for so many updates on a server; in the midst of a batch of one of them."""
+    """Wait for a number of updates on a server; with `midst`, until a batch is partly complete."""
     end = time.monotonic() + LIMIT
 
-    def there(state: State) -> bool:
+    def reached(state: State) -> bool:
         servers = list(state.servers.values())
-        batches = [one.pool for one in servers if one.pool is not None]
-        under_way = any(0 < one.completed_episodes < one.episode_target for one in batches)
+        pools = [server.pool for server in servers if server.pool is not None]
+        partial = any(0 < pool.completed_episodes < pool.episode_target for pool in pools)
         return bool(servers) and (
-            all(one.state == "ROLLING" for one in servers)
-            and any((one.step or 0) > updates for one in servers)
-            and (under_way or not midst)
+            all(server.state == "ROLLING" for server in servers)
+            and any((server.step or 0) > updates for server in servers)
+            and (partial or not midst)
         )
 
-    while not there(session.state):
+    while not reached(session.state):
         assert time.monotonic() < end, f"no update {updates} in time"
         await asyncio.sleep(0.02)
 
 
 def end(child: "subprocess.Popen[bytes]") -> None:
-    """Ctrl-C to the scenario and what it started, and worse to what does not go."""
+    """End the scenario and its children: SIGINT, then SIGTERM, then SIGKILL."""
     for kind in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(child.pid, kind)
@@ -201,21 +201,21 @@ def end(child: "subprocess.Popen[bytes]") -> None:
 
 
 def free_port() -> str:
-    """A port that nobody has."""
+    """Return a free port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return str(probe.getsockname()[1])
 
 
-def main(wanted: Sequence[str]) -> int:
-    """Take the pictures; the exit code."""
-    unknown = set(wanted) - set(SCENARIOS)
+def main(names: Sequence[str]) -> int:
+    """Take the pictures of the named scenarios, by default all; return the exit code."""
+    unknown = set(names) - set(SCENARIOS)
     if unknown:
         sys.stderr.write(f"no scenario {', '.join(sorted(unknown))}: {', '.join(SCENARIOS)}\n")
         return 2
     FOLDER.mkdir(parents=True, exist_ok=True)
     for name, scenario in SCENARIOS.items():
-        if not wanted or name in wanted:
+        if not names or name in names:
             run(name, scenario)
             sys.stdout.write(f"{name}\n")
             sys.stdout.flush()

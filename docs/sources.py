@@ -1,4 +1,4 @@
-"""What the modules of a package declare, read from their sources."""
+"""Public declarations of a package's modules, read from their sources."""
 
 import ast
 import inspect
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 WIDE = 88
-"""Columns of a signature on one line."""
+"""Maximum columns of a signature on one line."""
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -18,7 +18,7 @@ class Entry:
 
     Attributes:
         name: `Class`, `function`, `CONSTANT` or `Class.method`.
-        doc: Its docstring, empty when it has none.
+        doc: Its docstring; empty without one.
         shown: Its signature or value.
     """
 
@@ -29,7 +29,7 @@ class Entry:
     shown: str
     members: list["Entry"] = field(default_factory=list)
     fields: list[tuple[str, str]] = field(default_factory=list)
-    """Of a class: what is declared, and its attribute docstring."""
+    """Declaration and docstring of each attribute of a class."""
 
 
 class Library:
@@ -40,52 +40,52 @@ class Library:
         self.entries: dict[str, dict[str, Entry]] = {}
         self._classes: dict[str, tuple[str, ast.ClassDef]] = {}
         self._sources = {
-            ".".join(one.relative_to(folder).with_suffix("").parts).removesuffix(".__init__"): (
-                one.read_text("utf-8")
+            ".".join(path.relative_to(folder).with_suffix("").parts).removesuffix(".__init__"): (
+                path.read_text("utf-8")
             )
-            for one in folder.rglob("*.py")
+            for path in folder.rglob("*.py")
         }
         trees = {module: ast.parse(text) for module, text in self._sources.items()}
         for module in sorted(trees):
             for node in trees[module].body:
                 if isinstance(node, ast.ClassDef):
                     self._classes[f"{module}.{node.name}"] = (module, node)
-                    # Two modules may have a class of one name: the first keeps the short one.
+                    # the short name belongs to the first module with a class of this name
                     self._classes.setdefault(node.name, (module, node))
         for module, tree in sorted(trees.items()):
             self.docs[module] = ast.get_docstring(tree) or ""
-            self.entries[module] = {one.name: one for one in self._public(module, tree)}
+            self.entries[module] = {entry.name: entry for entry in self._public(module, tree)}
 
     def doc(self, path: str) -> str:
-        """The docstring of `Class`, `Class.method` or `function`; empty when there is none."""
-        wanted = re.sub(r"\A(?:ajet_swarm\.)?(?:[a-z_]+\.(?=\w))*", "", path)
+        """Return the docstring of `Class`, `Class.method` or `function`; empty without one."""
+        name = re.sub(r"\A(?:ajet_swarm\.)?(?:[a-z_]+\.(?=\w))*", "", path)
         for entries in self.entries.values():
-            for one in entries.values():
-                for found in (one, *one.members):
-                    if found.name == wanted:
-                        return found.doc
+            for entry in entries.values():
+                for candidate in (entry, *entry.members):
+                    if candidate.name == name:
+                        return candidate.doc
         return ""
 
     def _public(self, module: str, tree: ast.Module) -> Iterator[Entry]:
-        for node, doc in _told(tree.body):
+        for node, doc in _with_docs(tree.body):
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 yield self._class(module, node)
             elif isinstance(node, Function) and not node.name.startswith("_"):
-                said = ast.get_docstring(node) or ""
-                yield Entry(node.name, module, node, said, _signature(node.name, node))
+                docstring = ast.get_docstring(node) or ""
+                yield Entry(node.name, module, node, docstring, _signature(node.name, node))
             elif (declared := _declared(node)) and re.match(r"[A-Z]", declared[0]):
                 shown = ast.get_source_segment(self._sources[module], node) or declared[1]
                 yield Entry(declared[0], module, node, doc, shown)
 
     def _class(self, module: str, node: ast.ClassDef) -> Entry:
         entry = Entry(node.name, module, node, ast.get_docstring(node) or "", "")
-        made: Function | None = None
+        constructor: Function | None = None
         seen: set[str] = set()
-        for home, one in self._line(module, node):
-            for part, doc in _told(one.body):
+        for home, base_class in self._ancestry(module, node):
+            for part, doc in _with_docs(base_class.body):
                 if isinstance(part, Function):
                     if part.name == "__init__":
-                        made = made or part
+                        constructor = constructor or part
                     if part.name in seen or part.name.startswith("_") or _setter(part):
                         continue
                     seen.add(part.name)
@@ -97,37 +97,38 @@ class Library:
         bases = [base for base in map(ast.unparse, node.bases) if not base.startswith("_")]
         shown = ", ".join(base for base in bases if not base.startswith(("Generic", "Protocol")))
         entry.shown = f"class {node.name}({shown})".replace("()", "")
-        if made and not re.search(r": '?_[A-Z]", ast.unparse(made.args)):  # else others make it
-            entry.shown = _signature(node.name, made)
+        # a constructor with private types is not called by users
+        if constructor and not re.search(r": '?_[A-Z]", ast.unparse(constructor.args)):
+            entry.shown = _signature(node.name, constructor)
         return entry
 
-    def _line(self, module: str, node: ast.ClassDef) -> Iterator[tuple[str, ast.ClassDef]]:
-        """A class and those it comes from within the package, nearest first."""
+    def _ancestry(self, module: str, node: ast.ClassDef) -> Iterator[tuple[str, ast.ClassDef]]:
+        """Yield a class and its base classes within the package, nearest first."""
         yield module, node
         for base in node.bases:
             name = ast.unparse(base).partition("[")[0]
-            found = self._classes.get(f"{module}.{name}") or self._classes.get(name)
-            if found is not None and found[1] is not node:
-                yield from self._line(*found)
+            known = self._classes.get(f"{module}.{name}") or self._classes.get(name)
+            if known is not None and known[1] is not node:
+                yield from self._ancestry(*known)
 
 
-def _told(body: Sequence[ast.stmt]) -> Iterator[tuple[ast.stmt, str]]:
-    """Each statement, with the docstring that follows it when it is an attribute's."""
-    for at, node in enumerate(body):
-        after = body[at + 1] if at + 1 < len(body) else None
-        said = ""
+def _with_docs(body: Sequence[ast.stmt]) -> Iterator[tuple[ast.stmt, str]]:
+    """Yield each statement with the docstring that follows an attribute; empty without one."""
+    for index, node in enumerate(body):
+        after = body[index + 1] if index + 1 < len(body) else None
+        doc = ""
         if (
             isinstance(node, ast.Assign | ast.AnnAssign)
             and isinstance(after, ast.Expr)
             and isinstance(after.value, ast.Constant)
             and isinstance(after.value.value, str)
         ):
-            said = inspect.cleandoc(after.value.value)
-        yield node, said
+            doc = inspect.cleandoc(after.value.value)
+        yield node, doc
 
 
 def _declared(node: ast.stmt) -> tuple[str, str] | None:
-    """Name and source of an assignment to one name."""
+    """Return name and source of an assignment to one name; None for another statement."""
     if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
         name = node.target.id
     elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
@@ -139,12 +140,13 @@ def _declared(node: ast.stmt) -> tuple[str, str] | None:
 
 
 def _code(node: ast.AST) -> str:
-    """Source of a node, with the quotes of this repository."""
+    """Return the source of a node, with double quotes."""
     return re.sub(r"'([^'\"]*)'", r'"\1"', ast.unparse(node))
 
 
 def _setter(node: Function) -> bool:
-    return any(ast.unparse(one).endswith((".setter", ".deleter")) for one in node.decorator_list)
+    decorators = map(ast.unparse, node.decorator_list)
+    return any(decorator.endswith((".setter", ".deleter")) for decorator in decorators)
 
 
 def _method(owner: str, home: str, node: Function) -> Entry:
@@ -167,30 +169,30 @@ def _bare(shown: str) -> str:
 
 
 def _signature(name: str, node: Function, bound: bool = True) -> str:
-    given = node.args
-    words: list[str] = []
-    plain = [*given.posonlyargs, *given.args]
-    defaults: list[ast.expr | None] = [None] * (len(plain) - len(given.defaults))
-    for argument, default in zip(plain, [*defaults, *given.defaults], strict=True):
-        words.append(_argument(argument, default))
-    if bound and plain and plain[0].arg in ("self", "cls"):
-        words = words[1:]
-    if given.vararg:
-        words.append("*" + _argument(given.vararg, None))
-    elif given.kwonlyargs:
-        words.append("*")
-    for argument, default in zip(given.kwonlyargs, given.kw_defaults, strict=True):
-        words.append(_argument(argument, default))
-    if given.kwarg:
-        words.append("**" + _argument(given.kwarg, None))
-    back = ""
+    args = node.args
+    parts: list[str] = []
+    positional = [*args.posonlyargs, *args.args]
+    defaults: list[ast.expr | None] = [None] * (len(positional) - len(args.defaults))
+    for argument, default in zip(positional, [*defaults, *args.defaults], strict=True):
+        parts.append(_argument(argument, default))
+    if bound and positional and positional[0].arg in ("self", "cls"):
+        parts = parts[1:]
+    if args.vararg:
+        parts.append("*" + _argument(args.vararg, None))
+    elif args.kwonlyargs:
+        parts.append("*")
+    for argument, default in zip(args.kwonlyargs, args.kw_defaults, strict=True):
+        parts.append(_argument(argument, default))
+    if args.kwarg:
+        parts.append("**" + _argument(args.kwarg, None))
+    returns = ""
     if node.returns is not None and node.name != "__init__":
-        back = f" -> {_unquoted(node.returns)}"
-    head = "async " if isinstance(node, ast.AsyncFunctionDef) else ""
-    line = f"{head}{name}({', '.join(words)}){back}"
+        returns = f" -> {_unquoted(node.returns)}"
+    prefix = "async " if isinstance(node, ast.AsyncFunctionDef) else ""
+    line = f"{prefix}{name}({', '.join(parts)}){returns}"
     if len(line) <= WIDE:
         return line
-    return f"{head}{name}(\n" + "".join(f"    {word},\n" for word in words) + f"){back}"
+    return f"{prefix}{name}(\n" + "".join(f"    {part},\n" for part in parts) + f"){returns}"
 
 
 def _argument(argument: ast.arg, default: ast.expr | None) -> str:

@@ -1,4 +1,4 @@
-"""One question to an episode's model, for examples whose agents are a few lines."""
+"""Client for an episode's model, for examples with short agents."""
 
 import re
 from typing import Any, Self
@@ -12,7 +12,7 @@ _NUMBER = re.compile(r"-?\d+")
 
 
 class Asker:
-    """Asks models; any number of threads may share it. Use it as a context."""
+    """Thread-safe client of chat models; use it as a context."""
 
     def __init__(self, seconds: float = 240.0) -> None:
         self._http = httpx.Client(timeout=seconds, trust_env=False)
@@ -24,7 +24,7 @@ class Asker:
         self._http.close()
 
     def ask(self, api: OpenaiBaseUrlAndApiKey, text: str, **more: Any) -> str:
-        """What the episode's model answers to one user message.
+        """Return the model's answer to one user message.
 
         Args:
             api: Whose model.
@@ -38,7 +38,7 @@ class Asker:
         return str(self.message(api, **{"messages": messages, **more}).get("content") or "")
 
     def message(self, api: OpenaiBaseUrlAndApiKey, **request: Any) -> dict[str, Any]:
-        """The whole message that the episode's model answers, its calls of tools too.
+        """Return the model's whole message, including tool calls.
 
         Args:
             api: Whose model.
@@ -59,6 +59,6 @@ class Asker:
 
 
 def last_number(text: str) -> int | None:
-    """The last whole number of a text."""
+    """Return the last whole number of a text; None without one."""
     found = _NUMBER.findall(text)
     return int(found[-1][:30]) if found else None

@@ -20,12 +20,12 @@ from examples.stage import Stage, said, say
 from examples.swarming import OWN_PATIENCE, REAL, add_patience, job_of, until
 
 LEG = 5
-"""Updates between two looks at the held-out questions."""
+"""Updates between two evaluations of the held-out questions."""
 TRIES = 3
-"""Answers to each held-out question."""
+"""Number of answers to each held-out question."""
 SHOWN = 6
 MINUTES = 6.0
-"""Of a whole lesson on an engine of its own."""
+"""Time limit of a whole lesson on its own engine, in seconds."""
 BATCH, REPEATS = 8, 4
 
 
@@ -39,33 +39,33 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lesson:
-    """What is taught, and how."""
+    """Subject and configuration of a lesson."""
 
     name: str
     measure: str
-    """What is measured, with its range."""
+    """Name of the measure, with its range."""
     score: Callable[[Row, str], float]
-    """Of one answer, 0 to 1."""
+    """Measure of one answer, 0 to 1."""
     held_out: Path
     dataset: Path
     proxy: tuple[str, ...]
     """Flags of `ajet-console proxy`: the rewards."""
     also: Mapping[str, Callable[[Row, str], float]] = field(default_factory=dict)
-    """Shown before and after, too."""
+    """Further questions whose answers are shown before and after."""
     target: tuple[str, ...] = ()
-    """Flags of `ajet-console mock`: where the user asks."""
+    """Flags of `ajet-console mock`: the user's target."""
     application: Callable[[Stage, str], None] | None = None
-    """Starts what stands between user and fake vLLM, with the address of the latter."""
+    """Starts the application between user and fake vLLM, given the latter's address."""
     updates: int = 25
     seed: int = 7
 
 
 @dataclass(slots=True)
 class Course:
-    """What happened so far."""
+    """Progress of a lesson."""
 
     curve: dict[int, float] = field(default_factory=dict)
-    """Held-out measure by updates done."""
+    """Number of updates -> held-out measure."""
     rewards: dict[int, float] = field(default_factory=dict)
     """Mean reward sent, by update."""
     first: int | None = None
@@ -76,23 +76,23 @@ class Course:
     patience: float = OWN_PATIENCE
     """Seconds that a start, an answer or an update may take."""
     named: bool = False
-    """The server is not our own: it may tell nothing of its updates but the step."""
+    """Whether the server is not our own; it may report only the step of its updates."""
     began: float = field(default_factory=time.monotonic)
 
     @property
     def seconds(self) -> float:
-        """Since the beginning."""
+        """Return the seconds since the beginning."""
         return time.monotonic() - self.began
 
 
 def read_rows(path: Path) -> list[Row]:
-    """Questions with their references."""
+    """Return the questions with their references."""
     lines = path.read_text(encoding="utf-8").splitlines()
     return [Row(row["query"], row["answer"]) for row in map(json.loads, lines)]
 
 
 def main(lesson: Lesson, argv: Sequence[str] | None = None) -> int:
-    """Command line of an example; the exit code."""
+    """Run an example's command line; return the exit code."""
     parser = argparse.ArgumentParser(prog=f"python -m examples.{lesson.name}")
     parser.add_argument("--updates", type=int, default=lesson.updates, metavar="N")
     parser.add_argument("--held-out", type=int, default=64, metavar="N", help="questions to ask")
@@ -150,7 +150,7 @@ def _run(lesson: Lesson, stage: Stage, given: argparse.Namespace) -> None:
 
 
 def _train(lesson: Lesson, stage: Stage, proxy: str, leg: int, course: Course) -> None:
-    """The mock user asks until `leg` more updates are done."""
+    """Run the mock user until `leg` more updates are done."""
     flags = ["--updates", str(leg), "--seed", str(lesson.seed), "--passes", "1000"]
     flags += ["--timeout", f"{max(course.patience, 300.0):g}"]
     mock = [sys.executable, "-m", "console", "mock", str(lesson.dataset), *flags]
@@ -164,7 +164,7 @@ def _train(lesson: Lesson, stage: Stage, proxy: str, leg: int, course: Course) -
 
 
 def _tell(server: Server, course: Course) -> None:
-    """One line for each new update."""
+    """Print one line for each new update."""
     step_now = server.step or 0
     if course.first is None:
         course.first = step_now
@@ -214,7 +214,7 @@ def _report(
     after: Sequence[Sequence[str]],
     out: Path,
 ) -> None:
-    """Answers before and after, the curve, a plot and a table in files."""
+    """Print answers before and after and the curve; write a plot and a table to files."""
     say("")
     for row, first, last in list(zip(rows, before, after, strict=True))[:SHOWN]:
         say(f"> {row.query}\n  before: {first[0]}\n  after:  {last[0]}")

@@ -13,7 +13,7 @@ Curve = Mapping[int, float]
 
 
 def svg(title: str, held_out: Curve, rewards: Curve) -> str:
-    """The held-out measure (thick) and the mean reward of each update (thin), both 0 to 1."""
+    """Return an SVG: held-out measure (thick), mean reward of each update (thin), 0 to 1."""
     last = max([1, *held_out, *rewards])
 
     def at(step: int, value: float) -> tuple[float, float]:
@@ -44,7 +44,7 @@ def svg(title: str, held_out: Curve, rewards: Curve) -> str:
 
 
 def text(held_out: Curve) -> list[str]:
-    """One bar a look."""
+    """Return one bar per evaluation."""
     return [
         f"{step:4} updates  {value:.2f}  " + "█" * round(40 * min(max(value, 0.0), 1.0))
         for step, value in sorted(held_out.items())

@@ -1,4 +1,4 @@
-"""Everything an example needs to run, in a folder of its own: engine, fake vLLM, mock user."""
+"""Processes of an example in its own folder: engine, fake vLLM, mock user."""
 
 import asyncio
 import contextlib
@@ -22,17 +22,17 @@ from proxy.control.client import ControlClient
 
 ROOT = Path(__file__).resolve().parents[1]
 START_LIMIT = 60.0
-"""Seconds for a process to come up on a busy machine."""
+"""Maximum seconds for the start of a process on a busy machine."""
 STOP_LIMIT = 10.0
 ASKED_AT_ONCE = 8
 
 
 class StageError(AjetError):
-    """A process of the example did not do what it should."""
+    """A process of the example failed."""
 
 
 class Stage:
-    """Processes of one example. Leaving it ends them all, also on Ctrl-C and SIGTERM.
+    """Processes of one example; leaving the context ends them all, also on Ctrl-C and SIGTERM.
 
     Args:
         keep: Folder for settings, journal, logs and checkpoints; a temporary one when None.
@@ -75,7 +75,7 @@ class Stage:
     # --- processes ------------------------------------------------------------------------------
 
     def start(self, name: str, *command: str) -> subprocess.Popen[bytes]:
-        """Start a program; what it says goes to `NAME.log`."""
+        """Start a program with its output in `NAME.log`."""
         with (self.home.logs / f"{name}.log").open("ab") as log:
             child = subprocess.Popen(
                 command,
@@ -90,7 +90,7 @@ class Stage:
         return child
 
     def serve(self, role: str, *args: str) -> str:
-        """Start `ajet-console ROLE` on a free port; its address."""
+        """Start `ajet-console ROLE` on a free port; return its address."""
         child = self.start(role, sys.executable, "-m", "console", role, "--port", "0", *args)
 
         def address() -> str:
@@ -100,7 +100,7 @@ class Stage:
         return self.wait(role, child, address)
 
     def wait(self, name: str, child: subprocess.Popen[bytes], found: Callable[[], str]) -> str:
-        """What `found` says once it says something.
+        """Wait until `found` returns a non-empty text, and return it.
 
         Raises:
             StageError: the process ended, or said nothing in time.
@@ -115,13 +115,13 @@ class Stage:
         return what
 
     def log(self, name: str) -> str:
-        """The end of what a process said."""
+        """Return the end of a process's output."""
         with contextlib.suppress(OSError):
             return (self.home.logs / f"{name}.log").read_text(errors="replace")[-1500:].strip()
         return ""
 
     def console(self, *args: str) -> None:
-        """One command of `ajet-console` to its end.
+        """Run one command of `ajet-console` to its end.
 
         Raises:
             StageError: it failed.
@@ -142,7 +142,7 @@ class Stage:
     def until_ended(
         self, name: str, child: subprocess.Popen[bytes], limit: float, look: Callable[[], None]
     ) -> None:
-        """Call `look` now and then until a process has ended.
+        """Call `look` repeatedly until a process has ended.
 
         Raises:
             StageError: it failed, or ran longer than `limit` seconds.
@@ -160,14 +160,14 @@ class Stage:
     # --- asking ---------------------------------------------------------------------------------
 
     async def server(self, proxy: str) -> Server:
-        """The embedded engine as the fake vLLM knows it."""
+        """Return the embedded engine's state from the fake vLLM."""
         async with ControlClient(proxy, self.home.token()) as control:
             return next(iter((await control.snapshot()).servers.values()))
 
     async def answers(
         self, proxy: str, questions: Sequence[str], tries: int, seconds: float = 60.0
     ) -> list[list[str]]:
-        """What the policy says at temperature 1; nothing is trained on it.
+        """Return an answer of the policy at temperature 1; it is not trained on.
 
         Seeded: what differs between two looks is what the policy has learnt.
         """
@@ -194,13 +194,13 @@ class Stage:
 
 
 def say(text: str) -> None:
-    """One line to whoever runs the example, at once."""
+    """Print one line and flush it."""
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
 
 
 def said(error: BaseException) -> str:
-    """The first cause within a group of errors."""
+    """Return the first cause in a group of errors as text."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return str(error) or type(error).__name__
@@ -211,7 +211,7 @@ def _end(number: int, frame: FrameType | None) -> None:
 
 
 def _stop(child: subprocess.Popen[bytes]) -> None:
-    """SIGTERM to the program and what it started, SIGKILL to what does not go."""
+    """End a program and its children with SIGTERM, then SIGKILL."""
     for kind in (signal.SIGTERM, signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(child.pid, kind)

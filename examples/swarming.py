@@ -1,4 +1,4 @@
-"""What the examples with clients of their own share: an engine to use, its updates, their diary."""
+"""Common parts of examples with their own clients: the engine, its updates, the shared diary."""
 
 import argparse
 import json
@@ -17,12 +17,12 @@ from ajet_swarm.common.errors import UsageError
 from examples.stage import Stage, StageError, say
 
 LOOK = 0.05
-"""Seconds between two looks of `until`."""
+"""Seconds between two checks of `until`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How long is waited.
+    """Time limits of a run.
 
     Attributes:
         idle: Seconds without a call after which a server takes an episode back.
@@ -34,13 +34,13 @@ class Pace:
 
 
 REAL = Pace(idle=240.0, patience=1800.0)
-"""Of a server that was named: loading the weights takes minutes, and so does an update."""
+"""Limits for a named server, where loading the weights or an update takes minutes."""
 OWN_PATIENCE = 180.0
-"""Seconds for the embedded engine of an example's own, on a busy machine."""
+"""Limits for an example's own embedded engine on a busy machine."""
 
 
 def seconds(text: str) -> float:
-    """A flag's value: seconds above 0."""
+    """Parse a flag's value: seconds above 0."""
     number = float(text)
     if not (math.isfinite(number) and number > 0):
         raise ValueError(text)
@@ -48,7 +48,7 @@ def seconds(text: str) -> float:
 
 
 def add_pace(parser: argparse.ArgumentParser) -> None:
-    """The flags of a `Pace`."""
+    """Add the flags of a `Pace`."""
     parser.add_argument(
         "--idle",
         type=seconds,
@@ -60,7 +60,7 @@ def add_pace(parser: argparse.ArgumentParser) -> None:
 
 
 def add_patience(parser: argparse.ArgumentParser) -> None:
-    """The flag of a `Pace`'s patience."""
+    """Add the flag of a `Pace`'s patience."""
     parser.add_argument(
         "--patience",
         type=seconds,
@@ -70,7 +70,7 @@ def add_patience(parser: argparse.ArgumentParser) -> None:
 
 
 def pace_of(given: argparse.Namespace, idle: float, *urls: str) -> Pace:
-    """What the flags say, else what suits the server.
+    """Return the limits from the flags, with defaults that depend on the server.
 
     Args:
         given: The flags.
@@ -83,7 +83,7 @@ def pace_of(given: argparse.Namespace, idle: float, *urls: str) -> Pace:
 
 
 def flags(name: str, updates: int) -> argparse.ArgumentParser:
-    """The flags all of them have."""
+    """Return a parser with the flags that all these examples have."""
     parser = argparse.ArgumentParser(prog=f"python -m examples.{name}")
     parser.add_argument("--updates", type=int, default=updates, metavar="N")
     add_pace(parser)
@@ -94,7 +94,7 @@ def flags(name: str, updates: int) -> argparse.ArgumentParser:
 
 
 def named_servers(given: argparse.Namespace, roles: Sequence[str]) -> dict[str, str]:
-    """The server of each role by its flag; empty when none is named, for engines of our own.
+    """Return role -> server from the flags; empty when none is named, for our own engines.
 
     Raises:
         UsageError: some are missing. `AJET_SWARM_URL` names one server alone: which of them is not
@@ -115,14 +115,14 @@ def named_servers(given: argparse.Namespace, roles: Sequence[str]) -> dict[str, 
 
 
 def engine_of(stage: Stage, name: str = "embedded", swarm_url: str = "") -> str:
-    """The server to use: the one named, `AJET_SWARM_URL`, else an embedded engine of our own."""
+    """Return the server: the named one, `AJET_SWARM_URL`, else our own embedded engine."""
     url = swarm_url or os.environ.get("AJET_SWARM_URL") or stage.serve("engine")
     say(f"look on: ajet-console --watch-only --swarm-url {name}={url}")
     return url
 
 
 def job_of(batch: int, repeats: int, name: str, **more: Any) -> AgentJetJob:
-    """A job that trains the model of `REMOTE_MODEL_PATH`, else Qwen/Qwen2.5-7B-Instruct."""
+    """Return a job for the model of `REMOTE_MODEL_PATH`, by default Qwen/Qwen2.5-7B-Instruct."""
     model = os.environ.get("REMOTE_MODEL_PATH")
     return AgentJetJob(
         batch_size=batch, num_repeat=repeats, experiment_name=name, model=model, **more
@@ -130,7 +130,7 @@ def job_of(batch: int, repeats: int, name: str, **more: Any) -> AgentJetJob:
 
 
 def is_embedded(url: str) -> bool:
-    """Whether the embedded engine answers at `url`: it lists routes of its own.
+    """Return whether `url` is an embedded engine, which has routes of its own.
 
     Raises:
         StageError: there is no server.
@@ -143,7 +143,7 @@ def is_embedded(url: str) -> bool:
 
 
 def updates(url: str, after: int = -1) -> list[dict[str, Any]]:
-    """Figures of the embedded engine's updates; none of another server, which does not tell.
+    """Return figures of the embedded engine's updates; empty for other servers, which have none.
 
     Raises:
         StageError: there is no server.
@@ -160,7 +160,7 @@ def updates(url: str, after: int = -1) -> list[dict[str, Any]]:
 
 
 def until(what: str, seconds: float, look: Callable[[], bool]) -> float:
-    """Wait until `look` says so; seconds waited.
+    """Wait until `look` returns true; return the seconds waited.
 
     Raises:
         StageError: it did not come in time.
@@ -174,7 +174,7 @@ def until(what: str, seconds: float, look: Callable[[], bool]) -> float:
 
 
 def read_diary(path: Path) -> list[dict[str, Any]]:
-    """The lines that all clients wrote, oldest first."""
+    """Return the lines written by all clients, oldest first."""
     if not path.exists():
         return []
     whole = path.read_bytes().rpartition(b"\n")[0]
@@ -182,5 +182,5 @@ def read_diary(path: Path) -> list[dict[str, Any]]:
 
 
 def left_claimed(client: SwarmClient) -> int:
-    """Episodes that some client still holds."""
+    """Return the number of episodes that any client still holds."""
     return sum(one.claimed for one in client.get_episode_buffer())

@@ -20,8 +20,8 @@ from console.cli.common import (
 from console.cli.options import add_json, add_proxy_access, add_swarm_url
 from console.models.advice import advice_context
 from console.text.alerts import alert_text
-from console.text.causes import cause_words
 from console.text.contact import is_starting
+from core.events.causes import TooFewAnswers
 from core.runtime.home import Home, missing_home, running
 from core.settings import Settings
 from core.state import Mock, State
@@ -87,7 +87,7 @@ async def _gather(args: argparse.Namespace, home: Home) -> dict[str, Any]:
         "short": [
             {"group_id": group.group_id, "phase": group.phase, "cause": one_line(group.cause, 300)}
             for group in (state.groups.values() if state is not None else ())
-            if "short: " in group.cause
+            if group.cause_kind == TooFewAnswers.kind
         ][-SHORT:],
         "waiting": [
             {
@@ -185,7 +185,7 @@ def _lines(data: dict[str, Any]) -> list[str]:
         lines += [f"  alert  {alert}" for alert in data["proxy"].get("alerts", ())]
     lines += [_server_line(server) for server in data["servers"]]
     lines.append(_mock_line(data["mock"], data["mock_process"]))
-    lines += [f"short    {one['group_id']}  {cause_words(one['cause'])}" for one in data["short"]]
+    lines += [f"short    {one['group_id']}  {one['cause']}" for one in data["short"]]
     waiting = data["waiting"]
     users = sum(one["user_waits"] for one in waiting)
     lines.append(f"ratings  {len(waiting)} waiting" + (f", {_users(users)}" if users else ""))

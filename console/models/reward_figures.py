@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from console.text.causes import cause_words
 from core.events import Part
+from core.events.causes import NotScored
 from core.reducer.server import hand_score
 from core.scoring.advantage import is_dead
 from core.scoring.agreement import top
@@ -34,8 +35,6 @@ class Point:
     """Whether the update of the step is done: its value is final."""
 
 
-UNSCORED = "unscored: "
-"""Start of the cause of a group without a score."""
 WINDOWS = (100, 500, 20)
 """Numbers of groups that the figures can cover; the first is the default."""
 
@@ -159,11 +158,11 @@ def _automatic(one: Candidate, by_hand: bool) -> float | None:
 
 
 def _lost(group: Group) -> str:
-    if group.cause.startswith(UNSCORED):
+    if group.cause_kind == NotScored.kind:
         return ""  # it counts among those that were not scored
     if group.discarded:
         return group.lost
-    cause = f": {cause_words(group.cause)}" if group.cause else ""
+    cause = f": {cause_words(group)}" if group.cause else ""
     return f"{group.phase.lower()}{cause}"
 
 

@@ -113,7 +113,7 @@ class Verdict:
 def verdict(group: Group) -> Verdict:
     """Return `will train`, `dead: CAUSE` or `lost: CAUSE`; an open group's expected verdict."""
     if group.phase in ("ABORTED", "FAILED"):
-        cause = f" ({one_line(cause_words(group.cause), 90)})" if group.cause else ""
+        cause = f" ({one_line(cause_words(group), 90)})" if group.cause else ""
         return Verdict("lost", f"lost: {group.phase.lower()}{cause}")
     if group.episode_type != "train":
         return Verdict("none", f"not trained on ({one_line(group.episode_type, 12)})")

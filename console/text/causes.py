@@ -1,12 +1,13 @@
 """Causes in words: the proxy notes some of them by the short names of the wire."""
 
 import contextlib
-import re
 import signal
 from collections.abc import Sequence
 
 from ajet_swarm.common.text import one_line
-from core.events import Part
+from core.events import GroupClosed, Part
+from core.events.causes import AllExpired, NoAnswers, NoEpisodes, NotAllTaken, read_cause
+from core.state import Group
 
 NOTHING = 0.005
 """Rewards below this are shown as 0.00."""
@@ -47,31 +48,37 @@ _SENT = {
 UNCONFIRMED = "reward sent, not confirmed"
 
 
-def cause_words(cause: str) -> str:
-    """The cause of a group's end; one nobody knows stays as it is."""
-    head, colon, tail = cause.partition(": ")
-    if head == "no episodes in time" and colon:
-        return f"no episode in time: {_CLAIM.get(tail, tail)}"
-    if head == "no candidate gave an answer" and colon:
-        errors, mark, more = tail.partition("; ")
-        return f"{head}: {', '.join(_CHAT.get(one, one) for one in errors.split(', '))}{mark}{more}"
-    if " rewards taken, " in cause:
-        return re.sub(r"(?<=\d )\w+$|(?<=\d )\w+(?=,)", _sent_word, cause)
-    return "its time ran out before the rewards were sent" if cause == "expired" else cause
+def cause_words(group: Group | GroupClosed) -> str:
+    """Return the cause of a group's end in words; one of an unknown kind stays as it is."""
+    match read_cause(group.cause_kind, group.cause_params):
+        case NoEpisodes(refusal=refusal):
+            return f"no episode in time: {_CLAIM.get(refusal, refusal)}"
+        case NoAnswers(errors=errors, unretried=unretried):
+            more = f"; not retried: {', '.join(unretried)}" if unretried else ""
+            failures = ", ".join(_CHAT.get(one, one) for one in errors)
+            return f"no candidate gave an answer: {failures}{more}"
+        case NotAllTaken(taken=taken, of=of, others=others):
+            listed = ", ".join(f"{count} {_SENT.get(one, one)}" for one, count in others.items())
+            return f"{taken} of {of} rewards taken, {listed}"
+        case AllExpired():
+            return "its time ran out before the rewards were sent"
+        case _:
+            return group.cause
 
 
-def _sent_word(found: re.Match[str]) -> str:
-    return _SENT.get(found[0], found[0])
+def candidate_words(error: str, failure: str = "", text: str = "") -> str:
+    """Return why a candidate has no answer.
 
-
-def candidate_words(error: str) -> str:
-    """Why a candidate has no answer."""
-    head, colon, tail = error.partition(": ")
-    if head == "timed_out" and tail.startswith("no answer"):  # it says so itself
-        return tail
-    if head in _CHAT:
-        return f"{_CHAT[head]}{colon}{tail}"
-    return cause_words(error)
+    Args:
+        error: Cause as text, where the failure is of no known kind.
+        failure: Kind of the failure.
+        text: Text of the failure of that kind.
+    """
+    if failure not in _CHAT:
+        return error
+    if failure == "timed_out" and text:  # the text describes the timeout
+        return text
+    return f"{_CHAT[failure]}: {text}" if text else _CHAT[failure]
 
 
 def held_down(parts: Sequence[Part], reward: float | None) -> str:

@@ -36,6 +36,7 @@ class Card:
     """The engine dropped the middle of its prompt."""
     phase: str = ""
     error: str = ""
+    """Why it has no answer, in words; empty where it has one."""
     reward: float | None = None
     cause: str = ""
     """What holds the reward down; empty for nothing."""
@@ -83,7 +84,7 @@ def cards(group: Group, whole: dict[int, WholeAnswer] | None = None) -> list[Car
             cut=one.cut,
             truncated=one.truncated,
             phase=one.phase,
-            error=one.error,
+            error=candidate_words(one.error, one.failure, one.failure_text),
             reward=rewards[one.index] if one.index < len(rewards) else None,
             cause=_cause(group, one),
             sealed=one.reward is not None,
@@ -147,7 +148,7 @@ def _cause(group: Group, one: Candidate) -> str:
 def _gone(group: Group) -> str:
     if group.open:
         return ""
-    cause = f" ({one_line(cause_words(group.cause), 200)})" if group.cause else ""
+    cause = f" ({one_line(cause_words(group), 200)})" if group.cause else ""
     return f"no answer: {group.phase.lower()}{cause}"
 
 
@@ -316,7 +317,7 @@ def _trouble(card: Card, width: int) -> list[Line]:
         said, tone = f"≈ {UNCONFIRMED}{why}", "bold $warning"
     elif card.error:
         tone = "$reward-down" if card.phase in ("failed", "expired") else "$muted"
-        said = f"{card.phase}: {candidate_words(card.error)}"
+        said = f"{card.phase}: {card.error}"
     else:
         return []
     return [((text, tone),) for text in wrapped(said, width, 2_000)]

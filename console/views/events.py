@@ -11,7 +11,7 @@ from typing import Any
 from ajet_swarm.common.text import content_text, ended_words, one_line
 from console.models.advice import advice_context
 from console.text.alerts import AdviceContext, event_in_words
-from console.text.causes import held_down
+from console.text.causes import cause_words, held_down
 from core import events as ev
 from core.events import Event, GroupEvent
 
@@ -119,7 +119,7 @@ def _sealed(event: ev.GroupSealed) -> str:
 
 
 def _closed(event: ev.GroupClosed) -> EventLine:
-    cause = f": {event.cause}" if event.cause else ""
+    cause = f": {cause_words(event)}" if event.cause else ""
     level = "info" if event.phase == "DONE" else "warning"
     return EventLine(event.group_id, one_line(f"{event.phase.lower()}{cause}"), level)
 

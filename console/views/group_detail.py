@@ -148,7 +148,7 @@ def _trouble(group: Group, now: float, width: int, sight: DetailOptions) -> list
         said = f"{CUT} the prompt was longer than the window: its middle was dropped{which}"
         lines += [((text, "$warning"),) for text in wrapped(said, width, 600)]
     if group.cause and (group.open or group.phase == "DONE"):  # else the verdict says it
-        why = cause_words(group.cause)
+        why = cause_words(group)
         lines += [((text, "$warning"),) for text in wrapped(why, width, 600)]
     if not group.abstained:
         return lines

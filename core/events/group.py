@@ -175,6 +175,11 @@ class CandidateFailed(GroupEvent, frozen=True, kw_only=True):
     index: int
     episode_uuid: str
     cause: str
+    failure: str = ""
+    """Kind of the failure, a value of `ajet_swarm.protocol.errors.ChatErrorKind`; empty for others
+    and in journals without this field."""
+    failure_text: str = ""
+    """Text of the failure of that kind."""
     retried: bool = False
     """A new episode is claimed in its place."""
     unretried: str = ""
@@ -280,6 +285,10 @@ class GroupClosed(GroupEvent, frozen=True, kw_only=True):
 
     phase: str
     cause: str = ""
+    cause_kind: str = ""
+    """Kind of the cause, see `core.events.causes`; empty for others and in earlier journals."""
+    cause_params: dict[str, Any] = msgspec.field(default_factory=dict)
+    """Parameters of its kind."""
     latency: dict[str, float] = msgspec.field(default_factory=dict)
     """Seconds of consecutive phases: queue (for the engine and a turn), claim, generate, score,
     rate, submit. Also: slowest (the longest call of a candidate), first_piece and answered (from

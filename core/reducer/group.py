@@ -104,7 +104,7 @@ def _claimed(state: State, group: Group, event: EpisodeClaimed) -> None:
     candidate.episode_uuid = event.episode_uuid
     candidate.phase = "claimed"
     candidate.attempt = event.attempt
-    candidate.error = ""
+    candidate.error = candidate.failure = candidate.failure_text = ""
     _note_step(state, group, event.step)
 
 
@@ -113,7 +113,7 @@ def _all_claimed(state: State, group: Group, event: EpisodesClaimed) -> None:
         candidate.episode_uuid = one.episode_uuid
         candidate.phase = "claimed"
         candidate.attempt = one.attempt
-        candidate.error = ""
+        candidate.error = candidate.failure = candidate.failure_text = ""
     _note_step(state, group, event.step)
     if event.expires_at:
         _generating(state, group, event)
@@ -171,7 +171,7 @@ def _take_answer(candidate: Candidate, event: CandidateAnswered | AnsweredCandid
     candidate.finish_reason = event.finish_reason
     candidate.seconds = event.seconds
     candidate.tokens = event.completion_tokens
-    candidate.error = ""
+    candidate.error = candidate.failure = candidate.failure_text = ""
 
 
 def _note_answer(group: Group, at: float) -> None:
@@ -188,6 +188,8 @@ def _failed(state: State, group: Group, event: CandidateFailed) -> None:
     candidate.phase = "failed"
     unretried = f"; not retried: {event.unretried}" if event.unretried else ""
     candidate.error = f"{event.cause}{unretried}"
+    candidate.failure = event.failure
+    candidate.failure_text = f"{event.failure_text}{unretried}"
     candidate.text = ""
 
 
@@ -268,7 +270,7 @@ def _ended(state: State, group: Group, event: EpisodeEnded) -> None:
 def _note_end(state: State, candidate: Candidate, event: EpisodeEnded | EndedEpisode) -> None:
     candidate.phase = _OUTCOMES.get(event.outcome, event.outcome)
     if event.outcome != "ended":
-        candidate.error = event.text
+        candidate.error, candidate.failure, candidate.failure_text = event.text, "", ""
     state.totals.episodes_ended += event.outcome == "ended"
 
 
@@ -282,6 +284,7 @@ def _aborted(state: State, group: Group, event: EpisodeAborted) -> None:
 def _closed(state: State, group: Group, event: GroupClosed) -> None:
     group.phase = event.phase
     group.cause = event.cause
+    group.cause_kind, group.cause_params = event.cause_kind, event.cause_params
     group.closed_at = event.at
     group.until = None
     group.latency = event.latency

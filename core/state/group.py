@@ -1,5 +1,7 @@
 """State of one group and its candidates."""
 
+from typing import Any
+
 import msgspec
 
 from core.events.group import Part
@@ -38,6 +40,9 @@ class Candidate(msgspec.Struct, kw_only=True):
     advantage: float | None = None
     attempt: int = 1
     error: str = ""
+    failure: str = ""
+    """Kind of the failure, see `core.events.CandidateFailed`; empty for other errors."""
+    failure_text: str = ""
 
 
 class Group(msgspec.Struct, kw_only=True):
@@ -52,6 +57,9 @@ class Group(msgspec.Struct, kw_only=True):
     opened_at: float
     phase: str = "QUEUED"
     cause: str = ""
+    cause_kind: str = ""
+    """Kind of the cause of its end, see `core.events.causes`."""
+    cause_params: dict[str, Any] = msgspec.field(default_factory=dict)
     model: str = ""
     stream: bool = False
     episode_type: str = "train"

@@ -1,1 +1,1 @@
-"""Three kinds of tasks share every batch in a ratio that can be changed while it runs."""
+"""Three kinds of tasks share every batch in a ratio that can change during the run."""

@@ -1,4 +1,4 @@
-"""Three clients, three kinds of tasks, 40/30/30 of every batch; then the shares are changed.
+"""Three clients with three kinds of tasks share every batch 40/30/30; then the shares change.
 
     python -m examples.cocktail
 
@@ -34,13 +34,13 @@ BATCH, REPEATS = 10, 4
 FIRST = {"maths": 0.4, "code": 0.3, "terminal": 0.3}
 THEN = {"maths": 0.2, "code": 0.3, "terminal": 0.5}
 POINTS = 5.0
-"""How far the measured mix may lie from the shares."""
+"""Maximum distance of the measured mix from the shares."""
 IDLE = 15.0
-"""Seconds without a call after which an engine of our own takes an episode back."""
+"""Idle seconds after which our own engine takes an episode back."""
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the example; the exit code."""
+    """Run the example; return the exit code."""
     parser = flags("cocktail", 12)
     parser.add_argument(
         "--no-throttle", dest="throttle", action="store_false", help="see what comes without shares"
@@ -94,13 +94,13 @@ def _run(stage: Stage, given: argparse.Namespace) -> int:
 
 
 def _write(path: Path, shares: Mapping[str, float]) -> None:
-    """The whole file or the one before: clients read it at any time."""
+    """Replace the file atomically, since clients read it at any time."""
     path.with_suffix(".new").write_text(json.dumps(shares), "utf-8")
     os.replace(path.with_suffix(".new"), path)
 
 
 def _reach(client: SwarmClient, step: int, diary: Path, pace: Pace) -> None:
-    """Wait for a step; each one that is done is told."""
+    """Wait for a step; print each completed one."""
     while (now := client.get_global_step()) < step:
         until(f"step {now + 1}", pace.patience, lambda now=now: client.get_global_step() > now)  # type: ignore[misc]  # bound at once
         lines = [one for one in read_diary(diary) if one["step"] == now]
@@ -108,7 +108,7 @@ def _reach(client: SwarmClient, step: int, diary: Path, pace: Pace) -> None:
 
 
 def _mix(lines: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Share of each kind among episodes, in percent."""
+    """Return the share of each kind among episodes, in percent."""
     count = Counter(one["kind"] for one in lines)
     return {kind: 100 * count[kind] / max(count.total(), 1) for kind in KINDS}
 
@@ -122,7 +122,7 @@ def _shown(mix: Mapping[str, float]) -> str:
 
 
 def _told(when: str, lines: Sequence[Mapping[str, Any]], shares: Mapping[str, float]) -> float:
-    """Say how a part of the run went; the largest distance from the shares, in points."""
+    """Print the result of a part of the run; return the largest deviation in points."""
     found = _mix(lines)
     off = max(abs(found[kind] - 100 * shares[kind]) for kind in KINDS)
     say(f"{when}: {_shown(found)} of {len(lines)} episodes, at most {off:.1f} points off")

@@ -1,4 +1,4 @@
-"""The client of one kind of tasks, a process of its own: it takes its share of every batch.
+"""Client process of one kind of tasks, which fills its share of every batch.
 
     AJET_SWARM_URL=http://gpu-box:10086 python -m examples.cocktail.client --kind code \\
         --mix mix.json --diary diary.jsonl
@@ -37,19 +37,19 @@ from examples.cocktail.kinds import KINDS, Question
 from examples.swarming import REAL, seconds
 
 WAIT = 5.0
-"""Seconds a throttled task waits before its share is read again."""
+"""Seconds between two readings of the share while a task is throttled."""
 LANES = 2
-"""Tasks of a kind at once."""
+"""Number of concurrent tasks of a kind."""
 
 Claim = tuple[str, OpenaiBaseUrlAndApiKey]
 
 
 class Over(SwarmError):
-    """The last step is done."""
+    """The last step is complete."""
 
 
 class Client:
-    """One kind's tasks: two at a time, the repeats of each side by side.
+    """Tasks of one kind: two at a time, with concurrent repeats.
 
     With one, nothing would run between two tasks, and once that lasts a throttle policy lets
     anybody through. More than its share of a batch would be taken over into the next one.
@@ -63,12 +63,12 @@ class Client:
         self._diary = os.open(given.diary, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
 
     def share(self) -> float:
-        """Of a batch, as the file says now; 0 takes part in none."""
+        """Return the present share of a batch from the file; 0 for no part."""
         shares = json.loads(Path(self._given.mix).read_text("utf-8"))
         return float(shares.get(self._given.kind, 0.0))
 
     def work(self) -> None:
-        """Work until the last step is done.
+        """Work until the last step is complete.
 
         Raises:
             SwarmError: there is no server, or its engine is OFFLINE.
@@ -116,7 +116,7 @@ class Client:
             self._client.abort_episode(uuid)  # does nothing when it was ended
 
     def _begin(self, task: str) -> Claim:
-        """Claim an episode of the task once its share lets it.
+        """Claim an episode of the task as soon as its share allows it.
 
         Raises:
             Over: the last step is done.
@@ -153,7 +153,7 @@ class Client:
 
 
 def main() -> int:
-    """Run one client; the exit code."""
+    """Run one client; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m examples.cocktail.client")
     parser.add_argument("--swarm-url", default="", help="else AJET_SWARM_URL")
     parser.add_argument("--kind", choices=tuple(KINDS), required=True)

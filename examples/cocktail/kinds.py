@@ -1,4 +1,4 @@
-"""The three kinds of tasks: what is asked, and how the answer is checked."""
+"""The three kinds of tasks: their questions, and the checks of their answers."""
 
 import random
 import re
@@ -33,19 +33,19 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of tasks: how one is drawn, and what an answer is worth, 0 to 1."""
+    """A kind of tasks: a random question, and the reward of an answer, 0 to 1."""
 
     draw: Callable[[random.Random], Question]
     reward: Callable[[Question, str], float]
 
 
 def maths_reward(question: Question, answer: str) -> float:
-    """1 when the answer's last expression is worth the same, exactly, and is not the question's."""
+    """Return 1 when the last expression is new and has exactly the same value."""
     return float(last_value(answer, question.wanted) == value_of(question.wanted))
 
 
 def code_reward(question: Question, answer: str) -> float:
-    """1 when the program, run on its own, sets `x` to what is wanted."""
+    """Return 1 when the program in the answer sets `x` to the expected value."""
     block = _BLOCK.findall(answer)
     value = last_value(answer, question.wanted)
     if not block and value is None:
@@ -59,7 +59,7 @@ def code_reward(question: Question, answer: str) -> float:
 
 
 def terminal_reward(question: Question, answer: str) -> float:
-    """1 when a shell that did as it was told leaves as many files as wanted in its folder."""
+    """Return 1 when the shell commands create the expected number of files."""
     block = _BLOCK.findall(answer)
     value = last_value(answer, question.wanted)
     if block:

@@ -1,4 +1,4 @@
-"""A program of a model's making, run with little time, memory and disk, in a folder of its own."""
+"""Run a program written by a model with limits on time, memory and disk, in its own folder."""
 
 import contextlib
 import os
@@ -15,12 +15,12 @@ SECONDS: Final = 5.0
 CPU_SECONDS: Final = 2
 MEMORY_KB: Final = 400_000
 FILE_BLOCKS: Final = 2_000
-"""Of 512 bytes: the largest file it may write."""
+"""Maximum size of a file, in blocks of 512 bytes."""
 OUTPUT: Final = 100_000
 
 
 def run(argv: Sequence[str], folder: Path, stdin: str = "", seconds: float = SECONDS) -> str | None:
-    """What it prints; None when it fails, or is ended for taking too much.
+    """Return its output; None when it fails or exceeds a limit.
 
     This keeps accidents in bounds, not attacks: it may read what you may read and use the network.
 
@@ -56,7 +56,7 @@ def run(argv: Sequence[str], folder: Path, stdin: str = "", seconds: float = SEC
 
 
 def _end_escaped(first: int, home: str) -> None:
-    """End what it started in a group of its own: younger processes that live in its folder."""
+    """Kill its processes that left its group: younger ones whose HOME is its folder."""
     for pid in psutil.pids():
         if pid > first:
             with contextlib.suppress(psutil.Error):

@@ -1,4 +1,4 @@
-"""Arithmetic, exactly: what an expression is worth, and the last one a text has."""
+"""Exact arithmetic: the value of an expression, and of the last expression in a text."""
 
 import ast
 import operator
@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import Any, Final
 
 LONGEST: Final = 60
-"""Characters of an expression that are read."""
+"""Maximum length of an expression in characters."""
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 _EXPRESSION = re.compile(r"[-+(]*\d[\d\s.+*/()×÷-]*")
 _BINARY: Final[dict[type[ast.operator], Callable[[Any, Any], Any]]] = {
@@ -21,7 +21,7 @@ _BINARY: Final[dict[type[ast.operator], Callable[[Any, Any], Any]]] = {
 
 
 def value_of(expression: str) -> Fraction | None:
-    """What it is worth; None when it is no arithmetic of `+ - * /`."""
+    """Return the value of an expression of `+ - * /`; None for any other text."""
     if len(expression) > LONGEST:
         return None
     try:
@@ -31,7 +31,7 @@ def value_of(expression: str) -> Fraction | None:
 
 
 def last_value(text: str, asked: str = "") -> Fraction | None:
-    """What the last expression of a text is worth: `14/2`, `3 + 4` and `7` are the same.
+    """Return the value of the last expression in a text: `14/2`, `3 + 4` and `7` are equal.
 
     Args:
         text: An answer.

@@ -1,1 +1,1 @@
-"""Several client processes share a batch; some die, some come later."""
+"""Several client processes share a batch; one is killed, one joins later."""

@@ -1,4 +1,4 @@
-"""Three clients share a batch; one is killed half-way, another comes later.
+"""Three clients share a batch; one is killed half-way, another one joins later.
 
     python -m examples.distributed
 
@@ -35,25 +35,25 @@ from examples.swarming import (
 
 BATCH, REPEATS = 8, 4
 IDLE = 6.0
-"""Seconds without a call after which an engine of our own takes an episode back."""
+"""Idle seconds after which our own engine takes an episode back."""
 SWEEP = 10.0
-"""Seconds between two looks of a server for such episodes."""
+"""Seconds between two checks of a server for such episodes."""
 
 
 @dataclass(slots=True)
 class Run:
-    """What is running."""
+    """The running processes and their diary."""
 
     stage: Stage
     client: SwarmClient
     url: str
     pace: Pace
     last: int
-    """The step to end after."""
+    """Last step of the run."""
     diary: Path
     children: dict[str, Popen[bytes]] = field(default_factory=dict)
     killed: str = ""
-    """Who the killed client was to the server."""
+    """Uuid of the killed client."""
 
     def begin(self, name: str) -> None:
         """Start a client process."""
@@ -70,15 +70,15 @@ class Run:
         )
 
     def lines(self, what: str) -> list[dict[str, Any]]:
-        """Lines of the diary."""
+        """Return the lines of the diary."""
         return [line for line in read_diary(self.diary) if line["what"] == what]
 
     def step(self) -> int:
-        """Where the engine is."""
+        """Return the engine's present step."""
         return self.client.get_global_step()
 
     def reach(self, step: int) -> None:
-        """Wait for a step, told as they come."""
+        """Wait for a step; print each completed one."""
         while (now := self.step()) < step:
             seconds = self.pace.patience + self.pace.idle  # a death may be in it
             until(f"step {now + 1}", seconds, lambda now=now: self.step() > now)  # type: ignore[misc]  # bound at once
@@ -86,7 +86,7 @@ class Run:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the example; the exit code."""
+    """Run the example; return the exit code."""
     given = flags("distributed", 6).parse_args(argv)
     if given.updates < 3:
         sys.stderr.write("distributed: give at least 3 updates\n")
@@ -127,7 +127,7 @@ def _run(stage: Stage, given: argparse.Namespace) -> int:
 
 
 def _kill(run: Run, name: str) -> None:
-    """End a client with SIGKILL in the middle of a batch, while it holds episodes."""
+    """Kill a client during a batch, while it holds episodes."""
     uuid = next(line["client"] for line in run.lines("hello") if line["who"] == name)
 
     def held() -> int:
@@ -147,7 +147,7 @@ def _kill(run: Run, name: str) -> None:
 
 
 def _give_back(run: Run) -> None:
-    """The run ends early, by Ctrl-C say: what the killed client held need not wait so long.
+    """Give back the killed client's episodes when the run ends early, for example by Ctrl-C.
 
     Looked for twice: a busy server may still have had a claim of it to answer.
     """
@@ -163,7 +163,7 @@ def _give_back(run: Run) -> None:
 
 
 def _report(run: Run, first: int) -> int:
-    """Count, and say whether all is well: the exit code."""
+    """Check and print the figures; return the exit code."""
     ended, ending = run.lines("ended"), run.lines("ending")
     done = {one["step"]: one for one in updates(run.url, first - 1)}
     per: dict[int, Counter[str]] = defaultdict(Counter)
@@ -208,7 +208,7 @@ def _figures(one: Mapping[str, Any] | None) -> str:
 
 
 def _first(run: Run, name: str) -> float:
-    """Seconds from a client's start to its first sample.
+    """Return the seconds from a client's start to its first sample.
 
     Raises:
         StageError: it was never used.

@@ -1,4 +1,4 @@
-"""One of many clients: it takes what the batch still needs, and knows nothing of the others.
+"""One of many independent clients; each takes tasks that the batch still needs.
 
     AJET_SWARM_URL=http://gpu-box:10086 python -m examples.distributed.client --diary diary.jsonl
 
@@ -26,13 +26,13 @@ from examples.swarming import REAL, seconds
 
 SUMS: Final = Path(__file__).resolve().parents[1] / "math" / "sums.jsonl"
 NOTHING: Final = 0.1
-"""Seconds between two looks at a batch that needs nothing more."""
+"""Seconds between two checks of a batch that needs nothing more."""
 AGAIN: Final = 20.0
-"""Seconds a claim may take until it is looked again what the batch needs."""
+"""Maximum seconds of a claim before the batch is checked again."""
 
 
 class Board:
-    """What the batch of a step needs.
+    """Missing episodes of a step's batch.
 
     Args:
         client: Whose server.
@@ -45,15 +45,15 @@ class Board:
         self._rows = [json.loads(line) for line in SUMS.read_text("utf-8").splitlines()]
         self._lock = threading.Lock()
         self._chosen: Counter[str] = Counter()
-        """Ours that the server does not show yet."""
+        """Our own episodes that the server does not report yet."""
 
     def tasks(self, step: int) -> dict[str, dict[str, Any]]:
-        """The tasks of a step, alike in every client: id -> row."""
+        """Return the tasks of a step, equal in every client: id -> row."""
         rows = random.Random(step).sample(self._rows, self._batch)
         return {f"{step}/{row['id']}": row for row in rows}
 
     def choose(self) -> tuple[int, str, dict[str, Any]] | None:
-        """A task that lacks an episode, with its step; None while none does."""
+        """Return a task that lacks an episode, with its step; None when none does."""
         with self._lock:
             pool = self._client.get_rollout_stat()
             if pool.is_default or not pool.global_step or not pool.state.rolling:
@@ -74,7 +74,7 @@ class Board:
             return pool.global_step, task, tasks[task]
 
     def shown(self, task: str) -> None:
-        """The episode is claimed, or given up: the server's report has it now."""
+        """Forget an episode that the server's report contains, or that was given up."""
         with self._lock:
             self._chosen[task] -= 1
 
@@ -88,16 +88,16 @@ class Worker:
         self._diary = os.open(given.diary, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         self.over = threading.Event()
         self.error: SwarmError | None = None
-        """Why it cannot go on; `TrainingFinished` when it need not."""
+        """Reason for the end; `TrainingFinished` after the last update."""
         self.note("hello", client=client.client_uuid)
 
     def note(self, what: str, **facts: Any) -> None:
-        """One line in the diary all share; a whole line or none, also if we are killed."""
+        """Append one line to the shared diary, atomically even if this process is killed."""
         line = {"what": what, "at": time.time(), "who": self._given.name, **facts}
         os.write(self._diary, (json.dumps(line) + "\n").encode())
 
     def work(self) -> None:
-        """Do what the batch needs, until the last step is done."""
+        """Run the tasks that the batch needs until the last step is complete."""
         while not self.over.is_set():
             try:
                 if not self._one():
@@ -144,7 +144,7 @@ class Worker:
 
 
 def parsed(argv: list[str] | None = None) -> argparse.Namespace:
-    """The flags of a client."""
+    """Parse the flags of a client."""
     parser = argparse.ArgumentParser(prog="python -m examples.distributed.client")
     parser.add_argument("--swarm-url", default="", help="else AJET_SWARM_URL")
     parser.add_argument("--name", default=f"client-{os.getpid()}")
@@ -164,7 +164,7 @@ def parsed(argv: list[str] | None = None) -> argparse.Namespace:
 
 
 def main() -> int:
-    """Run one client; the exit code."""
+    """Run one client; return the exit code."""
     given = parsed()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: all is given back
     try:

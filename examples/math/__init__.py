@@ -1,1 +1,1 @@
-"""Small sums, rewarded by the number of the dataset."""
+"""Small sums, rewarded by the dataset's number."""

@@ -18,7 +18,7 @@ _NUMBER = re.compile(r"-?\d+")
 
 
 def right(row: Row, text: str) -> float:
-    """1 when the last number of the answer is the row's."""
+    """Return 1 when the last number of the answer is the row's."""
     found = _NUMBER.findall(text)
     return float(bool(found) and found[-1] == row.reference)
 

@@ -1,4 +1,4 @@
-"""Products beyond the model's table, with a calculator that it may call.
+"""Products that the model does not know, with a calculator tool.
 
     python -m examples.math --tool
 
@@ -28,13 +28,13 @@ from examples.swarming import Pace, engine_of, flags, job_of, left_claimed, pace
 BATCH, REPEATS = 8, 4
 THREADS = 8
 IDLE = 60.0
-"""Seconds without a call after which an engine of our own takes an episode back."""
+"""Idle seconds after which our own engine takes an episode back."""
 TURNS = 3
-"""Messages of the policy in one episode, the answer included."""
+"""Maximum number of the policy's messages in an episode, including the answer."""
 LEG = 5
-"""Updates between two looks at the held-out products."""
+"""Updates between two evaluations of the held-out products."""
 HELD = 12
-"""Pairs of factors that are held out."""
+"""Number of held-out pairs of factors."""
 PHRASES: Final = (
     "How much is {} times {}?",
     "Multiply {} by {}.",
@@ -58,7 +58,7 @@ CALCULATOR: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """What became of one question.
+    """Result of one question.
 
     Attributes:
         text: The answer; empty when the turns ran out.
@@ -72,7 +72,7 @@ class Tried:
 
 
 def calculate(call: Mapping[str, Any]) -> str:
-    """What the tool says to one call of it: a number, or what is wrong with the call."""
+    """Return the tool's result: a number, or the fault of the call."""
     function = call.get("function") or {}
     if function.get("name") != "calculator":
         return f"error: there is no tool {str(function.get('name'))[:60]}"
@@ -87,7 +87,7 @@ def calculate(call: Mapping[str, Any]) -> str:
 def solve(
     asker: Asker, task: Task, api: OpenaiBaseUrlAndApiKey, tools: Sequence[Mapping[str, Any]]
 ) -> Tried:
-    """One episode: question, calls and their results, answer."""
+    """Run one episode: question, tool calls with their results, answer."""
     wanted = str(task.metadata["answer"])
     messages: list[dict[str, Any]] = [{"role": "user", "content": task.main_query}]
     called = False
@@ -109,7 +109,7 @@ def solve(
 
 
 def products(held_out: bool) -> list[Task]:
-    """One task for each phrasing and order; of a held-out pair neither is trained on.
+    """Return one task per phrasing and order; neither order of a held-out pair is trained on.
 
     None is above 99: the small policy says the first two digits of a longer number, all answers of
     such a group are wrong alike, and it learns nothing from them.
@@ -131,7 +131,7 @@ def products(held_out: bool) -> list[Task]:
 
 
 class Lesson:
-    """Trains one client's server, and looks at what it can."""
+    """Trains one client's server and evaluates it."""
 
     def __init__(self, client: SwarmClient, asker: Asker, held_out: int, pace: Pace) -> None:
         self._client, self._asker, self._pace = client, asker, pace
@@ -140,21 +140,21 @@ class Lesson:
         self._draw = random.Random(7)
         self._first = client.get_global_step()
         self.curve: dict[int, float] = {}
-        """Share of right held-out answers by updates done."""
+        """Number of updates -> share of right held-out answers."""
         self.rewards: dict[int, float] = {}
         """Mean reward of each update."""
 
     @property
     def done(self) -> int:
-        """Updates so far."""
+        """Return the number of updates so far."""
         return self._client.get_global_step() - self._first
 
     def look(self, tools: Sequence[Mapping[str, Any]] = (CALCULATOR,)) -> list[Tried]:
-        """Ask the held-out products, in eval episodes: nothing is trained on them."""
+        """Evaluate the held-out products in eval episodes, which are not trained on."""
         return self._run(self._held, "eval", tools)
 
     def train(self, wanted: int) -> None:
-        """Batches until so many more updates are done."""
+        """Run batches until a number of further updates is done."""
         goal = self.done + wanted
         for _ in range(2 * wanted):
             tasks = self._draw.sample(self._drill, BATCH)
@@ -168,7 +168,7 @@ class Lesson:
                 return
 
     def note(self) -> list[Tried]:
-        """Look, and keep it in the curve."""
+        """Evaluate, and add the result to the curve."""
         tried = self.look()
         number = self.done
         self.curve[number] = mean(one.right for one in tried)
@@ -193,7 +193,7 @@ class Lesson:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the example; the exit code."""
+    """Run the example; return the exit code."""
     parser = flags("math --tool", 25)
     parser.add_argument("--held-out", type=int, default=64, metavar="N", help="products to ask")
     parser.add_argument(

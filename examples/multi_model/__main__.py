@@ -1,4 +1,4 @@
-"""A planner and an executor, each on a swarm server of its own, rewarded separately.
+"""A planner and an executor, each on its own swarm server, with separate rewards.
 
     python -m examples.multi_model
 
@@ -39,31 +39,31 @@ ROLES = ("planner", "executor")
 BATCH, REPEATS = 8, 4
 THREADS = 8
 IDLE = 20.0
-"""Seconds without a call after which an engine of our own takes its episode back."""
+"""Idle seconds after which our own engine takes an episode back."""
 TERSE = 6
-"""Words of a plan that cost nothing."""
+"""Number of words of a plan without a penalty."""
 
 
 def planner_reward(plan: str, answer: int) -> float:
-    """1 for the right number in few words, less for more words; 0 for a wrong one."""
+    """Return 1 for the right number in few words, less for more words; 0 for a wrong number."""
     return 0.0 if last_number(plan) != answer else min(1.0, TERSE / max(len(plan.split()), 1))
 
 
 def executor_reward(plan: str, text: str) -> float:
-    """Half for saying the plan's number, right or wrong, half for joy."""
+    """Return half a point for the plan's number, right or wrong, and half for joy."""
     planned = last_number(plan)
     kept = planned is not None and last_number(text) == planned
     return 0.5 * kept + 0.5 * liveliness(text)
 
 
 class Workflow:
-    """One episode of both models."""
+    """Episode of both models."""
 
     def __init__(self, joint: JointSwarm, asker: Asker, pace: Pace) -> None:
         self._joint, self._asker, self._pace = joint, asker, pace
 
     def run(self, task: Task) -> dict[str, float]:
-        """Plan, answer, reward both."""
+        """Plan, answer, and reward both."""
         own = self._pace
         with self._joint.episode(task, own.idle, timeout=own.patience) as episode:
             question = task.main_query
@@ -80,7 +80,7 @@ class Workflow:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the example; the exit code."""
+    """Run the example; return the exit code."""
     parser = flags("multi_model", 20)
     for role in ROLES:
         parser.add_argument(
@@ -147,7 +147,7 @@ def _train(clients: Mapping[str, SwarmClient], workflow: Workflow, wanted: int) 
 
 
 def _report(clients: Mapping[str, SwarmClient], urls: Mapping[str, str], pace: Pace) -> int:
-    """Rewards before and after, samples of both: the exit code."""
+    """Print rewards before and after and samples of both; return the exit code."""
     say("\n| policy | updates | first two | last two | samples |\n|---|---|---|---|---|")
     samples: dict[str, int] = {}
     for role, url in urls.items():

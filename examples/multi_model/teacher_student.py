@@ -1,4 +1,4 @@
-"""Teacher and student: one server's model says what is right, another's learns to say it.
+"""Teacher and student: one server's model gives the right answer, another's learns it.
 
     python -m examples.multi_model.teacher_student
 
@@ -26,13 +26,13 @@ from examples.swarming import Pace, flags, job_of, named_servers, pace_of
 
 ROLES = ("teacher", "student")
 IDLE = 60.0
-"""Seconds without a call after which an engine of our own takes an episode back."""
+"""Idle seconds after which our own engine takes an episode back."""
 
 
 def teach(
     teacher: SwarmClient, student: SwarmClient, asker: Asker, wanted: int, pace: Pace
 ) -> None:
-    """Train the student for so many updates.
+    """Train the student for a number of updates.
 
     Raises:
         StageError: a whole batch failed.
@@ -72,7 +72,7 @@ def teach(
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run it; the exit code."""
+    """Run the example; return the exit code."""
     parser = flags("multi_model.teacher_student", 12)
     for role in ROLES:
         parser.add_argument(
@@ -107,7 +107,7 @@ def main(argv: list[str] | None = None) -> int:
 def _server(
     stack: ExitStack, role: str, given: argparse.Namespace, named: Mapping[str, str]
 ) -> str:
-    """The server that was named, else an embedded one."""
+    """Return the named server, else an embedded one."""
     keep = given.keep / role if given.keep else None
     url = named.get(role) or stack.enter_context(Stage(keep)).serve("engine")
     say(f"look on: ajet-console --watch-only --swarm-url {role}={url}")

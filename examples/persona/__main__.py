@@ -17,7 +17,7 @@ HERE = Path(__file__).resolve().parent
 
 
 def _application(stage: Stage, base_url: str) -> None:
-    """Start the chat application with the fake vLLM as its model's address, and nothing else."""
+    """Start the chat application with the fake vLLM's address as its only configuration."""
     stage.environment["OPENAI_BASE_URL"] = base_url
     stage.environment["OPENAI_API_KEY"] = "any-key"
     child = stage.start("app", sys.executable, str(HERE / "app.py"), "--port", "0")

@@ -1,4 +1,4 @@
-"""A small chat application: a web page, an API of its own, a model behind an OpenAI address.
+"""A small chat application: a web page, its own API, and a model at an OpenAI address.
 
     OPENAI_BASE_URL=http://127.0.0.1:8000/v1 python examples/persona/app.py --port 3000
 
@@ -16,9 +16,9 @@ from typing import Any
 import httpx
 
 REMEMBERED = 6
-"""Messages of a chat that go along with the next one."""
+"""Number of earlier messages sent with the next one."""
 LARGEST = 64_000
-"""Bytes of a request."""
+"""Maximum size of a request in bytes."""
 PAGE = """<!doctype html><meta charset="utf-8"><title>Chat</title>
 <style>
 body{font:16px/1.5 sans-serif;max-width:40em;margin:2em auto;padding:0 1em}
@@ -56,7 +56,7 @@ class Chats:
         self._chats: dict[str, list[dict[str, str]]] = {}
 
     def answer(self, message: str, chat: str) -> dict[str, str]:
-        """The next answer of a chat; a new chat when there is none of that name."""
+        """Return the next answer of a chat; create the chat if needed."""
         chat = chat if chat in self._chats else uuid.uuid4().hex
         said = [*self._chats.get(chat, []), {"role": "user", "content": message}]
         reply = self._http.post("chat/completions", json={"model": self._model, "messages": said})
@@ -70,7 +70,7 @@ class Chats:
 
 
 def handler(chats: Chats) -> type[BaseHTTPRequestHandler]:
-    """The routes: `GET /` is the page, `POST /chat` the API."""
+    """Return the request handler: `GET /` is the page, `POST /chat` the API."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -109,20 +109,20 @@ def handler(chats: Chats) -> type[BaseHTTPRequestHandler]:
             self.wfile.write(body)
 
         def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
-            """Requests are not worth a line."""
+            """Do not log requests."""
 
     return Handler
 
 
 class Server(ThreadingHTTPServer):
-    """Threads that do not hold up the end, and room for a burst of users."""
+    """Server with daemon threads and a queue for a burst of users."""
 
     daemon_threads = True
     request_queue_size = 64
 
 
 def main() -> None:
-    """Command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description="A small chat application")
     parser.add_argument("--port", type=int, default=3000)
     port: int = parser.parse_args().port

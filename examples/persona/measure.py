@@ -1,4 +1,4 @@
-"""How lively a text is: another measure than the reward's, so that it cannot flatter itself."""
+"""Liveliness of a text; a measure independent of the reward."""
 
 import re
 
@@ -9,5 +9,5 @@ _LOUD = re.compile(r"!+")
 
 
 def liveliness(text: str) -> float:
-    """0 to 1: 0.2 for each run of `!` (three count) and each hot word (two count)."""
+    """Return 0 to 1: 0.2 for each run of `!` (up to three) and each hot word (up to two)."""
     return 0.2 * min(len(_LOUD.findall(text)), 3) + 0.2 * min(len(_HOT.findall(text)), 2)

@@ -1,4 +1,4 @@
-"""The agent both scripts run: one question, one answer, a reward for enthusiasm."""
+"""Agent of both scripts: one question, one answer, a reward for enthusiasm."""
 
 import json
 import urllib.request
@@ -6,11 +6,11 @@ import urllib.request
 from ajet_swarm.compat import OpenaiBaseUrlAndApiKey, Task, WorkflowOutput
 
 MARKS = 3
-"""So many marks are worth the whole reward."""
+"""Number of exclamation marks for the whole reward."""
 
 
 def execute_agent(task: Task, api_baseurl_key: OpenaiBaseUrlAndApiKey) -> WorkflowOutput:
-    """Ask the policy the task's question; any OpenAI client would do."""
+    """Ask the policy the task's question; any OpenAI client works."""
     body = {"model": "any", "messages": [{"role": "user", "content": task.main_query}]}
     request = urllib.request.Request(
         f"{api_baseurl_key.base_url}/chat/completions",

@@ -1,4 +1,4 @@
-"""A training script of the shape AgentJet's swarm tutorials have: a dataset, a rollout, a pool.
+"""Training script in the form of AgentJet's swarm tutorials: a dataset, a rollout, a pool.
 
 python -m examples.swarm_script.train --steps 5
 """
@@ -33,7 +33,7 @@ REMOTE_BATCH_SIZE = 4
 
 
 def main(steps: int) -> list[float]:
-    """Train until `steps` updates are done; the mean reward of each drained batch."""
+    """Train until `steps` updates are done; return the mean reward of each drained batch."""
     dataset = RouterTaskReader(
         reader_type="jsonl_dataset_file",
         reader_config=AjetTaskReader(

@@ -1,4 +1,4 @@
-"""The other shape the tutorials have: collect a batch, run it until all is complete, go on.
+"""Training script in the tutorials' other form: collect a batch, run it completely, continue.
 
 python -m examples.swarm_script.train_batches --steps 3
 """
@@ -26,7 +26,7 @@ REMOTE_MODEL_PATH = os.getenv("REMOTE_MODEL_PATH")  # else the default of AgentJ
 
 
 def main(steps: int) -> list[float]:
-    """Run `steps` batches; the mean reward of each."""
+    """Run `steps` batches; return the mean reward of each."""
     dataset = RouterTaskReader(reader_type="random_dummy", reader_config=AjetTaskReader())
     job = AgentJetJob(
         experiment_name="swarm_script_batches",

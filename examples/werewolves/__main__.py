@@ -1,4 +1,4 @@
-"""Nine players: werewolves and seer are one policy that is trained, a static model plays the rest.
+"""Nine players: werewolves and seer are one trained policy, a static model plays the others.
 
     python -m examples.werewolves
 
@@ -30,7 +30,7 @@ HERE = Path(__file__).resolve().parent
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the example; the exit code."""
+    """Run the example; return the exit code."""
     given = _parsed(argv)
     logging.getLogger("ajet_swarm.runs.retry").setLevel(
         logging.ERROR
@@ -51,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _config(url: str) -> Path:
-    """The file for a server: the small form is made for the embedded engine alone.
+    """Return the file for a server; the small form is only for the embedded engine.
 
     Args:
         url: Of the server that was named; empty when the example starts its own engine.
@@ -98,14 +98,14 @@ def _run(stage: Stage, settings: Settings, given: argparse.Namespace) -> int:
 
 
 def _held(client: SwarmClient) -> int:
-    """Episodes in our name; other clients may go on."""
+    """Return the number of our episodes; other clients may continue."""
     records = client.get_episode_buffer()
     return sum(one.claimed and one.client_uuid == client.client_uuid for one in records)
 
 
 @contextmanager
 def scripted(stage: Stage, url: str = "") -> Iterator[str]:
-    """The static model's address: the one given, else a scripted one, kept alive."""
+    """Yield the static model's address: the named one, else that of a scripted server."""
     if url:
         yield url
         return

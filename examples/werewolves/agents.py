@@ -1,4 +1,4 @@
-"""Players with a model each: a game is played by asking them, those of one moment at once."""
+"""Players with a model each; all players of one turn are called concurrently."""
 
 import asyncio
 import ssl
@@ -16,12 +16,12 @@ from examples.werewolves.prompts import Limits, Messages, messages, read
 
 
 class NoAnswerError(AjetError):
-    """A model did not answer: the game cannot go on."""
+    """A model did not answer, so the game cannot continue."""
 
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """An OpenAI endpoint and how it is asked.
+    """An OpenAI endpoint and its request parameters.
 
     Attributes:
         answer_tokens: Longest answer that is asked for.
@@ -62,7 +62,7 @@ class Model:
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """What came of a game.
+    """Result of a game.
 
     Attributes:
         winner: `wolves` or `village`.
@@ -115,7 +115,7 @@ async def play(game: Game, models: Mapping[str, Model], seconds: float) -> Playe
 
 
 async def _together(turns: Sequence[Coroutine[Any, Any, Move]]) -> list[Move]:
-    """All at once; the first error ends the others."""
+    """Run all concurrently; the first error cancels the others."""
     try:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(one) for one in turns]
@@ -130,5 +130,5 @@ def _http() -> httpx.AsyncClient:
 
 @cache
 def _tls() -> ssl.SSLContext:
-    """Made once: it takes longer than a whole call."""
+    """Return the cached TLS context, which takes longer to create than a call."""
     return ssl.create_default_context()

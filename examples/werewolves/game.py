@@ -1,4 +1,4 @@
-"""The rules of the nine-player game, and what each player may know.
+"""Rules of the nine-player game, and the knowledge of each player.
 
 Pure: no model, no clock, no files. Equal seeds and equal moves give equal games. A player is asked
 with a `View`, which holds what that player may know and nothing else.
@@ -14,12 +14,12 @@ ROLES = (WOLF,) * 3 + (SEER, WITCH, HUNTER) + (VILLAGER,) * 3
 WOLVES, VILLAGE = "wolves", "village"
 HEAL, POISON = "heal", "poison"
 PACK_ROUNDS = 2
-"""How often a night the werewolves may name a victim, to agree on one."""
+"""Maximum number of werewolf ballots per night."""
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happened.
+    """An event of the game.
 
     Attributes:
         kind: `named`, `checked`, `healed`, `poisoned` (secret); `died`, `shot`, `said`, `voted`,
@@ -40,7 +40,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What one player knows."""
+    """Knowledge of one player."""
 
     me: int
     role: str
@@ -48,9 +48,9 @@ class View:
     night: bool
     alive: tuple[int, ...]
     pack: tuple[int, ...]
-    """All werewolves, for a werewolf; nobody for the others."""
+    """All werewolves, for a werewolf; empty for the others."""
     potions: tuple[str, ...]
-    """What is left, for the witch."""
+    """Remaining potions, for the witch."""
     events: tuple[Event, ...]
 
 
@@ -72,20 +72,20 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """An answer. `Move()` abstains; so does what the rules do not allow."""
+    """An answer. `Move()` abstains; an invalid move counts as one, too."""
 
     to: int = 0
     verb: str = ""
     """`heal` or `poison`, of the witch."""
     text: str = ""
-    """What is said aloud."""
+    """Public speech."""
 
 
 Turns = Generator[list[Ask], Sequence[Move], None]
 
 
 def side_of(role: str) -> str:
-    """Who wins with this role."""
+    """Side that wins with this role."""
     return WOLVES if role == WOLF else VILLAGE
 
 
@@ -109,7 +109,7 @@ class Game:
     # --- who may know what -------------------------------------------------------------------
 
     def view(self, player: int) -> View:
-        """What `player` may know now."""
+        """Return the present knowledge of `player`."""
         role = self.roles[player]
         return View(
             me=player,
@@ -123,13 +123,13 @@ class Game:
         )
 
     def all_of(self, role: str) -> list[int]:
-        """Players of a role, dead ones too."""
+        """Return the players of a role, including dead ones."""
         return [player for player, its in self.roles.items() if its == role]
 
     # --- the course of a game ----------------------------------------------------------------
 
     def play(self) -> Generator[list[Ask], Sequence[Move], str]:
-        """Yields who is asked at the same moment, takes their moves in that order.
+        """Yield the turns of one moment; expects their moves in the same order.
 
         Returns:
             The side that has won.
@@ -143,7 +143,7 @@ class Game:
         return VILLAGE
 
     def winner(self) -> str:
-        """The side that has won, or nothing: no werewolf is left, or no fewer than others."""
+        """Return the winning side; empty while werewolves are alive but fewer than half."""
         wolves = sum(self.roles[player] == WOLF for player in self.alive)
         if not wolves:
             return VILLAGE
@@ -178,7 +178,7 @@ class Game:
         yield from self._dawn(victim, poisoned)
 
     def _pack(self) -> Generator[list[Ask], Sequence[Move], int]:
-        """Whom the werewolves agree on: they name at the same time, see it, and name again.
+        """Return the werewolves' victim; they vote concurrently, see the votes, and vote again.
 
         All name the same: it is done. After the last round the most named one dies,
         and nobody if two are named as often.
@@ -197,7 +197,7 @@ class Game:
         return _most(count)[0] if len(_most(count)) == 1 else 0
 
     def _dawn(self, victim: int, poisoned: int) -> Turns:
-        """Deaths are told without cause or role; a hunter who was not poisoned shoots."""
+        """Announce deaths without cause or role; a hunter who was not poisoned shoots."""
         dead = sorted({victim, poisoned} - {0})
         if not dead:
             self._note("calm")
@@ -218,14 +218,14 @@ class Game:
             self.alive.remove(move.to)
 
     def _talk(self) -> Turns:
-        """All speak once, in turn; who begins moves on day by day."""
+        """Let all speak once, in turn; the first speaker changes every day."""
         first = (self.day - 1) % len(self.alive)
         for player in [*self.alive[first:], *self.alive[:first]]:
             (move,) = yield [self._ask(player, "speak", self._others(player))]
             self._note("said", player, text=move.text)
 
     def _vote(self) -> Turns:
-        """The most named one is out; of those named as often, one ballot more decides."""
+        """Exclude the player with the most votes; a second ballot decides a tie."""
         tied: tuple[int, ...] = tuple(self.alive)
         for ballot in (1, 2):
             voters = [one for one in self.alive if set(tied) - {one}]
@@ -264,6 +264,6 @@ class Game:
 
 
 def _most(count: Mapping[int, int]) -> tuple[int, ...]:
-    """Who was named most often; several when they were named as often."""
+    """Return the players with the most votes; several for a tie."""
     top = max(count.values(), default=0)
     return tuple(sorted(player for player, times in count.items() if times == top))

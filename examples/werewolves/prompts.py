@@ -1,4 +1,4 @@
-"""From a player's view to a prompt of bounded length, and from an answer to a move.
+"""Prompts of limited length from a player's knowledge, and moves from answers.
 
 Nothing here knows the game, only the view: what a prompt says, its player may know.
 """
@@ -26,7 +26,7 @@ RULES = (
     "number of one player, or `pass`; speak in at most two sentences."
 )
 SPEECH = 48
-"""Bytes that are kept of a speech."""
+"""Maximum size of a speech in bytes."""
 _THOUGHT = re.compile(r"<think>.*?(</think>|\Z)", re.DOTALL)
 _PASS = re.compile(r"\b(pass|nobody|no one|abstain)\b", re.IGNORECASE)
 Messages = list[dict[str, str]]
@@ -34,7 +34,7 @@ Messages = list[dict[str, str]]
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How long a prompt may be.
+    """Limits of a prompt's length.
 
     Attributes:
         digest: Bytes of the game so far; what one knows for oneself and the deaths always fit in.
@@ -51,7 +51,7 @@ class Limits:
 
 
 def messages(ask: Ask, limits: Limits) -> Messages:
-    """The prompt of a turn."""
+    """Return the prompt of a turn."""
     view = ask.view
     when = f"{'Night' if view.night else 'Day'} {view.day}. Alive: {_numbers(view.alive)}."
     user = "\n".join([when, *digest(view, limits), question(ask)])
@@ -62,7 +62,7 @@ def messages(ask: Ask, limits: Limits) -> Messages:
 
 
 def who(view: View, limits: Limits) -> str:
-    """The system line: number, role and what comes with it."""
+    """Return the system line: number, role and its rules."""
     lines = [f"Be brief. You are player {view.me}, a {view.role}."]
     if view.pack:
         lines.append(f"The pack: {_numbers(view.pack)}.")
@@ -70,7 +70,7 @@ def who(view: View, limits: Limits) -> str:
 
 
 def question(ask: Ask) -> str:
-    """The last line: what is asked, and whom the answer may name."""
+    """Return the last line: the question and the players that the answer may name."""
     asked = QUESTIONS[ask.kind]
     if ask.kind == "potion":
         if ask.victim:
@@ -83,7 +83,7 @@ def question(ask: Ask) -> str:
 
 
 def digest(view: View, limits: Limits) -> list[str]:
-    """The game so far in at most `limits.digest` bytes, in the order of time.
+    """Return the game so far in at most `limits.digest` bytes, in chronological order.
 
     What one knows for oneself, then deaths, then what was said and voted, the newest of it.
     """
@@ -99,7 +99,7 @@ def digest(view: View, limits: Limits) -> list[str]:
 
 
 def _known(view: View) -> Iterator[str]:
-    """One's own secrets of weight and all deaths, each in one line: at most about 200 bytes."""
+    """Yield the player's secrets and all deaths, one line each, about 200 bytes at most."""
     for kind, told in (("checked", "Checked"), ("healed", "Healed"), ("poisoned", "Poisoned")):
         found = [one for one in view.events if one.kind == kind]
         if found:
@@ -118,7 +118,7 @@ def _known(view: View) -> Iterator[str]:
 
 
 def _talk(view: View, speech: int) -> Iterator[str]:
-    """Speeches and ballots, the newest first; a ballot is one line."""
+    """Yield speeches and ballots, newest first; a ballot is one line."""
     ballot: list[Event] = []
     for event in [*reversed(view.events), Event("", 0)]:
         if ballot and event.kind != "voted":
@@ -148,7 +148,7 @@ def _choice(targets: tuple[int, ...]) -> str:
 
 
 def read(ask: Ask, answer: str, limits: Limits) -> Move | None:
-    """The move an answer makes; None when it makes none that the rules allow.
+    """Return the move in an answer; None without a valid one.
 
     A number is the last one of the answer. A speech is always one, if it says something.
     """
@@ -169,13 +169,13 @@ def read(ask: Ask, answer: str, limits: Limits) -> Move | None:
 
 
 def accused(text: str, players: tuple[int, ...]) -> int:
-    """Whom a speech names: the last number that is one of `players`; 0 nobody."""
+    """Return the last number in a speech that is one of `players`; 0 without one."""
     named = [int(one) for one in re.findall(r"\b\d\b", text)]
     return next((one for one in reversed(named) if one in players), 0)
 
 
 def bounded(text: str, room: int) -> str:
-    """One line of at most `room` bytes that cannot end its quotation."""
+    """Return a text as one line of at most `room` bytes without quotation marks."""
     line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
     cut = line.replace('"', "'").encode("utf-8", "replace")[:room]
     return cut.decode("utf-8", "ignore").strip()

@@ -1,4 +1,4 @@
-"""Training: games until the updates are done, each side's episode with its own reward."""
+"""Training: games until the updates are done; each side's episode has its own reward."""
 
 import asyncio
 import time
@@ -17,25 +17,25 @@ from examples.werewolves.settings import Settings
 
 OFFLINE, ROLLING = EngineState.OFFLINE.wire, EngineState.ROLLING.wire
 LOOK, STILL = 0.1, 5.0
-"""Seconds between two looks for an update; of ROLLING without one, until none is waited for."""
+"""Seconds between two checks for an update, and of ROLLING until no update is expected."""
 AGAIN = Retry(tries=6, first=0.5, most=8.0, never=(EngineOff,))
-"""A game that cannot be ended is played anew: half a minute, for a model's server to come back."""
+"""Retries of a game that cannot be ended, over half a minute, until a model's server returns."""
 
 
 @dataclass(slots=True)
 class Batch:
-    """What came of the games of one batch."""
+    """Results of the games of one batch."""
 
     step: int
     games: list[Played] = field(default_factory=list)
     errors: list[Exception] = field(default_factory=list)
 
     def won(self, side: str) -> float:
-        """Share of games won: the mean reward of this side."""
+        """Return the share of won games, the mean reward of this side."""
         return sum(one.winner == side for one in self.games) / max(len(self.games), 1)
 
     def read(self, role: str) -> float:
-        """Share of a role's moves that could be read; 1 when there was none."""
+        """Return the share of a role's readable moves; 1 without a move."""
         asked = sum((one.asked for one in self.games), Counter[str]())[role]
         return 1.0 - sum(one.unread[role] for one in self.games) / max(asked, 1)
 
@@ -54,7 +54,7 @@ class Roll:
         self._joint = JointSwarm({side: client for side in settings.sides})
 
     def game(self, task: Task) -> Played:
-        """One game: an episode for each trained side, claimed and ended together."""
+        """Play one game: one episode per trained side, claimed and ended together."""
         own = self._settings
         with self._joint.episode(task, own.idle, timeout=own.patience) as episode:
             models = {role: self._static for role in set(Game(0).roles.values())}
@@ -68,7 +68,7 @@ class Roll:
         return played
 
     def batches(self) -> Iterator[Batch]:
-        """Play batch after batch until the job's steps are done.
+        """Play batches until the job's steps are done.
 
         Raises:
             StageError: nothing can be played.
@@ -92,11 +92,11 @@ class Roll:
                 raise StageError("three batches without one game", said(batch.errors[0]))
 
     def tasks(self, batch: int) -> list[Task]:
-        """The tasks of a batch, each with an id of its own."""
+        """Return the tasks of a batch with unique ids."""
         return [self._task(batch, place) for place in range(self._settings.seeds)]
 
     def _task(self, batch: int, place: int) -> Task:
-        """A deal: of a batch of its own, or one of the few that come again."""
+        """Return a deal, either new or one of a few that are repeated."""
         seed = batch * self._settings.seeds + place
         if self._settings.deals:
             seed %= self._settings.deals
@@ -104,7 +104,7 @@ class Roll:
         return Task(task_id=f"batch-{batch}-task-{place}-deal-{seed}", metadata={"seed": seed})
 
     def _updated(self, step: int) -> bool:
-        """Wait for the update of a full batch; whether it came: after the last one it is OFFLINE.
+        """Wait for the update of a full batch; return whether it came or the engine is OFFLINE.
 
         A batch that was not filled, or was lost with its server, brings none: then the engine goes
         on rolling, and more games are played.

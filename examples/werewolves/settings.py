@@ -1,4 +1,4 @@
-"""What a run is made of: the job for the server, and the section `werewolves` beside it."""
+"""Settings of a run: the server's job, and the section `werewolves`."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -53,24 +53,24 @@ class Settings:
 
     @property
     def sides(self) -> tuple[str, ...]:
-        """Those that are trained; each has an episode of its own in every game."""
+        """Return the trained sides; each has its own episode in every game."""
         return tuple(dict.fromkeys(map(side_of, self.trainable)))
 
     @property
     def seeds(self) -> int:
-        """Deals of a batch: each is a task of every side."""
+        """Return the number of deals of a batch; each is a task of every side."""
         return max(1, int(self.job.batch_size) // len(self.sides))
 
     @property
     def games(self) -> int:
-        """Games at once."""
+        """Return the number of concurrent games."""
         return max(1, int(self.job.max_env_worker) // len(self.sides))
 
 
 def load(
     path: Path, updates: int | None = None, roles: str = "", idle: float | None = None
 ) -> Settings:
-    """Read a file; what is given besides goes before it, and REMOTE_MODEL_PATH before the model.
+    """Read a file; arguments take precedence over it, and REMOTE_MODEL_PATH over its model.
 
     Raises:
         UsageError: it cannot be meant; says which key.

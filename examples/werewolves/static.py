@@ -1,4 +1,4 @@
-"""A scripted model for the players that are not trained: a tiny OpenAI-compatible server.
+"""A scripted model for the untrained players: a tiny OpenAI-compatible server.
 
     python -m examples.werewolves.static --port 8100
 
@@ -21,9 +21,9 @@ from typing import Any
 from examples.werewolves.prompts import accused
 
 LARGEST = 256_000
-"""Bytes of a request."""
+"""Maximum size of a request in bytes."""
 ACCUSED, SILENT, KNOWN = 2, 3, 100
-"""What counts against a player: an accusation, a speech without one, a check."""
+"""Weights of suspicion: an accusation, a speech without one, a check."""
 _ME = re.compile(r"You are player (\d)")
 _PACK = re.compile(r"The pack: ([\d ]+)\.")
 _ALIVE = re.compile(r"Alive: ([\d ]+)\.")
@@ -33,7 +33,7 @@ _NAMED = re.compile(r"Named tonight: (.*)\.")
 
 
 def answer(system: str, user: str) -> str:
-    """What the scripted player says."""
+    """Return the scripted player's answer."""
     asked = user.rsplit("\n", 1)[-1]
     targets = _players(asked.rsplit("?", 1)[-1])
     known = {int(who): not no for who, no in _CHECKED.findall(user)}
@@ -59,7 +59,7 @@ def answer(system: str, user: str) -> str:
 
 
 def suspicion(system: str, user: str) -> Counter[int]:
-    """What speaks against each living player, as this one sees it."""
+    """Return the suspicion of each living player, from this player's view."""
     alive = _players(_first(_ALIVE, user))
     against: Counter[int] = Counter({one: 0 for one in alive})
     for who, text in _SAID.findall(user):
@@ -84,22 +84,22 @@ def _first(pattern: re.Pattern[str], text: str) -> str:
 
 
 def _pick(among: list[int], user: str) -> int:
-    """One of several, by the prompt: no state and no chance."""
+    """Choose one of several by a hash of the prompt, without state or randomness."""
     return among[zlib.crc32(user.encode()) % len(among)]
 
 
 class Handler(BaseHTTPRequestHandler):
-    """`POST /v1/chat/completions`, and `GET /v1/models` to see that it lives."""
+    """Request handler of `POST /v1/chat/completions`, and of `GET /v1/models` as a health check."""
 
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
 
     def do_GET(self) -> None:
-        """The one model there is."""
+        """Send the list of models: one."""
         self._reply(200, {"object": "list", "data": [{"id": "scripted", "object": "model"}]})
 
     def do_POST(self) -> None:
-        """One answer."""
+        """Send one answer."""
         size = int(self.headers.get("content-length") or 0)
         if not self.path.endswith("/chat/completions") or not 0 < size <= LARGEST:
             self.close_connection = True
@@ -125,25 +125,25 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(content)
 
     def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
-        """Requests are not worth a line."""
+        """Do not log requests."""
 
 
 class Server(ThreadingHTTPServer):
-    """Threads that do not hold up the end, and room for all games at once."""
+    """Server with daemon threads and a queue for all games at once."""
 
     daemon_threads = True
     request_queue_size = 256
 
 
 def _watch(server: Server, parent: int) -> None:
-    """End with the parent: one that was killed could not end us."""
+    """Exit with the parent process, even when it is killed."""
     while os.getppid() == parent:
         time.sleep(1)
     server.shutdown()
 
 
 def main() -> None:
-    """Command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(prog="python -m examples.werewolves.static")
     parser.add_argument("--port", type=int, default=8100)
     parser.add_argument("--with-parent", action="store_true", help="end when who started it ends")

@@ -349,6 +349,8 @@ class _CandidateCalls:
                 cause=f"{failure.kind.value}: {failure.text}"
                 if failure.text
                 else failure.kind.value,
+                failure=failure.kind.value,
+                failure_text=failure.text,
                 retried=not unretried,
                 unretried=unretried,
             )

@@ -13,6 +13,7 @@ from ajet_swarm.common.tasks import DeadlineTimeout, Tasks, run_to_end, with_tim
 from ajet_swarm.protocol.errors import ClaimTimedOut
 from core.events import GroupClosed, RatingAwaited
 from core.events.alerts import HookFailed, JournalFailed
+from core.events.causes import AllExpired, GroupCause, NoEpisodes, NotAllTaken, NotScored
 from core.journal.writer import JournalError
 from proxy.alerts import clear_alert, show_alert
 from proxy.groups import refill
@@ -20,7 +21,7 @@ from proxy.groups.capacity import capacity_of, fit_to_capacity
 from proxy.groups.claim import claim, take_turn
 from proxy.groups.cut_prompts import CutPrompts
 from proxy.groups.generate import generate, may_go_again
-from proxy.groups.outcome import sealed, short_of, why_failed, why_none
+from proxy.groups.outcome import no_answers, no_answers_text, sealed, short_of, why_none
 from proxy.groups.run import GroupRun, best_of
 from proxy.groups.score import score
 from proxy.groups.seal_policy import Drop, Seal, Situation, Wait, decide
@@ -38,12 +39,19 @@ ROUNDS = 3
 
 
 class RunEnded(Exception):
-    """The run is over; carries its phase and cause."""
+    """The run is over; carries its phase and cause.
 
-    def __init__(self, phase: str, cause: str) -> None:
+    Args:
+        phase: DONE, ABORTED or FAILED.
+        cause: Cause as text.
+        kind: Its kind and parameters, for a cause that code tells apart.
+    """
+
+    def __init__(self, phase: str, cause: str, kind: GroupCause | None = None) -> None:
         super().__init__(cause)
         self.phase = phase
         self.cause = cause
+        self.kind = kind
 
 
 class Lifecycle:
@@ -128,6 +136,8 @@ class Lifecycle:
                 group_id=run.group_id,
                 phase=end.phase,
                 cause=end.cause,
+                cause_kind=end.kind.kind if end.kind is not None else "",
+                cause_params=end.kind.as_json() if end.kind is not None else {},
                 latency=run.latency,
             )
         )
@@ -180,7 +190,8 @@ class Lifecycle:
                 await self._claim(run)
             except ClaimTimedOut as error:
                 run.refuse(run.overloaded(2))
-                raise RunEnded("ABORTED", f"no episodes in time: {error.cause}") from None
+                cause = f"no episodes in time: {error.cause}"
+                raise RunEnded("ABORTED", cause, NoEpisodes(refusal=error.cause)) from None
             run.phase = "GENERATING"
             run.mark_phase_end("claim")
             run.live = self._is_live(run)
@@ -191,7 +202,8 @@ class Lifecycle:
             await run.returned()  # an aborted episode may be claimed again, under the same id
         if not run.usable:
             run.refuse(why_none(run))
-            raise RunEnded("FAILED", f"no candidate gave an answer: {why_failed(run)}")
+            failures = no_answers(run)
+            raise RunEnded("FAILED", no_answers_text(failures), failures)
         if run.kind == "eval":
             run.resolve(run.usable[0], "only")
 
@@ -264,7 +276,7 @@ class Lifecycle:
         if state.rating_mode != "hold" or abort:
             run.resolve(best, self._why(run))
         if abort:
-            raise RunEnded("ABORTED", short_of(run))
+            raise RunEnded("ABORTED", *short_of(run))
 
     def _drop_cut(self, run: GroupRun) -> None:
         """Answer and abort a group whose prompt was cut: its answers belong to another prompt.
@@ -330,10 +342,10 @@ class Lifecycle:
         run.mark_phase_end("rate")
         for one in run.candidates:
             one.lost = one.lost or has_lost_all(run.facts.server.watcher.current)
-        unscored = decision.cause.startswith("unscored: ") and run.abstained
-        raise RunEnded(
-            "ABORTED", f"{decision.cause}; {run.abstained}" if unscored else decision.cause
-        )
+        if not decision.unscored:
+            raise RunEnded("ABORTED", decision.cause)
+        cause = f"{decision.cause}; {run.abstained}" if run.abstained else decision.cause
+        raise RunEnded("ABORTED", cause, NotScored())
 
     def _await(self, run: GroupRun, decision: Wait) -> None:
         run.context.bus.publish(
@@ -411,18 +423,19 @@ class Lifecycle:
             await facts.claim_priority.turn()
         outcomes = await submit(run, rewards)
         if run.rewards_taken == len(outcomes):
-            raise RunEnded("DONE", short_of(run))
-        counted = ", ".join(
-            f"{outcomes.count(kind)} {kind}"
-            for kind in dict.fromkeys(outcomes)
-            if kind not in TAKEN
-        )
+            raise RunEnded("DONE", *short_of(run))
+        others = {
+            outcome: outcomes.count(outcome)
+            for outcome in dict.fromkeys(outcomes)
+            if outcome not in TAKEN
+        }
+        counted = ", ".join(f"{count} {outcome}" for outcome, count in others.items())
         if run.rewards_taken or "unknown" in outcomes:
-            raise RunEnded(
-                "DONE", f"{run.rewards_taken} of {len(outcomes)} rewards taken, {counted}"
-            )
-        expired = all(outcome == "expired" for outcome in outcomes)
-        raise RunEnded("ABORTED" if expired else "FAILED", "expired" if expired else counted)
+            some = NotAllTaken(taken=run.rewards_taken, of=len(outcomes), others=others)
+            raise RunEnded("DONE", f"{some.taken} of {some.of} rewards taken, {counted}", some)
+        if all(outcome == "expired" for outcome in outcomes):
+            raise RunEnded("ABORTED", "expired", AllExpired())
+        raise RunEnded("FAILED", counted)
 
     def _rewards(self, run: GroupRun, source: str) -> dict[int, float]:
         if source == "human":

@@ -5,6 +5,7 @@ from collections.abc import Container, Sequence
 from ajet_swarm.common.text import one_line
 from ajet_swarm.protocol.errors import ChatErrorKind
 from core.events import GroupSealed, SentReward
+from core.events.causes import NoAnswers, TooFewAnswers
 from core.scoring.advantage import advantages, is_dead, spread
 from core.state import Group, Rating
 from proxy.groups.generate import GONE
@@ -83,17 +84,25 @@ def _seal(
     )
 
 
-def why_failed(run: GroupRun) -> str:
+def no_answers(run: GroupRun) -> NoAnswers:
     """Return why the candidates failed, and why they were not retried."""
-    errors = ", ".join(dict.fromkeys(one.error or "no answer" for one in run.candidates))
-    reasons = dict.fromkeys(one.unretried for one in run.candidates if one.unretried)
-    return f"{errors}; not retried: {', '.join(reasons)}" if reasons else errors
+    return NoAnswers(
+        errors=tuple(dict.fromkeys(one.error or "no answer" for one in run.candidates)),
+        unretried=tuple(dict.fromkeys(one.unretried for one in run.candidates if one.unretried)),
+    )
 
 
-def short_of(run: GroupRun) -> str:
-    """Return how many candidates answered and why the others did not; empty if all did."""
+def no_answers_text(failures: NoAnswers) -> str:
+    """Return the cause of a group without answers as text."""
+    more = f"; not retried: {', '.join(failures.unretried)}" if failures.unretried else ""
+    return f"no candidate gave an answer: {', '.join(failures.errors)}{more}"
+
+
+def short_of(run: GroupRun) -> tuple[str, TooFewAnswers | None]:
+    """Return how many candidates answered and why the others did not, as text and by kind; empty
+    and None if all did."""
     if len(run.usable) >= run.n:
-        return ""
+        return "", None
     causes: dict[str, list[str]] = {}
     for one in run.candidates:
         if not one.usable:
@@ -102,7 +111,8 @@ def short_of(run: GroupRun) -> str:
         f"candidate{'s' if len(numbers) > 1 else ''} {', '.join(numbers)} {cause}"
         for cause, numbers in causes.items()
     ]
-    return "; ".join([f"short: {len(run.usable)} of {run.n} candidates answered", *told])
+    text = "; ".join([f"short: {len(run.usable)} of {run.n} candidates answered", *told])
+    return text, TooFewAnswers(answered=len(run.usable), of=run.n)
 
 
 def _why_failed(candidate: Candidate) -> str:

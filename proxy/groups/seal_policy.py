@@ -79,6 +79,8 @@ class Drop(msgspec.Struct, frozen=True):
     """Abort the whole group."""
 
     cause: str
+    unscored: bool = False
+    """It has no automatic rewards and no rating."""
 
 
 Decision = Wait | Seal | Drop
@@ -144,18 +146,18 @@ def _rated(now: Situation, rated_at: float) -> Decision:
 
 def _unscored(now: Situation) -> Decision:
     if now.closing:
-        return Drop("unscored: the proxy stops")
+        return Drop("unscored: the proxy stops", unscored=True)
     if now.now >= now.clock:
-        return Drop("unscored: nobody rated it in time")
+        return Drop("unscored: nobody rated it in time", unscored=True)
     if now.over_half:
-        return Drop("unscored: open unscored groups hold half of the pool")
+        return Drop("unscored: open unscored groups hold half of the pool", unscored=True)
     if now.mode == "off" and now.blocks_update:
-        return Drop("unscored: the weight update waits for its episodes")
+        return Drop("unscored: the weight update waits for its episodes", unscored=True)
     if now.consoles > 0:
         return Wait(now.clock, now.clock, "abort", "abstained")
     if now.now < now.attended_until:
         return Wait(now.clock, min(now.clock, now.attended_until), "abort", "abstained")
-    return Drop("unscored: no console is attached")
+    return Drop("unscored: no console is attached", unscored=True)
 
 
 def _why(now: Situation) -> str:

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from docs.hashed_pins import CONSTRAINTS, HASHED, needed, pins
+from docs.hashed_pins import CONSTRAINTS, HASHED, dependencies, pins
 
 ROOT = Path(__file__).parents[2]
 TEXT = HASHED.read_text(encoding="utf-8")
@@ -15,7 +15,7 @@ def test_both_files_pin_the_same_versions() -> None:
 
 
 def test_all_that_an_install_needs_is_pinned_with_a_hash() -> None:
-    assert needed() <= set(pins(TEXT))
+    assert dependencies() <= set(pins(TEXT))
     for pin in re.split(r"^(?=\w)", TEXT, flags=re.MULTILINE)[1:]:
         assert re.search(r"--hash=sha256:[0-9a-f]{64}$", pin, re.MULTILINE), pin
 

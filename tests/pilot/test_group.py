@@ -6,6 +6,7 @@ from ajet_swarm.common.errors import AjetError
 from console.models.screen_registry import SCREENS
 from console.screens.group import GroupScreen
 from core.events import CandidateFailed, EpisodeEnded, GroupClosed, GroupRated
+from core.events.causes import NoEpisodes
 from tests.support.console import HOSTILE, FakeLink, Seat, group_events, seat, state_of
 
 PLACES = [place for place in SCREENS if place.name in ("requests", "rate")]
@@ -146,6 +147,8 @@ async def test_a_group_without_answers_says_why() -> None:
         group_id="g0001",
         phase="ABORTED",
         cause="no episodes in time: none_available",
+        cause_kind=NoEpisodes.kind,
+        cause_params={"refusal": "none_available"},
     )
     state = state_of(*group_events(1, until="CLAIMING"), closed)
     async with seat(state, places=PLACES, at="requests", size=(160, 40)) as here:

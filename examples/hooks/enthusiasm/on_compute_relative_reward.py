@@ -1,4 +1,4 @@
-"""Rewards warm, lively answers that stay on the question and do not repeat themselves.
+"""Reward for warm, lively answers that stay on topic and do not repeat themselves.
 
     reward = quality * (0.6 * enthusiasm + 0.2 * relevance + 0.2 * diversity)
 
@@ -24,7 +24,7 @@ LIVELY = set(_LIVELY.split())
 DULL = {"unfortunately", "boring", "whatever", "cannot", "unable", "meh"}
 
 recent: deque[frozenset[str]] = deque(maxlen=50)
-"""Words of the answers of earlier groups: kept between calls, lost when this file is saved."""
+"""Words of earlier groups' answers; kept between calls until this file is saved."""
 
 
 def words(text: str) -> list[str]:
@@ -32,7 +32,7 @@ def words(text: str) -> list[str]:
 
 
 def enthusiasm(text: str) -> float:
-    """Lively words and exclamation marks for the length of the text; the tenth `!` adds nothing."""
+    """Return the density of lively words and exclamation marks; the tenth `!` adds nothing."""
     spoken = words(text)
     if not spoken:
         return 0.0
@@ -42,7 +42,7 @@ def enthusiasm(text: str) -> float:
 
 
 def relevance(text: str, question: str) -> float:
-    """Share of the longer words of the question that the answer uses."""
+    """Return the share of the question's longer words that the answer uses."""
     wanted = {word[:5] for word in words(question) if len(word) > 3}
     if not wanted:
         return 1.0
@@ -50,14 +50,14 @@ def relevance(text: str, question: str) -> float:
 
 
 def diversity(own: frozenset[str], others: list[frozenset[str]]) -> float:
-    """1 minus the largest overlap (Jaccard) with a sibling or a recent answer."""
+    """Return 1 minus the largest Jaccard overlap with a sibling or a recent answer."""
     if not own:
         return 0.0
     return 1.0 - max((len(own & other) / len(own | other) for other in others), default=0.0)
 
 
 def quality(text: str) -> float:
-    """0 for an empty answer or one that turns in circles, else 1."""
+    """Return 0 for an empty or repetitive answer, else 1."""
     if not text.strip() or has_repeat(text.split()) or has_repeat(text, 4, 200):
         return 0.0
     return 1.0
@@ -66,7 +66,7 @@ def quality(text: str) -> float:
 async def on_compute_relative_reward(
     valid_results: list, all_answers: list[dict], question: str = ""
 ) -> list[float]:
-    """One reward for each answer, in order; what is written into an answer becomes a part of it."""
+    """Return one reward per answer; figures written into an answer become reward parts."""
     texts = [answer.get("content") or "" for answer in all_answers]
     bags = [frozenset(words(text)) for text in texts]
     rewards = []

@@ -8,11 +8,11 @@ from ajet.schema.task import Task
 log = logging.getLogger(__name__)
 
 asked: Counter[str] = Counter()
-"""How often each question came, as long as this process lives."""
+"""Number of requests of each question since this process started."""
 
 
 async def on_user_submit_new_requests(request_id: str, task: Task) -> None:
-    """Note the request. What is put into `task.metadata` stays with the group."""
+    """Record the request. Values put into `task.metadata` stay with the group."""
     question = " ".join(task.main_query.lower().split())
     asked[question] += 1
     task.metadata["objective"] = "answer with enthusiasm"

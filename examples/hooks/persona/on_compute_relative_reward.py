@@ -1,4 +1,4 @@
-"""Rewards extraverted answers that stay on the question and do not repeat themselves.
+"""Reward for extraverted answers that stay on topic and do not repeat themselves.
 
     reward = quality * (0.6 * extraversion + 0.25 * relevance + 0.15 * diversity)
 
@@ -23,7 +23,7 @@ W_EXTRAVERSION = float(os.getenv("W_EXTRAVERSION", "0.6"))
 W_RELEVANCE = float(os.getenv("W_RELEVANCE", "0.25"))
 W_DIVERSITY = float(os.getenv("W_DIVERSITY", "0.15"))
 _response_history: deque[frozenset[str]] = deque(maxlen=64)
-"""Words of the winners of earlier groups: kept between calls, lost when a file here is saved."""
+"""Words of earlier groups' winners; kept between calls until a file of this folder is saved."""
 
 if REWARD_MODE not in ("words", "pointwise", "listwise"):
     raise ValueError(f"REWARD_MODE is {REWARD_MODE!r}: words, pointwise or listwise")
@@ -32,7 +32,7 @@ if REWARD_MODE != "words" and not (persona_judge.JUDGE_BASE_URL and persona_judg
 
 
 def compute_quality_scores(texts: list[str]) -> list[float]:
-    """A gate: 0 for an empty answer or one that turns in circles, else 1."""
+    """Return the gate: 0 for an empty or repetitive answer, else 1."""
     return [
         0.0 if not text.strip() or has_repeat(text.split()) or has_repeat(text, 4, 200) else 1.0
         for text in texts
@@ -48,7 +48,7 @@ async def compute_extraversion_scores(question: str, texts: list[str]) -> list[f
 
 
 def compute_diversity_scores(bags: list[frozenset[str]]) -> list[float]:
-    """How different an answer is from its siblings and from what won lately."""
+    """Return how different an answer is from its siblings and from recent winners."""
     past = list(_response_history)
     return [
         persona_words.diversity(bag, bags[:place] + bags[place + 1 :] + past)
@@ -59,7 +59,7 @@ def compute_diversity_scores(bags: list[frozenset[str]]) -> list[float]:
 async def on_compute_relative_reward(
     valid_results: list, all_answers: list[dict], question: str = ""
 ) -> list[float]:
-    """One reward for each answer, in order; what is written into an answer is shown beside it."""
+    """Return one reward per answer; figures written into an answer are shown beside it."""
     question = question or (valid_results[0].get("question") if valid_results else "") or ""
     texts = [answer.get("content") or "" for answer in all_answers]
     bags = [frozenset(persona_words.words(text)) for text in texts]

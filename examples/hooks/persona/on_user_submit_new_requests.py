@@ -9,12 +9,12 @@ _query_history: list[dict] = []
 
 
 def get_query_history() -> list[dict]:
-    """What was asked lately, oldest first."""
+    """Recent questions, oldest first."""
     return list(_query_history)
 
 
 async def on_user_submit_new_requests(request_id: str, task: Task) -> None:
-    """Remember the question, and say when the same one keeps coming."""
+    """Remember the question, and log when it is repeated often."""
     query = task.main_query
     before = sum(entry["query"] == query for entry in _query_history)
     if before >= 20:

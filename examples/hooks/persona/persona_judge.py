@@ -49,12 +49,12 @@ async def _one(question: str, text: str) -> float:
 
 
 async def pointwise(question: str, texts: list[str]) -> list[float]:
-    """One call an answer, side by side."""
+    """Judge each answer in its own call, concurrently."""
     return list(await asyncio.gather(*(_one(question, text) for text in texts)))
 
 
 async def listwise(question: str, texts: list[str]) -> list[float]:
-    """One call for all answers."""
+    """Judge all answers in one call."""
     listed = "\n".join(f"{place}. {_fenced(text)}" for place, text in enumerate(texts, 1))
     said = await _ask(
         f"Question: {question}\n{listed}\n"

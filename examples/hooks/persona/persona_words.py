@@ -1,4 +1,4 @@
-"""What can be counted in a text; a helper module beside the hooks."""
+"""Countable features of a text; a helper module of the hooks."""
 
 import re
 
@@ -16,7 +16,7 @@ def words(text: str) -> list[str]:
 
 
 def extraversion(text: str) -> float:
-    """0 to 1: two lively words and three exclamation marks are all there is to have."""
+    """Return 0 to 1; two lively words and three exclamation marks give the maximum."""
     spoken = words(text)
     lively = min(sum(word in LIVELY for word in spoken), 2)
     dull = sum(word in DULL for word in spoken)
@@ -25,7 +25,7 @@ def extraversion(text: str) -> float:
 
 
 def relevance(text: str, question: str) -> float:
-    """Share of the longer words of the question that the answer uses."""
+    """Return the share of the question's longer words that the answer uses."""
     wanted = {word[:5] for word in words(question) if len(word) > 3}
     if not wanted:
         return 1.0
@@ -33,7 +33,7 @@ def relevance(text: str, question: str) -> float:
 
 
 def diversity(own: frozenset[str], others: list[frozenset[str]]) -> float:
-    """1 minus the largest overlap (Jaccard) with another answer."""
+    """Return 1 minus the largest Jaccard overlap with another answer."""
     if not own:
         return 0.0
     return 1.0 - max((len(own & other) / len(own | other) for other in others), default=0.0)

@@ -99,7 +99,7 @@ def _run(code: str, folder: Path, installed: Path, *args: str) -> list[str]:
     return done.stdout.splitlines()
 
 
-def test_the_wheel_holds_the_library_alone(wheel: Path) -> None:
+def test_the_wheel_contains_only_the_library(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as file:
         names = file.namelist()
         (metadata,) = (one for one in names if one.endswith(".dist-info/METADATA"))

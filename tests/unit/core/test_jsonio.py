@@ -46,7 +46,7 @@ def test_scripts_get_every_field() -> None:
     ]
 
 
-def test_what_holds_no_record_stays_as_it_is() -> None:
+def test_values_without_records_are_unchanged() -> None:
     assert every_field({"a": [1, None, {"b": (2.5, "x")}]}) == {"a": [1, None, {"b": [2.5, "x"]}]}
 
 

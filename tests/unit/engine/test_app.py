@@ -53,7 +53,7 @@ TRAINERS = {
 
 
 @pytest.mark.parametrize("faithful", [False, True])
-async def test_what_is_offered(faithful: bool) -> None:
+async def test_the_openapi_lists_the_offered_routes(faithful: bool) -> None:
     async with driving(faithful=faithful) as d:
         paths = (await d.get("/openapi.json"))["paths"]
         offered = {f"{next(iter(methods))} {path}" for path, methods in paths.items()}

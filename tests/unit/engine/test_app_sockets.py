@@ -144,7 +144,7 @@ async def test_the_real_policy_reads_ten_megabytes() -> None:
         assert answer.json()["usage"]["prompt_tokens"] < policy.context
 
 
-async def test_two_engines_are_two_worlds() -> None:
+async def test_two_engines_share_no_state() -> None:
     """A key of one server opens nothing on another."""
     async with driving() as one, driving() as other:
         await one.start()

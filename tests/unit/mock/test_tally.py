@@ -24,5 +24,5 @@ def test_failures_are_counted_by_cause() -> None:
     assert tally.errors.most_common(1) == [("500: oops", 2)]
 
 
-def test_time_for_people() -> None:
+def test_durations_are_formatted() -> None:
     assert [duration_text(one) for one in (5, 75, 3675)] == ["0:05", "1:15", "1:01:15"]

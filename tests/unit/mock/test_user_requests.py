@@ -102,7 +102,7 @@ async def test_a_signal_ends_it_in_order(
 
 
 @pytest.mark.process
-async def test_none_answered_is_a_failure(home: Home, tmp_path: Path, target: Target) -> None:
+async def test_a_run_without_any_answer_fails(home: Home, tmp_path: Path, target: Target) -> None:
     target.script = lambda number: PlainTextResponse("broken", 500)
     child = await _child(home, write_rows(tmp_path / "d", 2), target.url)
     _, told = await child.communicate()
@@ -114,7 +114,7 @@ def _options(home: Home, dataset: Path, url: str = "http://127.0.0.1:9") -> Mock
     return MockOptions(home=home, dataset=dataset, base_url=url, pace=Pace(patience=0.1))
 
 
-def test_what_cannot_be_used_is_said_before_anything_is_sent(home: Home, tmp_path: Path) -> None:
+def test_unusable_options_are_errors_before_anything_is_sent(home: Home, tmp_path: Path) -> None:
     with pytest.raises(DatasetError, match=r"gone\.jsonl"):
         run(_options(home, tmp_path / "gone.jsonl"))
     with pytest.raises(UsageError, match="not an address"):
@@ -133,7 +133,9 @@ def test_a_target_that_is_not_there_fails_with_a_summary(home: Home, tmp_path: P
     assert "1 row left" in out.getvalue()
 
 
-def test_the_end_names_some_broken_rows_and_counts_the_others(home: Home, tmp_path: Path) -> None:
+def test_the_summary_names_some_broken_rows_and_counts_the_others(
+    home: Home, tmp_path: Path
+) -> None:
     file, out = tmp_path / "d.jsonl", io.StringIO()
     file.write_text("broken\n" * 5 + '{"query": "a"}\n')
     run(_options(home, file), out=out)

@@ -150,7 +150,7 @@ def test_errors_in_the_stream(told: Any, kind: ChatErrorKind, text: str) -> None
     assert text in caught.value.text
 
 
-def test_an_overflow_is_never_told() -> None:
+def test_a_context_overflow_error_is_not_streamed_as_text() -> None:
     deltas: list[dict[str, Any]] = []
     stream = ChatStream(deltas.append)
     for part in (OVERFLOW[:9], OVERFLOW[9:], " 3000 tokens"):
@@ -163,13 +163,13 @@ def test_an_overflow_is_never_told() -> None:
 
 
 @pytest.mark.parametrize("text", [OVERFLOW[:9], "A", "\n"])
-def test_what_only_looked_like_nothing_is_told_in_the_end(text: str) -> None:
+def test_text_held_back_as_a_possible_error_is_delivered_at_the_end(text: str) -> None:
     answer, deltas = read(chunk({"content": text}), chunk({}, "stop"), DONE)
     assert deltas == [{"content": text}]
     assert answer.text == text
 
 
-def test_blanks_are_held_until_there_is_something_to_show() -> None:
+def test_leading_blanks_are_held_until_visible_text_follows() -> None:
     deltas: list[dict[str, Any]] = []
     stream = ChatStream(deltas.append)
     stream.feed(chunk({"reasoning": "\n"}) + chunk({"content": "\n"}))
@@ -197,7 +197,7 @@ _WIRE = (
 
 
 @given(st.lists(st.integers(0, len(_WIRE)), max_size=12))
-def test_it_does_not_matter_how_bytes_are_cut(cuts: list[int]) -> None:
+def test_the_result_does_not_depend_on_chunk_boundaries(cuts: list[int]) -> None:
     bounds = [0, *sorted(cuts), len(_WIRE)]
     parts = [_WIRE[start:end] for start, end in itertools.pairwise(bounds)]
     assert read(*parts)[0].text == "héllo 👋 wörld"
@@ -213,7 +213,7 @@ def test_data_of_several_lines() -> None:
     assert EventSplitter().feed(b"data: a\ndata:b\n\n\ndata: c\n\n") == [b"a\nb", b"c"]
 
 
-def test_half_a_character_or_no_number_costs_no_answer() -> None:
+def test_a_broken_character_or_number_does_not_lose_the_answer() -> None:
     broken = (
         b'{"index":0,"delta":{"content":"\\ud83d half"},"logprobs":{"content":[NaN,-Infinity]}}'
     )
@@ -234,7 +234,7 @@ def test_half_a_character_or_no_number_costs_no_answer() -> None:
         (b'"bytes \xff"', "bytes \ufffd"),
     ],
 )
-def test_a_whole_answer_is_read_as_leniently(raw: bytes, text: str) -> None:
+def test_a_complete_answer_is_parsed_as_leniently_as_a_stream(raw: bytes, text: str) -> None:
     body = b'{"choices":[{"message":{"role":"assistant","content":%s}}],"usage":{"x":Infinity}}'
     answer = chat_answer(Response(200, {}, body % raw), "here")
     assert answer.text == text
@@ -242,6 +242,6 @@ def test_a_whole_answer_is_read_as_leniently(raw: bytes, text: str) -> None:
 
 
 @pytest.mark.parametrize("body", [b'{"a":NaN', b"NaN", b"[]", b"\xff\xfe", b"[" * 100_000])
-def test_what_is_no_json_is_no_answer(body: bytes) -> None:
+def test_an_answer_that_is_not_json_is_an_error(body: bytes) -> None:
     with pytest.raises(ChatError, match="not a JSON object"):
         chat_answer(Response(200, {}, body), "here")

@@ -50,7 +50,9 @@ async def test_the_answer_is_that_of_a_call_without_a_stream(
     assert server.connections == 1  # the stream's connection was used again
 
 
-async def test_pieces_come_before_the_end(client: AsyncSwarmClient, server: ScriptedSwarm) -> None:
+async def test_deltas_arrive_before_the_end(
+    client: AsyncSwarmClient, server: ScriptedSwarm
+) -> None:
     server.streaming = "tokens"
     gate, seen = asyncio.Event(), asyncio.Event()
 
@@ -112,7 +114,7 @@ def _facts(episode: Any) -> dict[str, Any]:
     return {name: getattr(episode, name) for name in episode.__slots__}
 
 
-async def test_a_mute_stream_ends_at_its_limit(
+async def test_a_silent_stream_ends_at_its_time_limit(
     client: AsyncSwarmClient, server: ScriptedSwarm
 ) -> None:
     server.streaming = "keepalive"
@@ -122,7 +124,7 @@ async def test_a_mute_stream_ends_at_its_limit(
     assert caught.value.kind is ChatErrorKind.TIMED_OUT
 
 
-async def test_nobody_there() -> None:
+async def test_an_unreachable_server_is_an_error() -> None:
     async with HttpTransport() as transport, ScriptedSwarm() as server:
         client = AsyncSwarmClient(server.url, transport, "me")
         episode = await claimed(client)

@@ -17,7 +17,7 @@ JOB = "ajet: {model: {path: m}}"
 
 
 @pytest.mark.parametrize("url", ["", "localhost:10086", "ftp://host", "http://", "http://[::1"])
-async def test_an_address_that_is_none(transport: HttpTransport, url: str) -> None:
+async def test_an_invalid_address_is_an_error(transport: HttpTransport, url: str) -> None:
     with pytest.raises(SwarmError, match="address"):
         AsyncSwarmClient(url, transport, "me")
 
@@ -32,7 +32,7 @@ async def test_an_address_that_is_none(transport: HttpTransport, url: str) -> No
         ("http://gpu:1", "http://[::1", "http://gpu:1/v1"),
     ],
 )
-async def test_the_base_url_is_our_own_way_to_the_server(
+async def test_a_reported_base_url_is_mapped_to_our_server_address(
     transport: HttpTransport, url: str, told: str, base: str
 ) -> None:
     assert AsyncSwarmClient(url, transport, "me")._base_url(told) == base
@@ -51,7 +51,9 @@ async def test_a_trailing_slash_is_harmless(
 # -- telling ------------------------------------------------------------------------------------
 
 
-async def test_status_reads_what_it_knows(client: AsyncSwarmClient, server: ScriptedSwarm) -> None:
+async def test_status_reads_the_known_fields(
+    client: AsyncSwarmClient, server: ScriptedSwarm
+) -> None:
     status = await client.status()
     assert (status.state, status.global_step) == (EngineState.ROLLING, 1)
     server.set_state("MYSTERY.NEW")
@@ -59,14 +61,16 @@ async def test_status_reads_what_it_knows(client: AsyncSwarmClient, server: Scri
     assert (status.state, status.engine_status) == (EngineState.UNKNOWN, "MYSTERY.NEW")
 
 
-async def test_status_of_something_else(client: AsyncSwarmClient, server: ScriptedSwarm) -> None:
+async def test_status_of_another_kind_of_server_is_an_error(
+    client: AsyncSwarmClient, server: ScriptedSwarm
+) -> None:
     server.fail_next("/get_engine_status", 500)
     with pytest.raises(SwarmError, match="500"):
         await client.status()
     assert (await client.status()).state is EngineState.ROLLING
 
 
-async def test_status_of_nobody(transport: HttpTransport) -> None:
+async def test_status_of_an_unreachable_server_is_an_error(transport: HttpTransport) -> None:
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
         client = AsyncSwarmClient(f"http://127.0.0.1:{held.getsockname()[1]}", transport, "me")
@@ -91,7 +95,7 @@ async def test_pool(client: AsyncSwarmClient, server: ScriptedSwarm) -> None:
     assert [c.client_uuid for c in pool.active_clients] == ["me"]
 
 
-async def test_an_all_default_pool_is_no_reading(
+async def test_a_pool_with_only_default_values_counts_as_unread(
     client: AsyncSwarmClient, server: ScriptedSwarm
 ) -> None:
     server.pool_default = True
@@ -146,7 +150,9 @@ async def test_start_and_stop(client: AsyncSwarmClient, server: ScriptedSwarm) -
         await client.start_engine()
 
 
-async def test_a_failed_start_says_why(client: AsyncSwarmClient, server: ScriptedSwarm) -> None:
+async def test_a_failed_start_reports_the_reason(
+    client: AsyncSwarmClient, server: ScriptedSwarm
+) -> None:
     await client.stop_engine()
     server.config_error = "disk full"
     with pytest.raises(SwarmError, match="disk full"):

@@ -94,7 +94,7 @@ async def test_a_claim_never_sent(transport: HttpTransport) -> None:
     assert refused.kind is RefusedKind.UNREACHABLE
 
 
-async def test_an_episode_type_nobody_knows(client: AsyncSwarmClient) -> None:
+async def test_an_unknown_episode_type_is_refused(client: AsyncSwarmClient) -> None:
     refused = await client.claim("test")
     assert isinstance(refused, ClaimRefused)
     assert refused.kind is RefusedKind.OTHER
@@ -196,7 +196,7 @@ async def test_an_abort_frees_the_episode(client: AsyncSwarmClient, server: Scri
 
 
 @pytest.mark.parametrize("how", ["drop", "hang", 500])
-async def test_an_abort_that_got_no_yes(
+async def test_an_abort_without_confirmation_is_reported_as_failed(
     client: AsyncSwarmClient, server: ScriptedSwarm, how: int | str
 ) -> None:
     server.fail_next("/abort_episode", how)
@@ -204,7 +204,9 @@ async def test_an_abort_that_got_no_yes(
     assert server.requests["/abort_episode"] == 1
 
 
-async def test_can_continue_is_not_guessed(client: AsyncSwarmClient, server: ScriptedSwarm) -> None:
+async def test_can_continue_is_none_after_a_server_error(
+    client: AsyncSwarmClient, server: ScriptedSwarm
+) -> None:
     server.fail_next("/can_continue_episode", 500)
     assert await client.can_continue("x") is None
 
@@ -288,7 +290,7 @@ async def test_no_chat_route_at_all(client: AsyncSwarmClient, server: ScriptedSw
 
 
 @pytest.mark.parametrize("status", [400, 413, 422])
-async def test_what_cannot_be_read_is_not_to_be_asked_again(
+async def test_an_unreadable_answer_must_not_be_retried(
     client: AsyncSwarmClient, server: ScriptedSwarm, status: int
 ) -> None:
     async def answer(*_: Any) -> Any:
@@ -324,7 +326,7 @@ def test_the_words_of_a_refusal(body: bytes, text: str) -> None:
         ({"choices": [{"message": None}]}, "without a choice"),
     ],
 )
-async def test_answers_that_are_none(
+async def test_unusable_answers_are_errors(
     client: AsyncSwarmClient, server: ScriptedSwarm, told: Any, text: str
 ) -> None:
     async def answer(*_: Any) -> Any:

@@ -30,12 +30,12 @@ def watch(told: Told) -> Watcher:
 # -- what is seen -------------------------------------------------------------------------------
 
 
-async def test_before_the_first_poll_nothing_is_claimed_to_be_known(watch: Watcher) -> None:
+async def test_before_the_first_poll_the_status_is_unknown(watch: Watcher) -> None:
     seen = watch.current
     assert (seen.state, seen.reachable, seen.seen_at) == (EngineState.CANNOT_CONNECT, False, 0)
 
 
-async def test_since_is_when_the_state_began(told: Told, watch: Watcher) -> None:
+async def test_since_is_the_time_at_which_the_state_began(told: Told, watch: Watcher) -> None:
     first = await watch.poll()
     second = await watch.poll()
     assert second.since == first.since == 1001
@@ -112,7 +112,7 @@ async def test_not_a_swarm_server(told: Told, watch: Watcher) -> None:
         ("WEIGHT_EXPORTING", NORMAL),
     ],
 )
-async def test_the_period_follows_the_state(
+async def test_the_poll_period_depends_on_the_state(
     told: Told, watch: Watcher, state: str, period: float
 ) -> None:
     told.said = status(state)
@@ -120,7 +120,7 @@ async def test_the_period_follows_the_state(
     assert watch.period == period
 
 
-async def test_the_period_follows_who_waits(told: Told, watch: Watcher) -> None:
+async def test_the_poll_period_depends_on_waiting_callers(told: Told, watch: Watcher) -> None:
     await watch.poll()
     assert watch.period == NORMAL
     with watch.eager(), watch.eager():
@@ -128,7 +128,9 @@ async def test_the_period_follows_who_waits(told: Told, watch: Watcher) -> None:
     assert watch.period == NORMAL
 
 
-async def test_a_server_that_is_gone_is_asked_less_and_less(told: Told, watch: Watcher) -> None:
+async def test_an_unreachable_server_is_polled_less_and_less_often(
+    told: Told, watch: Watcher
+) -> None:
     told.said = GONE
     periods = []
     for _ in range(6):
@@ -141,7 +143,9 @@ async def test_a_server_that_is_gone_is_asked_less_and_less(told: Told, watch: W
         assert watch.period == NORMAL
 
 
-async def test_idle_polling_is_idle(server: ScriptedSwarm, client: AsyncSwarmClient) -> None:
+async def test_idle_polling_uses_the_longest_period(
+    server: ScriptedSwarm, client: AsyncSwarmClient
+) -> None:
     """The loop asks at its period: no request on top of it."""
     watch = Watcher(client)
     async with Tasks("test") as tasks:
@@ -155,7 +159,7 @@ async def test_idle_polling_is_idle(server: ScriptedSwarm, client: AsyncSwarmCli
 # -- who is told --------------------------------------------------------------------------------
 
 
-async def test_listeners_hear_changes_only(told: Told, watch: Watcher) -> None:
+async def test_listeners_are_only_called_on_changes(told: Told, watch: Watcher) -> None:
     heard: list[ServerStatus] = []
     remove = watch.add_listener(heard.append)
     for said in (
@@ -182,7 +186,7 @@ async def test_listeners_hear_changes_only(told: Told, watch: Watcher) -> None:
     assert len(heard) == 4
 
 
-async def test_a_listener_that_fails_harms_nobody(
+async def test_a_failing_listener_does_not_affect_others(
     told: Told, watch: Watcher, caplog: pytest.LogCaptureFixture
 ) -> None:
     heard: list[ServerStatus] = []
@@ -211,12 +215,14 @@ async def test_all_waiters_wake_at_the_same_poll(server: ScriptedSwarm, watcher:
     assert watcher._waiters == {}
 
 
-async def test_waiting_for_what_is_so_asks_nobody(told: Told, watch: Watcher) -> None:
+async def test_waiting_for_a_condition_that_holds_sends_no_request(
+    told: Told, watch: Watcher
+) -> None:
     await watch.poll()
     assert (await watch.wait_for({EngineState.ROLLING}, 0)).step == 1
 
 
-async def test_an_unreachable_server_is_in_no_state(told: Told, watch: Watcher) -> None:
+async def test_an_unreachable_server_has_no_state(told: Told, watch: Watcher) -> None:
     await watch.poll()
     told.said = GONE
     for _ in range(LOST_AFTER):
@@ -227,7 +233,7 @@ async def test_an_unreachable_server_is_in_no_state(told: Told, watch: Watcher) 
     assert watch._waiters == {}
 
 
-async def test_a_nudge_polls_now(server: ScriptedSwarm, watcher: Watcher) -> None:
+async def test_a_nudge_polls_at_once(server: ScriptedSwarm, watcher: Watcher) -> None:
     watch, rounds = Stopwatch(), 20
     first = server.requests["/get_engine_status"]
     for n in range(1, rounds + 1):
@@ -243,7 +249,7 @@ async def test_refresh_is_newer_than_its_call(server: ScriptedSwarm, watcher: Wa
         assert (await watcher.refresh(60)).step == step
 
 
-async def test_refresh_does_not_take_a_poll_under_way(
+async def test_refresh_does_not_use_a_poll_in_progress(
     server: ScriptedSwarm, watcher: Watcher
 ) -> None:
     """What a poll begun earlier brings may be older than what the caller knows."""
@@ -284,7 +290,7 @@ async def test_stable_means_unchanged_for_a_while(told: Told, watch: Watcher) ->
     assert waiting.result().step == 0
 
 
-async def test_a_server_without_connections_is_given_up_after_a_second(
+async def test_a_server_that_refuses_connections_is_lost_after_a_second(
     told: Told, watch: Watcher
 ) -> None:
     loop = asyncio.get_running_loop()
@@ -311,7 +317,7 @@ async def test_a_server_without_connections_is_given_up_after_a_second(
 # -- the pool -----------------------------------------------------------------------------------
 
 
-async def test_pool_listeners_hear_changes_only(told: Told, watch: Watcher) -> None:
+async def test_pool_listeners_are_only_called_on_changes(told: Told, watch: Watcher) -> None:
     heard: list[PoolInfo] = []
     watch.add_pool_listener(heard.append)
     one, two = PoolInfo(completed_episodes=1), PoolInfo(completed_episodes=2)
@@ -350,7 +356,9 @@ async def test_the_pool_is_read_while_rolling_only(
     await server.until(lambda: server.requests[route] >= asked + 3)
 
 
-async def test_a_server_that_comes_back(server: ScriptedSwarm, client: AsyncSwarmClient) -> None:
+async def test_a_server_that_returns_is_reachable_again(
+    server: ScriptedSwarm, client: AsyncSwarmClient
+) -> None:
     watch = Watcher(client, poll_timeout=0.3)
     async with Tasks("test") as tasks:
         tasks.spawn(watch.run(), "watch")

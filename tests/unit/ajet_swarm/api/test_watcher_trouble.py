@@ -56,7 +56,7 @@ async def test_a_server_is_expected_back_for_a_while(
     assert (back.trouble, back.down, back.reachable) == ("", False, True)
 
 
-async def test_a_server_in_demand_is_looked_for_more_often_for_a_while(
+async def test_an_unreachable_server_in_demand_is_polled_more_often_for_a_while(
     told: Told, watch: Watcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("NORMAL", "SLOW"):
@@ -87,7 +87,7 @@ async def test_a_server_in_demand_is_looked_for_more_often_for_a_while(
 
 
 @pytest.mark.parametrize("fault", [GONE, FROZEN])
-async def test_a_machine_that_slept_does_not_take_its_server_for_lost(
+async def test_a_suspended_machine_does_not_report_its_server_as_lost(
     told: Told, clock: Clock, watch: Watcher, fault: SwarmError
 ) -> None:
     await watch.poll()
@@ -102,7 +102,7 @@ async def test_a_machine_that_slept_does_not_take_its_server_for_lost(
 
 
 @pytest.mark.parametrize(("fault", "word"), [(GONE, "gone"), (FROZEN, "silent")])
-async def test_a_server_that_never_was_there_is_not_waited_for(
+async def test_a_server_that_was_never_reachable_is_not_expected_back(
     told: Told, watch: Watcher, fault: SwarmError, word: str
 ) -> None:
     told.said = fault
@@ -111,7 +111,7 @@ async def test_a_server_that_never_was_there_is_not_waited_for(
     assert (seen.trouble, seen.down) == (word, True)
 
 
-async def test_why_an_engine_is_off(told: Told, watch: Watcher) -> None:
+async def test_the_reason_for_offline_is_reported(told: Told, watch: Watcher) -> None:
     await watch.poll()
     told.said = status("OFFLINE", 0)
     for _ in range(2):

@@ -32,7 +32,7 @@ def only(server: ScriptedSwarm, free: int) -> None:
     server.unclaimed[free:] = []
 
 
-async def test_given_up_on_their_way_they_are_waited_for_at_the_end(
+async def test_closing_waits_for_cancelled_claims_in_flight(
     desk: GroupClaimer, book: Book, server: ScriptedSwarm, tasks: Tasks
 ) -> None:
     desk.releaser.timeout = 30.0
@@ -49,7 +49,7 @@ async def test_given_up_on_their_way_they_are_waited_for_at_the_end(
     assert len(book.returned) >= 1
 
 
-async def test_the_end_does_not_wait_for_ever_and_says_nothing_of_it(
+async def test_closing_has_a_time_limit_and_logs_nothing(
     desk: GroupClaimer,
     book: Book,
     server: ScriptedSwarm,
@@ -86,7 +86,7 @@ async def test_a_refusal_and_a_cancel_at_once(
 
 
 @pytest.mark.parametrize("how", ["drop", "drop_after"])
-async def test_connections_lost_in_the_midst_of_four_claims(
+async def test_connections_lost_during_four_claims(
     desk: GroupClaimer, book: Book, server: ScriptedSwarm, how: str
 ) -> None:
     server.fail_next("/claim_episode", how, times=2)
@@ -96,7 +96,7 @@ async def test_connections_lost_in_the_midst_of_four_claims(
     assert len(server.claims) == {"drop": 2, "drop_after": 4}[how] + 4
 
 
-async def test_a_cancel_from_within_the_last_grant(
+async def test_a_cancellation_from_the_callback_of_the_last_grant(
     desk: GroupClaimer, book: Book, server: ScriptedSwarm, tasks: Tasks
 ) -> None:
     def last(uuid: str) -> None:
@@ -113,7 +113,7 @@ async def test_a_cancel_from_within_the_last_grant(
     assert not desk.waiting
 
 
-async def test_a_deadline_in_the_turn_of_the_last_grant(
+async def test_a_deadline_in_the_same_loop_iteration_as_the_last_grant(
     desk: GroupClaimer, book: Book, client: AsyncSwarmClient, server: ScriptedSwarm
 ) -> None:
     """All or none, whichever of the two the loop takes first."""
@@ -159,7 +159,7 @@ async def test_a_refill_cancelled_at_any_moment(
         await drop(client, book, held)
 
 
-async def test_nothing_is_claimed_while_a_part_is_on_its_way_back(
+async def test_nothing_is_claimed_while_episodes_are_being_given_back(
     desk: GroupClaimer,
     book: Book,
     server: ScriptedSwarm,
@@ -199,7 +199,7 @@ async def test_nothing_is_claimed_while_a_part_is_on_its_way_back(
     assert book.mine == set()
 
 
-async def test_a_listener_that_asks_on_over_the_same_connection(
+async def test_a_callback_may_send_the_next_request_on_the_same_connection(
     client: AsyncSwarmClient, transport: HttpTransport, server: ScriptedSwarm
 ) -> None:
     url, answers = server.url + "/claim_episode", []

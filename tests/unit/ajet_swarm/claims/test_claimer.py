@@ -19,7 +19,7 @@ from tests.unit.ajet_swarm.helpers import HELLO, Book, drop, group, uuids
 # -- the plain case -----------------------------------------------------------------------------
 
 
-async def test_a_group_is_claimed_whole(
+async def test_a_group_is_claimed_completely_or_not_at_all(
     desk: GroupClaimer, book: Book, server: ScriptedSwarm
 ) -> None:
     seen_at_intent: list[int] = []
@@ -41,7 +41,7 @@ async def test_a_group_is_claimed_whole(
 # -- not enough free ----------------------------------------------------------------------------
 
 
-async def test_a_part_is_given_back_and_waited_for_with_empty_hands(
+async def test_an_incomplete_group_is_given_back_while_it_waits(
     desk: GroupClaimer, book: Book, server: ScriptedSwarm
 ) -> None:
     server.slots = 3
@@ -60,7 +60,7 @@ async def test_a_part_is_given_back_and_waited_for_with_empty_hands(
 
 
 @pytest.mark.parametrize("n", [1, 4])
-async def test_a_deadline_while_claims_are_on_their_way_is_told_in_words(
+async def test_a_deadline_with_claims_in_flight_has_a_readable_reason(
     desk: GroupClaimer, book: Book, server: ScriptedSwarm, n: int
 ) -> None:
     for _ in range(n):
@@ -73,7 +73,7 @@ async def test_a_deadline_while_claims_are_on_their_way_is_told_in_words(
     assert server.claimed() == []
 
 
-async def test_the_rest_comes_free_later(
+async def test_a_group_completes_when_the_missing_episodes_become_free(
     desk: GroupClaimer, book: Book, server: ScriptedSwarm
 ) -> None:
     server.automatic = False
@@ -123,7 +123,7 @@ async def test_many_groups_of_two_clients_and_few_episodes(
     assert server.most_claimed <= slots
 
 
-async def test_groups_come_in_the_order_they_asked(
+async def test_groups_are_served_in_order_of_request(
     desk: GroupClaimer, book: Book, client: AsyncSwarmClient, server: ScriptedSwarm
 ) -> None:
     server.automatic = False
@@ -162,7 +162,7 @@ async def test_nothing_is_claimed_until_the_engine_rolls(
     assert sum(len(task.result()) for task in waits) == 6
 
 
-async def test_a_refusal_the_watcher_does_not_know_of_yet(
+async def test_a_refusal_that_the_watcher_has_not_seen_yet(
     desk: GroupClaimer, book: Book, server: ScriptedSwarm, watcher: Watcher
 ) -> None:
     server.automatic = False
@@ -179,7 +179,7 @@ async def test_a_refusal_the_watcher_does_not_know_of_yet(
     assert len(waiting.result()) == 4
 
 
-async def test_a_refused_group_waits_for_news_before_it_asks_again(
+async def test_a_refused_group_waits_for_a_new_status_before_it_retries(
     client: AsyncSwarmClient, server: ScriptedSwarm, tasks: Tasks, book: Book
 ) -> None:
     """The watcher still believes in ROLLING and its poll hangs: no claim is sent meanwhile."""
@@ -335,7 +335,7 @@ async def test_claims_come_within_a_quarter_second_of_rolling(
         await drop(desk.client, book, episodes)
 
 
-async def test_who_waits_for_a_free_episode_is_told_of(
+async def test_waiting_for_a_free_episode_is_reported(
     server: ScriptedSwarm, desk: GroupClaimer, book: Book
 ) -> None:
     told: list[bool] = []

@@ -64,7 +64,7 @@ class Others:
 
 
 @pytest.mark.parametrize("spare", [1, 3])
-async def test_the_steady_workers_of_another_client(
+async def test_a_group_completes_against_steady_workers_of_another_client(
     server: ScriptedSwarm,
     transport: HttpTransport,
     tasks: Tasks,
@@ -88,7 +88,7 @@ async def test_the_steady_workers_of_another_client(
     assert book.mine == set()
 
 
-async def test_two_clients_that_gather_break_apart(
+async def test_of_two_gathering_clients_one_gives_up_and_the_other_completes(
     server: ScriptedSwarm, transport: HttpTransport, tasks: Tasks
 ) -> None:
     only(server, 0)
@@ -117,7 +117,7 @@ async def test_two_clients_that_gather_break_apart(
 
 
 @pytest.mark.parametrize("state", ["ROLLING_POST", "WEIGHT_SYNCING", "OFFLINE"])
-async def test_what_was_gathered_is_given_back_as_soon_as_the_engine_does_something_else(
+async def test_gathered_episodes_are_given_back_when_the_engine_leaves_rolling(
     desk: GroupClaimer,
     book: Book,
     server: ScriptedSwarm,
@@ -142,7 +142,7 @@ async def test_what_was_gathered_is_given_back_as_soon_as_the_engine_does_someth
     assert len(await work) == 4
 
 
-async def test_at_the_end_of_a_window_hands_are_empty(
+async def test_at_the_end_of_a_gather_window_nothing_is_held(
     desk: GroupClaimer, book: Book, server: ScriptedSwarm, tasks: Tasks
 ) -> None:
     only(server, 3)
@@ -158,7 +158,7 @@ async def test_at_the_end_of_a_window_hands_are_empty(
     assert len(await work) == 4
 
 
-async def test_a_deadline_or_a_cancel_leaves_nothing_of_it(
+async def test_a_deadline_or_cancellation_gives_back_gathered_episodes(
     desk: GroupClaimer, book: Book, server: ScriptedSwarm, tasks: Tasks
 ) -> None:
     only(server, 3)
@@ -177,7 +177,7 @@ async def test_a_deadline_or_a_cancel_leaves_nothing_of_it(
     assert not desk.waiting
 
 
-def test_windows_grow_in_vain_and_have_pauses_between() -> None:
+def test_unsuccessful_gather_windows_grow_and_have_pauses() -> None:
     backoff, now = GatherBackoff(random.Random(1), 0.0), 0.0
     assert backoff.window(0.5 * ajet_swarm.claims.request.GATHER_AFTER) == 0.0
     now = 1.2 * ajet_swarm.claims.request.GATHER_AFTER
@@ -224,7 +224,7 @@ async def test_lanes_take_turns_and_a_new_one_goes_first() -> None:
     assert not queue.taken
 
 
-async def test_who_goes_at_the_moment_of_its_turn_passes_it_on() -> None:
+async def test_a_request_cancelled_as_its_turn_comes_passes_the_turn_on() -> None:
     queue = TurnQueue()
     assert await queue.take(ClaimRequest(1, "train", 240.0, None, None))
     async with asyncio.TaskGroup() as tasks:

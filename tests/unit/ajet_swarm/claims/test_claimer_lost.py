@@ -33,7 +33,7 @@ async def test_a_claim_whose_answer_is_lost_is_found_again(
     assert not set(book.strays) & set(book.claimed[:3])
 
 
-async def test_the_end_does_not_wait_for_the_time_of_a_second_look(
+async def test_closing_does_not_wait_for_the_second_search(
     desk: GroupClaimer, book: Book, server: ScriptedSwarm
 ) -> None:
     desk.releaser.timeout = 1.0
@@ -47,7 +47,7 @@ async def test_the_end_does_not_wait_for_the_time_of_a_second_look(
     assert {record.uuid for record in server.claimed()} == book.mine
 
 
-async def test_the_end_does_not_wait_for_a_server_out_of_reach(
+async def test_closing_does_not_wait_for_an_unreachable_server(
     transport: HttpTransport, book: Book, tasks: Tasks
 ) -> None:
     async with far_swarm(FarSwarm()) as far:
@@ -66,7 +66,7 @@ async def test_the_end_does_not_wait_for_a_server_out_of_reach(
             assert passed() < 3.0
 
 
-async def test_a_claim_that_runs_after_the_first_look_is_found_by_the_second(
+async def test_a_claim_executed_after_the_first_search_is_found_by_the_second(
     desk: GroupClaimer, book: Book, server: ScriptedSwarm
 ) -> None:
     desk.releaser.timeout = 1.0
@@ -82,7 +82,7 @@ async def test_a_claim_that_runs_after_the_first_look_is_found_by_the_second(
     assert book.strays == server.claims[1:]
 
 
-async def test_claims_a_frozen_server_runs_late_are_found_again(
+async def test_claims_that_a_frozen_server_executes_late_are_given_back(
     desk: GroupClaimer, book: Book, server: ScriptedSwarm
 ) -> None:
     desk.releaser.timeout = 0.7
@@ -96,7 +96,7 @@ async def test_claims_a_frozen_server_runs_late_are_found_again(
     assert sorted(book.strays) == sorted(server.claims)
 
 
-async def test_reconcile_touches_what_is_ours_and_unknown_only(
+async def test_reconcile_only_gives_back_our_unknown_episodes(
     desk: GroupClaimer,
     book: Book,
     client: AsyncSwarmClient,
@@ -116,7 +116,7 @@ async def test_reconcile_touches_what_is_ours_and_unknown_only(
         await desk.reconcile()
 
 
-async def test_reconcile_waits_for_claims_on_their_way(
+async def test_reconcile_waits_for_claims_in_flight(
     desk: GroupClaimer, book: Book, server: ScriptedSwarm
 ) -> None:
     """The server has noted them, nobody here knows them yet."""
@@ -134,7 +134,7 @@ async def test_reconcile_waits_for_claims_on_their_way(
 
 
 @pytest.mark.parametrize("how", ["drop", 500])
-async def test_an_abort_that_fails_is_made_good(
+async def test_a_failed_abort_is_repeated(
     desk: GroupClaimer, book: Book, server: ScriptedSwarm, tasks: Tasks, how: int | str
 ) -> None:
     got = await group(desk, book)

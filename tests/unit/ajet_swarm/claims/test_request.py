@@ -9,7 +9,7 @@ from tests.support.stopwatch import Stopwatch
 from tests.unit.ajet_swarm.helpers import Book, drop, group, uuids
 
 
-async def test_a_group_that_cannot_be_complete_does_not_hold_up_a_smaller_one(
+async def test_a_group_that_cannot_complete_does_not_block_a_smaller_one(
     desk: GroupClaimer, book: Book, server: ScriptedSwarm
 ) -> None:
     server.automatic = False
@@ -46,7 +46,7 @@ async def test_all_large_groups_step_aside_together(
     assert server.claimed() == []
 
 
-def test_it_is_more_patient_each_time() -> None:
+def test_the_patience_of_a_yielding_group_grows() -> None:
     request = ClaimRequest(8, "train", 240.0, None, None)
     assert not request.yields_to_smaller(PATIENCE[0] - 0.1, [4])
     assert request.yields_to_smaller(PATIENCE[0], [8, 4])
@@ -56,7 +56,7 @@ def test_it_is_more_patient_each_time() -> None:
     assert request.patience == PATIENCE[1]
 
 
-def test_none_goes_first_that_wants_as_much() -> None:
+def test_a_group_of_equal_size_does_not_go_first() -> None:
     request = ClaimRequest(4, "train", 240.0, None, None)
     assert not request.yields_to_smaller(60.0, [])
     assert not request.yields_to_smaller(60.0, [4, 8])

@@ -36,7 +36,7 @@ def batch(*requests: ClaimRequest) -> tuple[SharedBatch, list[ClaimRefused]]:
 # --- who gets what ------------------------------------------------------------------------------
 
 
-def test_the_first_is_complete_before_the_second_has_any() -> None:
+def test_the_first_group_completes_before_the_second_gets_an_episode() -> None:
     one, two = request(2), request(2)
     found, _ = batch(one, two)
     done = [found.answered(episode(number)) for number in range(4)]
@@ -45,7 +45,7 @@ def test_the_first_is_complete_before_the_second_has_any() -> None:
     assert found.stop is None
 
 
-def test_a_refusal_is_waited_for_while_the_others_may_still_do() -> None:
+def test_after_a_refusal_the_remaining_claims_may_still_complete_a_group() -> None:
     one, two = request(2), request(2)
     found, refusals = batch(one, two)
     found.answered(NONE)
@@ -58,7 +58,7 @@ def test_a_refusal_is_waited_for_while_the_others_may_still_do() -> None:
     assert (one.stop, two.stop, refusals) == (None, NONE, [NONE])
 
 
-def test_an_engine_that_does_not_roll_ends_it_at_once() -> None:
+def test_an_engine_that_does_not_roll_stops_the_batch_at_once() -> None:
     one, two = request(2), request(2)
     found, _ = batch(one, two)
     found.answered(episode(1))
@@ -68,7 +68,7 @@ def test_an_engine_that_does_not_roll_ends_it_at_once() -> None:
     assert not found.is_incomplete
 
 
-def test_what_nobody_wants_any_more_goes_back() -> None:
+def test_an_episode_that_no_request_needs_is_given_back() -> None:
     one, two = request(2), request(2)
     found, _ = batch(one, two)
     found.answered(episode(1))
@@ -80,7 +80,7 @@ def test_what_nobody_wants_any_more_goes_back() -> None:
     assert list(found.to_return()) == [one]
 
 
-def test_a_claim_that_breaks_is_told_to_who_would_have_had_it() -> None:
+def test_a_claim_that_fails_unexpectedly_fails_the_request_it_would_serve() -> None:
     one, two = request(1), request(2)
     found, _ = batch(one, two)
     assert found.answered(episode(1)) is one
@@ -94,7 +94,9 @@ def test_a_claim_that_breaks_is_told_to_who_would_have_had_it() -> None:
     st.lists(st.integers(1, 5), min_size=1, max_size=MOST),
     st.lists(st.sampled_from(["episode", "none", "other", "gone", "broken"]), max_size=40),
 )
-def test_never_do_two_hold_parts(sizes: list[int], answers: list[str]) -> None:
+def test_two_requests_never_hold_parts_at_the_same_time(
+    sizes: list[int], answers: list[str]
+) -> None:
     requests = [request(n) for n in sizes]
     found, _ = batch(*requests)
     back = 0
@@ -129,7 +131,7 @@ def test_never_do_two_hold_parts(sizes: list[int], answers: list[str]) -> None:
 # --- the queue ----------------------------------------------------------------------------------
 
 
-async def test_who_is_taken_along_and_put_back_keeps_its_place() -> None:
+async def test_a_sharing_request_that_is_put_back_keeps_its_place() -> None:
     queue, went = TurnQueue(), []
     first = request(lane=("a",))
     assert await queue.take(first)
@@ -176,7 +178,7 @@ async def test_lanes_keep_their_turns_when_some_are_put_back() -> None:
     assert not queue.busy
 
 
-async def test_only_those_that_want_the_same_are_taken_along() -> None:
+async def test_only_requests_of_the_same_kind_share_a_turn() -> None:
     queue = TurnQueue()
     first = request()
     assert await queue.take(first)
@@ -197,7 +199,7 @@ async def test_only_those_that_want_the_same_are_taken_along() -> None:
     assert not requests[4].may_share(first) or not first.may_share(requests[4])
 
 
-async def test_one_that_leaves_while_it_is_along_is_not_put_back() -> None:
+async def test_a_sharing_request_whose_caller_left_is_not_put_back() -> None:
     queue = TurnQueue()
     first = request()
     assert await queue.take(first)

@@ -42,7 +42,7 @@ async def warm(
     sizes.clear()
 
 
-async def test_a_crowd_is_served_in_few_turns(
+async def test_many_groups_are_served_in_few_turns(
     desk: GroupClaimer,
     book: Book,
     server: ScriptedSwarm,
@@ -60,7 +60,7 @@ async def test_a_crowd_is_served_in_few_turns(
     assert not desk.waiting
 
 
-async def test_the_first_in_line_are_complete_when_too_few_are_free(
+async def test_with_too_few_episodes_the_first_groups_complete(
     desk: GroupClaimer,
     book: Book,
     server: ScriptedSwarm,
@@ -83,7 +83,7 @@ async def test_the_first_in_line_are_complete_when_too_few_are_free(
     assert {record.uuid for record in server.claimed()} == book.mine
 
 
-async def test_one_that_leaves_in_flight_gives_back_and_the_others_go_on(
+async def test_a_sharing_request_cancelled_in_flight_gives_back_and_the_others_continue(
     desk: GroupClaimer,
     book: Book,
     server: ScriptedSwarm,
@@ -112,7 +112,7 @@ async def test_one_that_leaves_in_flight_gives_back_and_the_others_go_on(
 
 
 @pytest.mark.parametrize("late", [False, True], ids=["before", "after"])
-async def test_one_that_leaves_in_the_tick_in_which_it_is_served(
+async def test_a_request_cancelled_in_the_loop_iteration_that_serves_it(
     desk: GroupClaimer,
     book: Book,
     server: ScriptedSwarm,
@@ -149,7 +149,7 @@ async def test_one_that_leaves_in_the_tick_in_which_it_is_served(
     assert len(await group(desk, book)) == 4
 
 
-async def test_while_nothing_is_free_one_turn_is_one_groups(
+async def test_while_no_episode_is_free_a_turn_claims_for_one_group(
     desk: GroupClaimer,
     book: Book,
     server: ScriptedSwarm,
@@ -168,7 +168,7 @@ async def test_while_nothing_is_free_one_turn_is_one_groups(
     assert [len(await one) for one in groups] == [4, 4, 4]
 
 
-async def test_the_desk_is_closed_under_a_flight(
+async def test_closing_with_claims_in_flight_fails_the_waiting_groups(
     desk: GroupClaimer,
     book: Book,
     server: ScriptedSwarm,
@@ -192,7 +192,7 @@ async def test_the_desk_is_closed_under_a_flight(
     server.release()
 
 
-async def test_the_engine_stops_to_roll_under_a_flight(
+async def test_the_engine_leaves_rolling_with_claims_in_flight(
     desk: GroupClaimer,
     book: Book,
     server: ScriptedSwarm,
@@ -213,7 +213,7 @@ async def test_the_engine_stops_to_roll_under_a_flight(
     assert {record.uuid for record in server.claimed()} <= book.mine
 
 
-async def test_a_hook_that_fails_fails_its_own_group(
+async def test_a_failing_callback_only_fails_its_own_group(
     desk: GroupClaimer,
     book: Book,
     server: ScriptedSwarm,

@@ -59,7 +59,7 @@ async def test_it_widens_and_narrows(tasks: Tasks) -> None:
     leave.set()
 
 
-async def test_one_that_goes_away_lets_the_next_in(tasks: Tasks) -> None:
+async def test_a_cancelled_claim_admits_the_next_one(tasks: Tasks) -> None:
     limit = AdaptiveConcurrency()
     limit.narrow()
     first, leave_first = await _inside(limit, tasks, 1)
@@ -77,7 +77,7 @@ async def test_one_that_goes_away_lets_the_next_in(tasks: Tasks) -> None:
     assert await tasks.drain(60)
 
 
-async def test_shared_by_many_or_held_alone(tasks: Tasks) -> None:
+async def test_the_lock_is_shared_by_many_or_exclusive(tasks: Tasks) -> None:
     lock = ReadWriteLock()
     told: list[str] = []
     leave = asyncio.Event()
@@ -104,7 +104,7 @@ async def test_shared_by_many_or_held_alone(tasks: Tasks) -> None:
     assert told == ["a", "b", "alone", "c"]
 
 
-async def test_a_look_waits_for_claims_on_their_way(
+async def test_reconcile_waits_for_single_claims_in_flight(
     server: ScriptedSwarm, client: AsyncSwarmClient, watcher: Watcher, tasks: Tasks
 ) -> None:
     held: set[str] = set()

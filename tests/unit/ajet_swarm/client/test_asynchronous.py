@@ -50,7 +50,9 @@ async def test_a_wrong_argument_is_named(swarm: AsyncSwarm, argument: str, value
         await swarm.begin_episode(**{argument: value})  # type: ignore[arg-type]  # on purpose
 
 
-async def test_it_gives_up_when_asked_to(server: ScriptedSwarm, swarm: AsyncSwarm) -> None:
+async def test_begin_gives_up_when_the_caller_asks_for_it(
+    server: ScriptedSwarm, swarm: AsyncSwarm
+) -> None:
     server.automatic = False
     server.set_state("WEIGHT_SYNCING")
     await swarm.start()
@@ -61,7 +63,7 @@ async def test_it_gives_up_when_asked_to(server: ScriptedSwarm, swarm: AsyncSwar
     assert watch.seconds < 1.5
 
 
-async def test_it_gives_up_on_a_full_server_and_says_so(
+async def test_begin_gives_up_on_a_full_server_with_the_reason(
     server: ScriptedSwarm, swarm: AsyncSwarm
 ) -> None:
     held = [await swarm.begin_episode() for _ in range(16)]
@@ -88,7 +90,7 @@ async def test_a_wrong_url_is_an_error() -> None:
             AsyncSwarm(wrong)
 
 
-async def test_it_resumes_within_a_second_of_rolling(
+async def test_begin_continues_within_a_second_of_rolling(
     server: ScriptedSwarm, swarm: AsyncSwarm, tasks: Tasks
 ) -> None:
     server.automatic = False
@@ -104,7 +106,7 @@ async def test_it_resumes_within_a_second_of_rolling(
         await swarm.abort_episode(uuid)
 
 
-async def test_those_who_wait_do_not_storm_a_full_server(
+async def test_waiting_threads_do_not_flood_a_full_server(
     server: ScriptedSwarm, swarm: AsyncSwarm, tasks: Tasks
 ) -> None:
     held = [await swarm.begin_episode() for _ in range(16)]
@@ -127,7 +129,7 @@ async def test_those_who_wait_do_not_storm_a_full_server(
     assert len(server.refusals) < 200
 
 
-async def test_cancelled_it_holds_nothing(
+async def test_a_cancelled_begin_holds_nothing(
     server: ScriptedSwarm, swarm: AsyncSwarm, tasks: Tasks
 ) -> None:
     server.fail_next("/claim_episode", "late")
@@ -151,7 +153,7 @@ async def test_a_claim_whose_answer_is_lost_is_swept(
 
 
 @pytest.mark.parametrize("reward", [float("nan"), float("inf"), None, [1.0, 0.0], "good"])
-async def test_a_reward_that_is_no_number_is_an_error_and_leaves_no_claim(
+async def test_an_invalid_reward_is_an_error_and_gives_the_episode_back(
     server: ScriptedSwarm, swarm: AsyncSwarm, reward: object
 ) -> None:
     uuid, _ = await swarm.begin_episode()
@@ -168,7 +170,7 @@ async def test_a_reward_that_is_no_number_is_an_error_and_leaves_no_claim(
         (WorkflowOutput(reward=1, log_metrics={"x": [float("nan")]}), "`log_metrics`.*not finite"),
     ],
 )
-async def test_what_cannot_be_sent_leaves_no_claim(
+async def test_values_that_cannot_be_sent_give_the_episode_back(
     server: ScriptedSwarm, swarm: AsyncSwarm, output: WorkflowOutput, told: str
 ) -> None:
     uuid, _ = await swarm.begin_episode()
@@ -177,7 +179,9 @@ async def test_what_cannot_be_sent_leaves_no_claim(
     assert not server.claimed()
 
 
-async def test_numbers_of_numpy_are_numbers(server: ScriptedSwarm, swarm: AsyncSwarm) -> None:
+async def test_numpy_numbers_are_accepted_as_rewards(
+    server: ScriptedSwarm, swarm: AsyncSwarm
+) -> None:
     uuid, _ = await swarm.begin_episode()
     output = WorkflowOutput(
         reward=np.float32(0.5),  # type: ignore[arg-type]  # as scripts do
@@ -214,7 +218,7 @@ async def test_past_its_lifetime_an_end_is_an_abort(
     assert (await swarm.end_episode(TASK, uuid, WorkflowOutput(reward=1))).ended
 
 
-async def test_strict_raises_what_came_too_late(server: ScriptedSwarm) -> None:
+async def test_strict_raises_an_error_for_a_late_end(server: ScriptedSwarm) -> None:
     async with AsyncSwarm(server.url, strict=True) as client:
         uuid, _ = await client.begin_episode(0.02)
         await asyncio.sleep(0.05)
@@ -222,7 +226,7 @@ async def test_strict_raises_what_came_too_late(server: ScriptedSwarm) -> None:
             await client.end_episode(TASK, uuid, WorkflowOutput(reward=1))
 
 
-async def test_an_episode_of_another_is_never_aborted(
+async def test_an_episode_of_another_client_is_never_aborted(
     server: ScriptedSwarm, swarm: AsyncSwarm
 ) -> None:
     uuid, _ = await swarm.begin_episode(0.02)
@@ -250,7 +254,7 @@ async def test_an_end_without_an_answer_is_not_sent_again(
     assert not server.duplicate_ends
 
 
-async def test_an_end_that_never_arrived_is_sent_after_a_look(
+async def test_an_end_that_did_not_arrive_is_repeated_after_a_check(
     server: ScriptedSwarm, swarm: AsyncSwarm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(async_client, "LOOK_AGAIN", (0.01, 0.02))
@@ -261,7 +265,7 @@ async def test_an_end_that_never_arrived_is_sent_after_a_look(
     assert server.ended[uuid] == 1
 
 
-async def test_ended_twice_it_is_not_ours_any_more(
+async def test_the_second_end_of_an_episode_is_refused(
     server: ScriptedSwarm, swarm: AsyncSwarm
 ) -> None:
     uuid, _ = await swarm.begin_episode()
@@ -273,7 +277,9 @@ async def test_ended_twice_it_is_not_ours_any_more(
     assert not await swarm.abort_episode(uuid)
 
 
-async def test_a_batch_that_moved_on_is_told(server: ScriptedSwarm, swarm: AsyncSwarm) -> None:
+async def test_an_end_after_the_batch_moved_on_is_reported(
+    server: ScriptedSwarm, swarm: AsyncSwarm
+) -> None:
     server.automatic = False
     uuid, _ = await swarm.begin_episode()
     assert await swarm.can_continue_episode(uuid)
@@ -306,7 +312,7 @@ async def test_an_eval_episode_goes_back(server: ScriptedSwarm, swarm: AsyncSwar
     assert uuid not in server.rewards
 
 
-async def test_closing_gives_back_what_is_held(server: ScriptedSwarm) -> None:
+async def test_closing_gives_back_held_episodes(server: ScriptedSwarm) -> None:
     async with AsyncSwarm(server.url) as client:
         await client.begin_episode()
         await client.begin_episode()
@@ -315,7 +321,7 @@ async def test_closing_gives_back_what_is_held(server: ScriptedSwarm) -> None:
         await client.begin_episode()
 
 
-async def test_the_server_tells(server: ScriptedSwarm, swarm: AsyncSwarm) -> None:
+async def test_server_information_is_available(server: ScriptedSwarm, swarm: AsyncSwarm) -> None:
     uuid, _ = await swarm.begin_episode()
     assert await swarm.get_engine_status() == (
         "ENGINE.ROLLING",
@@ -333,7 +339,7 @@ async def test_the_server_tells(server: ScriptedSwarm, swarm: AsyncSwarm) -> Non
     await swarm.abort_episode(uuid)
 
 
-async def test_a_claim_on_its_way_when_the_client_closes_is_given_back(
+async def test_a_claim_in_flight_at_close_is_given_back(
     server: ScriptedSwarm, tasks: Tasks
 ) -> None:
     client = AsyncSwarm(server.url, patience=30)

@@ -75,7 +75,9 @@ def test_many_threads_share_one_client(swarm: ThreadedSwarm, client: SwarmClient
         assert client.end_episode("t", uuid, WorkflowOutput(reward=1)).ended
 
 
-def test_a_claim_of_another_client_is_not_ours(swarm: ThreadedSwarm, client: SwarmClient) -> None:
+def test_an_episode_of_another_client_is_not_in_ours(
+    swarm: ThreadedSwarm, client: SwarmClient
+) -> None:
     body = ClaimEpisodeRequest(
         client_uuid="another", episode_type="train", discard_episode_timeout=120
     )
@@ -135,7 +137,7 @@ def test_a_claim_is_written_out() -> None:
         ({"throttle_policy": {"ratio": 1.0}}, "`throttle_policy`: .*expected_batch_size"),
     ],
 )
-def test_a_claim_that_cannot_be_meant(fields: dict[str, object], said: str) -> None:
+def test_an_invalid_claim_is_refused(fields: dict[str, object], said: str) -> None:
     good = {"client_uuid": "me", "episode_type": "train", "discard_episode_timeout": 60}
     assert ClaimEpisodeRequest.model_validate(good).throttle_policy is None
     with pytest.raises(SwarmError, match=said):

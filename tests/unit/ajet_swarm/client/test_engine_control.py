@@ -50,7 +50,7 @@ async def test_an_engine_that_is_off_gets_the_job_and_starts(
 
 
 @pytest.mark.parametrize("form", ["job", "text"])
-async def test_what_is_odd_in_a_job_is_logged_once_and_nothing_about_gpus(
+async def test_notices_about_a_job_are_logged_once_without_those_about_gpus(
     server: ScriptedSwarm,
     swarm: AsyncSwarm,
     tmp_path: Path,
@@ -68,7 +68,7 @@ async def test_what_is_odd_in_a_job_is_logged_once_and_nothing_about_gpus(
     assert "share equally" not in caplog.text
 
 
-async def test_another_job_than_the_running_one_is_told(
+async def test_a_difference_from_the_running_job_is_reported(
     server: ScriptedSwarm, swarm: AsyncSwarm, caplog: pytest.LogCaptureFixture
 ) -> None:
     await swarm.auto_sync_train_config_and_start_engine(JOB)
@@ -77,7 +77,7 @@ async def test_another_job_than_the_running_one_is_told(
     assert "train_batch_size = 4, not 8: force_restart=True" in caplog.text
 
 
-async def test_another_model_than_the_running_one_is_told(
+async def test_a_difference_from_the_running_model_is_reported(
     server: ScriptedSwarm,
     swarm: AsyncSwarm,
     caplog: pytest.LogCaptureFixture,
@@ -99,7 +99,7 @@ async def test_another_model_than_the_running_one_is_told(
 
 
 @pytest.mark.parametrize("path", ["", "/v1"])
-async def test_a_server_that_is_not_there_is_told_at_once_and_once(
+async def test_an_unreachable_server_is_reported_at_once_and_only_once(
     server: ScriptedSwarm, caplog: pytest.LogCaptureFixture, path: str
 ) -> None:
     url = f"{server.url}{path}" if path else "http://127.0.0.1:9"
@@ -116,7 +116,7 @@ async def test_a_server_that_is_not_there_is_told_at_once_and_once(
     assert hint in caplog.text
 
 
-async def test_a_forced_restart_stops_and_waits_for_quiet(
+async def test_a_forced_restart_stops_and_waits_for_a_stable_offline(
     server: ScriptedSwarm, swarm: AsyncSwarm
 ) -> None:
     await swarm.auto_sync_train_config_and_start_engine(JOB)
@@ -127,7 +127,7 @@ async def test_a_forced_restart_stops_and_waits_for_quiet(
     assert server.config == other.to_yaml()
 
 
-async def test_a_job_that_no_server_takes_stops_nothing(
+async def test_a_job_that_no_server_accepts_does_not_stop_the_engine(
     server: ScriptedSwarm, swarm: AsyncSwarm
 ) -> None:
     await swarm.auto_sync_train_config_and_start_engine(JOB)
@@ -212,7 +212,7 @@ async def test_agreeing_ends_the_batch(server: ScriptedSwarm, swarm: AsyncSwarm)
     assert len(server.batches) == 1
 
 
-async def test_who_is_not_active_tries_again_until_it_is(
+async def test_agreeing_is_repeated_until_the_client_is_active(
     server: ScriptedSwarm, swarm: AsyncSwarm, tasks: Tasks
 ) -> None:
     server.method = AGREE
@@ -232,7 +232,7 @@ async def test_agreeing_under_another_rule_is_an_error(
         await swarm.agree_sync_weight()
 
 
-async def test_several_engines_start_side_by_side(
+async def test_several_engines_start_concurrently(
     server: ScriptedSwarm, swarm: AsyncSwarm, tasks: Tasks
 ) -> None:
     server.boot_seconds = 600
@@ -251,7 +251,9 @@ async def test_several_engines_start_side_by_side(
             await start_engines([(swarm, JOB), (other, JOB)])
 
 
-async def test_waiting_for_rolling_tells_the_step(server: ScriptedSwarm, swarm: AsyncSwarm) -> None:
+async def test_waiting_for_rolling_returns_the_step(
+    server: ScriptedSwarm, swarm: AsyncSwarm
+) -> None:
     server.set_state("ROLLING", 7)
     assert await swarm.wait_until_rolling(timeout=60) == 7
     server.sync_seconds = None  # it stays there until told

@@ -130,20 +130,20 @@ def test_the_updates_before_completion_are_called_for() -> None:
     assert made.after() == 3
 
 
-def test_an_engine_that_tells_no_step_is_called_for_by_its_state() -> None:
+def test_without_a_step_the_update_callback_follows_the_state() -> None:
     made = Calls(ServerStatus())
     for state in ("ROLLING", "WEIGHT_SYNCING", "WEIGHT_SYNCING", "ROLLING", "WEIGHT_SYNCING"):
         made.updates.note(known(state, None))
     assert made.after() == 2
 
 
-def test_an_update_under_way_is_not_called_for() -> None:
+def test_an_update_in_progress_does_not_call_the_callback() -> None:
     made = Calls(known("WEIGHT_SYNCING", 4))
     made.updates.note(known("ROLLING", 5))
     assert made.after() == 0
 
 
-def test_calls_come_one_after_the_other_and_a_fault_ends_none() -> None:
+def test_update_callbacks_run_in_order_and_an_error_does_not_stop_them() -> None:
     made = Calls(known("ROLLING", 1), faulty=True)
     made.updates.note(known("ROLLING", 4))
     made.updates.note(known("WEIGHT_SYNCING", 4))
@@ -201,7 +201,7 @@ async def test_several_engines_by_agentjets_name(server: ScriptedSwarm, swarm: A
     await swarm.auto_sync_train_config_and_start_engine(agentjet_job=job)
 
 
-async def test_agreeing_with_an_engine_that_is_off_says_so(
+async def test_agreeing_with_a_stopped_engine_is_an_error(
     server: ScriptedSwarm, swarm: AsyncSwarm
 ) -> None:
     server.set_state("OFFLINE", 0)
@@ -209,7 +209,9 @@ async def test_agreeing_with_an_engine_that_is_off_says_so(
         await swarm.agree_sync_weight()
 
 
-async def test_a_server_that_is_frozen_beyond_the_patience_is_named(server: ScriptedSwarm) -> None:
+async def test_a_server_frozen_beyond_the_patience_is_named_in_the_error(
+    server: ScriptedSwarm,
+) -> None:
     server.freeze()
     async with AsyncSwarm(server.url, patience=0.1) as swarm:
         with pytest.raises(Unreachable, match=r"no swarm server answered for 0\.1 s"):

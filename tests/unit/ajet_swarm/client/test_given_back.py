@@ -59,7 +59,7 @@ BAD: list[tuple[Any, Any, str]] = [
 
 
 @pytest.mark.parametrize(("task", "given", "told"), BAD, ids=range(len(BAD)))
-async def test_an_end_that_cannot_be_sent_gives_back(
+async def test_an_end_that_cannot_be_sent_gives_the_episode_back(
     server: ScriptedSwarm, swarm: AsyncSwarm, task: Any, given: Any, told: str
 ) -> None:
     uuid, _ = await swarm.begin_episode()
@@ -69,7 +69,7 @@ async def test_an_end_that_cannot_be_sent_gives_back(
     assert not server.ends
 
 
-async def test_an_end_that_fails_in_a_way_nobody_foresaw_gives_back(
+async def test_an_end_that_fails_unexpectedly_gives_the_episode_back(
     server: ScriptedSwarm, swarm: AsyncSwarm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def broken(*_: Any) -> None:
@@ -83,7 +83,7 @@ async def test_an_end_that_fails_in_a_way_nobody_foresaw_gives_back(
 
 
 @pytest.mark.parametrize("reward", [10**400, None, {"a": 1}, "x"], ids=range(4))
-async def test_the_context_aborts_on_a_reward_that_is_none(
+async def test_the_context_aborts_on_an_invalid_reward(
     server: ScriptedSwarm, swarm: AsyncSwarm, reward: Any
 ) -> None:
     with pytest.raises(SwarmError, match="one finite number"):
@@ -92,7 +92,7 @@ async def test_the_context_aborts_on_a_reward_that_is_none(
     assert not server.claimed()
 
 
-def test_a_run_over_what_cannot_be_sent_leaves_nothing(threaded: ThreadedSwarm) -> None:
+def test_a_run_with_invalid_outputs_leaves_no_claim(threaded: ThreadedSwarm) -> None:
     with SwarmClient(threaded.url) as client:
         run = rollout(client, lambda task, api: output(metadata={"text": HALF}))
         for _ in range(3):
@@ -110,7 +110,7 @@ async def second() -> AsyncIterator[ScriptedSwarm]:
 
 
 @pytest.mark.parametrize("first", ["a", "b"])
-async def test_of_several_servers_none_counts_what_one_cannot_be_sent(
+async def test_on_several_servers_an_invalid_reward_counts_on_none(
     server: ScriptedSwarm, swarm: AsyncSwarm, second: ScriptedSwarm, first: str
 ) -> None:
     async with AsyncSwarm(second.url) as other:
@@ -122,7 +122,7 @@ async def test_of_several_servers_none_counts_what_one_cannot_be_sent(
         assert not server.ends + second.ends
 
 
-async def test_of_several_servers_a_fault_at_the_end_is_named_and_given_back(
+async def test_on_several_servers_an_error_at_the_end_is_named_and_gives_back(
     server: ScriptedSwarm,
     swarm: AsyncSwarm,
     second: ScriptedSwarm,
@@ -173,7 +173,7 @@ async def test_closing_gives_back_an_episode_that_took_long(server: ScriptedSwar
         assert [one.uuid for one in server.claimed()] == [kept]
 
 
-async def test_an_abort_the_server_does_not_hear_of_is_made_good(
+async def test_an_abort_that_does_not_arrive_is_repeated(
     server: ScriptedSwarm, swarm: AsyncSwarm
 ) -> None:
     uuid, _ = await swarm.begin_episode()

@@ -125,7 +125,7 @@ def test_a_claim_that_fails_leaves_nothing(fault: BaseException) -> None:
     assert not a.held
 
 
-def test_a_server_without_a_free_one_is_waited_for_with_empty_hands() -> None:
+def test_while_one_server_has_no_free_episode_none_is_held_elsewhere() -> None:
     a, b = Server(), Server(free=0)
     with pytest.raises(GaveUp), two(a, b).episode("t", timeout=0.3):
         pytest.fail("there is no episode")
@@ -153,7 +153,7 @@ def test_an_exception_gives_back_on_all() -> None:
     assert not a.ended + b.ended
 
 
-def test_an_interrupt_between_two_gifts_back_is_passed_on() -> None:
+def test_an_interrupt_between_two_returns_is_raised() -> None:
     """What a server says no to is no reason to swallow what stops the caller."""
     a = Server(abort=SwarmError("it says no"))
     b = Server(abort=KeyboardInterrupt())
@@ -200,7 +200,7 @@ def test_an_end_that_fails_at_the_last_moment_is_named() -> None:
     assert a.ended == [1.0]
 
 
-def test_one_that_cannot_be_given_back_does_not_keep_the_others() -> None:
+def test_a_failed_return_does_not_prevent_the_others() -> None:
     a, b = Server(abort=Unreachable("gone")), Server()
     with two(a, b).episode("t"):
         pass
@@ -230,7 +230,7 @@ def two_awaited(a: Server, b: Server) -> AsyncJointSwarm:
     return AsyncJointSwarm({"a": AsyncServer(a), "b": AsyncServer(b)}, patience=0.01)
 
 
-async def test_awaited_it_is_the_same() -> None:
+async def test_the_asynchronous_client_behaves_the_same() -> None:
     a, b = Server(), Server(free=1)
     joint = two_awaited(a, b)
 
@@ -253,7 +253,7 @@ async def test_awaited_it_is_the_same() -> None:
     assert not a.held | b.held
 
 
-async def test_one_that_is_cancelled_gives_back_on_all(tasks: Tasks) -> None:
+async def test_a_cancelled_episode_is_given_back_on_all_servers(tasks: Tasks) -> None:
     a, b = Server(), Server()
     holds = asyncio.Event()
 

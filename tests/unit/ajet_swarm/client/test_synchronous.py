@@ -93,7 +93,7 @@ def test_it_gives_up(swarm: ThreadedSwarm, client: SwarmClient) -> None:
         client.begin_episode(timeout=0.2)
 
 
-def test_closing_gives_back_and_frees_who_waits(swarm: ThreadedSwarm) -> None:
+def test_closing_gives_back_episodes_and_wakes_waiting_threads(swarm: ThreadedSwarm) -> None:
     client = SwarmClient(swarm.url)
     client.begin_episode()
     for _ in range(15):
@@ -149,7 +149,7 @@ def test_several_engines(swarm: ThreadedSwarm, client: SwarmClient) -> None:
             SwarmClient.async_and_start_multi_engine([(client, job), (other, job)], timeout=0.2)
 
 
-def test_what_it_prints(
+def test_the_client_logs_its_progress(
     swarm: ThreadedSwarm, client: SwarmClient, capsys: pytest.CaptureFixture[str]
 ) -> None:
     client.print_rollout_stat()
@@ -186,7 +186,9 @@ def test_it_is_not_used_from_its_own_thread(client: SwarmClient) -> None:
     assert "cannot wait for itself" in str(raised[0])
 
 
-def test_after_a_fork_it_says_so(client: SwarmClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_used_after_a_fork_raises_an_error(
+    client: SwarmClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with monkeypatch.context() as patched:
         patched.setattr("os.getpid", lambda: 1)
         with pytest.raises(SwarmError, match="another process"):

@@ -94,14 +94,14 @@ def test_sigterm_gives_back_what_the_script_holds(how: str, swarm: ThreadedSwarm
         assert time.monotonic() - began < 10
 
 
-def test_a_handler_of_the_script_stays(swarm: ThreadedSwarm) -> None:
+def test_a_signal_handler_of_the_script_is_kept(swarm: ThreadedSwarm) -> None:
     with script("own", swarm) as child:
         child.send_signal(signal.SIGTERM)
         assert child.stdout is not None
         assert child.stdout.readline() == "mine\n"
 
 
-def test_a_script_that_ignores_it_goes_on(swarm: ThreadedSwarm) -> None:
+def test_a_script_that_ignores_sigterm_continues(swarm: ThreadedSwarm) -> None:
     with script("ignored", swarm) as child:
         child.send_signal(signal.SIGTERM)
         assert child.poll() is None

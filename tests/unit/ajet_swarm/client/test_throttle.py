@@ -44,7 +44,7 @@ def test_a_new_task_waits_when_the_share_is_full() -> None:
     assert Throttle("me").admit(policy("c", ratio=0.75), FULL)
 
 
-def test_a_task_that_is_there_goes_on() -> None:
+def test_a_task_already_in_the_batch_is_admitted() -> None:
     throttle = Throttle("me")
     assert throttle.admit(policy("b"), FULL)
     place = throttle.admit(policy("d"), pool({}, {"x": "other"}))
@@ -55,7 +55,7 @@ def test_a_task_that_is_there_goes_on() -> None:
     assert throttle.admit(policy("d"), FULL), "it was let through before"
 
 
-def test_a_claim_on_its_way_counts_until_it_is_given_up() -> None:
+def test_a_claim_in_flight_counts_until_it_is_abandoned() -> None:
     throttle = Throttle("me")
     empty = pool({})
     first, second = (throttle.admit(policy(task), empty) for task in "ab")
@@ -82,7 +82,7 @@ def test_a_reading_older_than_a_claim_does_not_show_it() -> None:
     assert gone is not None, "a newer one says that they are no more"
 
 
-def test_of_many_threads_no_more_pass_than_the_share_has_room_for() -> None:
+def test_of_many_threads_only_as_many_as_the_share_allows_are_admitted() -> None:
     throttle = Throttle("me")
     together = threading.Barrier(16)
     passed: list[str] = []
@@ -113,7 +113,7 @@ def test_tasks_shared_with_others_do_not_count() -> None:
     assert Throttle("me").admit(policy("z"), shared)
 
 
-def test_nothing_runs_any_more_and_the_batch_is_not_full() -> None:
+def test_an_idle_but_incomplete_batch_admits_a_task() -> None:
     done = pool({"a": ["me", "me"], "b": ["me", "me"]})
     throttle = Throttle("me")
     assert throttle.admit(policy("c"), done, 1.0) is None
@@ -130,7 +130,7 @@ def test_nothing_runs_any_more_and_the_batch_is_not_full() -> None:
         pool({}),
     ],
 )
-def test_that_nothing_runs_between_two_tasks_lets_nobody_through(between: PoolInfo) -> None:
+def test_a_pause_between_two_tasks_admits_no_task(between: PoolInfo) -> None:
     done = pool({"a": ["me", "me"], "b": ["me", "me"]})
     throttle = Throttle("me")
     assert throttle.admit(policy("c"), done, 1.0) is None
@@ -215,7 +215,7 @@ def _sixteen_begin(url: str, driver: Driver) -> list[str]:
     return claimed
 
 
-async def test_sixteen_threads_of_one_client_keep_to_its_share() -> None:
+async def test_sixteen_threads_of_one_client_stay_within_its_share() -> None:
     """At the begin of a batch, when the server shows none of their claims yet."""
     async with driving() as driver:
         await driver.start(batch=8, repeat=4)
@@ -225,7 +225,7 @@ async def test_sixteen_threads_of_one_client_keep_to_its_share() -> None:
         assert not driver.engine.pool.claimed
 
 
-async def test_a_batch_that_cannot_be_read_lets_nobody_through(server: ScriptedSwarm) -> None:
+async def test_an_unreadable_batch_admits_no_task(server: ScriptedSwarm) -> None:
     async with AsyncSwarm(server.url) as client:
         server.pool_default = True
         with pytest.raises(GaveUp, match="reports nothing about its batch"):

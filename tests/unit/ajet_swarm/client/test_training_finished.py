@@ -52,7 +52,7 @@ async def ended(server: ScriptedSwarm, steps: int | None, at: int, *, by_us: boo
         return f"{type(raised.value).__name__}: {raised.value.what}"
 
 
-async def test_the_engine_says_so(server: ScriptedSwarm, tasks: Tasks) -> None:
+async def test_completion_is_reported_by_the_engine(server: ScriptedSwarm, tasks: Tasks) -> None:
     server.automatic = False
     async with AsyncSwarm(server.url, patience=None) as swarm:
         await swarm.wait_until_rolling()
@@ -79,13 +79,13 @@ async def test_the_engine_says_so(server: ScriptedSwarm, tasks: Tasks) -> None:
         (None, 2, False, "EngineOff: the engine has been OFFLINE"),
     ],
 )
-async def test_a_server_that_does_not_say_so(
+async def test_completion_is_unknown_without_a_report(
     server: ScriptedSwarm, steps: int | None, at: int, by_us: bool, error: str
 ) -> None:
     assert (await ended(server, steps, at, by_us=by_us)).startswith(error)
 
 
-async def test_a_job_of_another_client_says_nothing(server: ScriptedSwarm) -> None:
+async def test_a_job_of_another_client_proves_no_completion(server: ScriptedSwarm) -> None:
     server.automatic = False
     async with AsyncSwarm(server.url, patience=0.3) as swarm:
         await swarm.wait_until_rolling()
@@ -133,7 +133,7 @@ async def test_a_new_start_clears_it(server: ScriptedSwarm) -> None:
         assert await swarm.abort_episode(uuid)
 
 
-async def test_who_comes_later_waits_for_a_start_as_long_as_its_patience(
+async def test_a_later_caller_waits_for_a_start_within_its_patience(
     server: ScriptedSwarm, tasks: Tasks
 ) -> None:
     complete(server)
@@ -161,7 +161,7 @@ def agent(task: Task, api: object) -> WorkflowOutput:
     return WorkflowOutput(reward=1.0)
 
 
-def test_a_run_returns_what_is_done(
+def test_a_run_returns_the_finished_results(
     swarm: ThreadedSwarm, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     record = RunRecord(tmp_path / "record.jsonl")
@@ -244,7 +244,7 @@ while True:
 """
 
 
-def test_a_script_for_ever_ends_with_a_sentence_and_code_0(swarm: ThreadedSwarm) -> None:
+def test_an_endless_script_ends_with_a_message_and_code_0(swarm: ThreadedSwarm) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", SCRIPT, swarm.url],
         cwd=ROOT,

@@ -12,7 +12,7 @@ async def forever() -> None:
     await asyncio.Event().wait()
 
 
-async def test_cancel_waits_until_the_task_is_over() -> None:
+async def test_cancel_waits_until_the_task_has_ended() -> None:
     over = False
 
     async def slow_to_end() -> None:
@@ -43,7 +43,7 @@ async def test_cancel_raises_what_the_task_fails_with() -> None:
         await cancel(task)
 
 
-async def test_a_caller_that_is_cancelled_meanwhile_is_so() -> None:
+async def test_a_caller_cancelled_during_cancel_is_cancelled() -> None:
     loop, release = asyncio.get_running_loop(), asyncio.Event()
 
     async def holds_on() -> None:
@@ -83,7 +83,7 @@ async def test_a_member_that_is_cancelled_does_not_take_the_others_down() -> Non
     assert said == ["it came to its end"]
 
 
-async def test_a_crew_whose_owner_is_cancelled_ends_with_it() -> None:
+async def test_a_batch_of_tasks_ends_when_its_owner_is_cancelled() -> None:
     crew = TaskBatch()
     crew.add(forever())
     crew.add(forever())
@@ -95,7 +95,7 @@ async def test_a_crew_whose_owner_is_cancelled_ends_with_it() -> None:
     assert all(task.cancelled() for task in crew._tasks)
 
 
-async def test_the_first_error_in_order_is_raised_once_all_are_over(
+async def test_the_first_error_in_order_is_raised_after_all_have_ended(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     said = []

@@ -33,7 +33,7 @@ def test_text_keeps_what_is_harmless() -> None:
         ("क्\u200dष", "क्ष"),
     ],
 )
-def test_joiners_of_scripts_and_emoji_leave_no_sign(text: str, shown: str) -> None:
+def test_joiners_of_scripts_and_emoji_are_removed(text: str, shown: str) -> None:
     assert plain(text) == one_line(text) == shown
     bare = shown.replace("\ufe0f", "")
     assert cell_len(bare) == sum(map(cell_len, bare))

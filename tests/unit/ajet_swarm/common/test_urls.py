@@ -9,7 +9,7 @@ NONE = ["", "x", "ftp://h", "http://", "https:///x", "http://[::1", "http://h:x"
 
 
 @pytest.mark.parametrize("url", NONE)
-def test_what_leads_nowhere_is_none(url: str) -> None:
+def test_an_invalid_address_is_none(url: str) -> None:
     assert web_address(url) is None
 
 
@@ -17,7 +17,7 @@ def test_what_leads_nowhere_is_none(url: str) -> None:
     ("url", "host", "port"),
     [("http://h:80/v1", "h", 80), ("https://a.b", "a.b", None), ("http://[::1]:9", "::1", 9)],
 )
-def test_what_leads_somewhere_is_taken_apart(url: str, host: str, port: int | None) -> None:
+def test_a_valid_address_is_parsed(url: str, host: str, port: int | None) -> None:
     parts = web_address(url)
     assert parts is not None
     assert (parts.hostname, parts.port) == (host, port)
@@ -35,7 +35,7 @@ def test_what_leads_somewhere_is_taken_apart(url: str, host: str, port: int | No
         "mock --dry-run --user-model m --user-url",
     ],
 )
-def test_a_typo_is_told_in_words(line: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_typo_gets_a_suggestion(line: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*line.split(), "http://[::1"]) != 0
     told = capsys.readouterr()
     assert "internal error" not in told.out + told.err

@@ -67,7 +67,7 @@ def test_json_lines(tmp_path: Path) -> None:
         ("[" * 100_000, r"tasks\.jsonl:2: "),
     ],
 )
-def test_a_broken_row_names_its_line_and_comes_late(tmp_path: Path, line: str, told: str) -> None:
+def test_a_broken_row_names_its_line_when_it_is_read(tmp_path: Path, line: str, told: str) -> None:
     path = tmp_path / "tasks.jsonl"
     path.write_text('{"task_id": "a"}\n' + line + "\n")
     tasks = jsonl(path).generate_training_tasks()
@@ -76,7 +76,7 @@ def test_a_broken_row_names_its_line_and_comes_late(tmp_path: Path, line: str, t
         next(tasks)
 
 
-def test_files_that_are_none(tmp_path: Path) -> None:
+def test_files_that_are_not_datasets_are_errors(tmp_path: Path) -> None:
     (tmp_path / "empty.jsonl").write_text("\n")
     (tmp_path / "x.csv").write_text("a\n")
     (tmp_path / "bytes.jsonl").write_bytes(b'{"a": "\xff\xfe"}\n')
@@ -131,7 +131,7 @@ def test_other_forms_of_a_directory(tmp_path: Path) -> None:
     assert len(list(hf(tmp_path / "b", training_split="test").generate_training_tasks())) == 2
 
 
-def test_a_directory_that_is_none(tmp_path: Path) -> None:
+def test_a_directory_that_is_not_a_dataset_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(DatasetError, match="downloads nothing"):
         list(hf(tmp_path / "gone").generate_training_tasks())
     (tmp_path / "train.parquet").write_bytes(b"PAR1 no")

@@ -45,7 +45,9 @@ def test_a_folder_without_its_files(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "get_training_dataset_item_list.py is missing" in capsys.readouterr().err
 
 
-def test_no_server_is_said_at_once(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_server_is_reported_at_once(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert here([str(folder), "--swarm-url", "http://127.0.0.1:9"]) == 1
     assert "no swarm server answers" in capsys.readouterr().err
 
@@ -95,7 +97,7 @@ def test_an_error_of_the_server_is_shown() -> None:
         ("raise SystemExit(0)", "run_episode_once ended the program (sys.exit(0)) instead of"),
     ],
 )
-def test_what_is_no_reward_is_said_and_given_back(
+def test_an_invalid_reward_is_reported_and_the_episode_given_back(
     folder: Path, capsys: pytest.CaptureFixture[str], body: str, told: str
 ) -> None:
     source = folder / "run_episode_once.py"
@@ -109,7 +111,7 @@ def test_what_is_no_reward_is_said_and_given_back(
     assert "no reward; the episode is given back" in out
 
 
-def test_a_module_that_ends_the_program_is_no_success(
+def test_a_module_that_exits_is_not_a_success(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (folder / "run_episode_once.py").write_text("import sys\nsys.exit()\n")
@@ -136,7 +138,7 @@ def test_a_number_as_text_counts_as_where_it_is_trained(
         ("os.kill(os.getpid(), 9)", "the program was ended by SIGKILL instead of returning"),
     ],
 )
-def test_an_agent_that_takes_the_program_along_has_failed(
+def test_an_agent_that_kills_the_process_has_failed(
     folder: Path, capfd: pytest.CaptureFixture[str], ends: str, told: str
 ) -> None:
     (folder / "run_episode_once.py").write_text(
@@ -159,7 +161,7 @@ def test_an_agent_that_takes_the_program_along_has_failed(
     assert "no reward; the episode is given back" in out
 
 
-def test_a_module_that_takes_the_program_along_has_failed(
+def test_a_module_that_kills_the_process_has_failed(
     folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (folder / "run_episode_once.py").write_text("import os\nos._exit(0)\n")
@@ -168,9 +170,7 @@ def test_a_module_that_takes_the_program_along_has_failed(
 
 
 @pytest.mark.parametrize("safe", [False, True])
-def test_it_finds_beside_it_what_the_program_that_watches_it_finds(
-    tmp_path: Path, safe: bool
-) -> None:
+def test_the_child_process_imports_from_the_same_folders(tmp_path: Path, safe: bool) -> None:
     """A package in the folder it is started from, unless Python was told to look away."""
     agent, beside = tmp_path / "agent", tmp_path / "beside"
     agent.mkdir()

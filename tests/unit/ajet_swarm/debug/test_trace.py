@@ -63,7 +63,7 @@ def ask(base_url: str, body: object) -> tuple[int, bytes]:
         connection.close()
 
 
-def test_a_call_is_passed_on_and_kept(relay: RecordingRelay) -> None:
+def test_a_call_is_forwarded_and_recorded(relay: RecordingRelay) -> None:
     asked = {"messages": [{"role": "user", "content": "2+3?"}]}
     status, body = ask(relay.base_url, asked)
     assert (status, json.loads(body)) == (200, WHOLE)
@@ -73,7 +73,7 @@ def test_a_call_is_passed_on_and_kept(relay: RecordingRelay) -> None:
     assert call.messages == asked["messages"]
 
 
-def test_a_stream_is_the_same_bytes_and_its_text_is_kept(relay: RecordingRelay) -> None:
+def test_a_stream_is_forwarded_unchanged_and_its_text_recorded(relay: RecordingRelay) -> None:
     assert ask(relay.base_url, {"stream": True}) == (200, STREAM)
     assert (relay.calls[0].text, relay.calls[0].finish) == ("five", "stop")
 
@@ -83,13 +83,13 @@ def test_an_error_is_passed_on(relay: RecordingRelay) -> None:
     assert relay.calls[0].status == 418
 
 
-def test_an_answer_that_breaks_off_breaks_off(relay: RecordingRelay) -> None:
+def test_a_truncated_answer_is_forwarded_as_truncated(relay: RecordingRelay) -> None:
     with pytest.raises(http.client.HTTPException):
         ask(relay.base_url, {"cut": True})
     assert "IncompleteRead" in relay.calls[0].error
 
 
-def test_no_server_is_a_502_that_says_so() -> None:
+def test_an_unreachable_server_is_a_502_with_the_reason() -> None:
     with RecordingRelay("http://127.0.0.1:9/v1") as relay:
         status, body = ask(relay.base_url, {})
     assert status == 502

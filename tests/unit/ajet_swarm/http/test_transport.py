@@ -114,7 +114,7 @@ async def test_any_other_request_is_sent_once() -> None:
         assert seen == 1
 
 
-async def test_a_refused_connection_was_surely_not_sent(transport: HttpTransport) -> None:
+async def test_a_refused_connection_means_that_nothing_was_sent(transport: HttpTransport) -> None:
     with socket.socket() as held:  # bound and not listening: nobody answers on this port
         held.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{held.getsockname()[1]}/"
@@ -135,7 +135,7 @@ async def test_no_answer_in_time(server: ScriptedSwarm, transport: HttpTransport
 
 
 @pytest.mark.parametrize("head", [b"content-length: 5000", b"connection: close"])
-async def test_an_answer_without_bound_is_not_swallowed(head: bytes) -> None:
+async def test_an_unbounded_answer_is_not_read_into_memory(head: bytes) -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 200 OK\r\n" + head + b"\r\n\r\n" + b"x" * 5000)
@@ -234,7 +234,7 @@ async def test_redirects_are_not_followed() -> None:
         assert (await transport.request(Request("GET", url, timeout=60))).status == 302
 
 
-async def test_after_close_it_says_so(server: ScriptedSwarm) -> None:
+async def test_a_request_after_close_is_an_error(server: ScriptedSwarm) -> None:
     transport = HttpTransport()
     await transport.request(Request("GET", server.url + "/health", timeout=60))
     await transport.close()

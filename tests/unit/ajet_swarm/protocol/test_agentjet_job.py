@@ -11,7 +11,7 @@ from ajet_swarm.protocol.agentjet_job import PATHS, AgentJetJob
 from ajet_swarm.protocol.job import JobError, get, load_job
 
 
-def test_each_argument_lands_where_it_belongs() -> None:
+def test_each_argument_sets_its_path() -> None:
     names = [n for n in inspect.signature(AgentJetJob).parameters if n in PATHS]
     assert sorted(names) == sorted(PATHS)
     job = AgentJetJob(
@@ -39,7 +39,7 @@ def test_each_argument_lands_where_it_belongs() -> None:
     assert job.swarm_mode_sample_collection_method == "rollout_until_finish_enough_tasks"
 
 
-def test_attributes_and_the_tree_are_one() -> None:
+def test_attributes_and_the_tree_share_their_values() -> None:
     job = AgentJetJob(model="m")
     job.batch_size = 16
     assert job.config.ajet.data.train_batch_size == 16
@@ -72,7 +72,7 @@ def test_a_new_experiment_has_a_stamp() -> None:
     assert len(job.experiment_name) == len("e_20260101-000000")
 
 
-def test_an_override_that_cannot_be_meant_changes_nothing() -> None:
+def test_an_invalid_override_changes_nothing() -> None:
     job = AgentJetJob()
     assert job.override("rollout.top_p", 0.9).config.ajet.rollout.top_p == 0.9
     with pytest.raises(JobError, match="top_p"):
@@ -104,7 +104,7 @@ def test_an_override_that_cannot_be_meant_changes_nothing() -> None:
         ({"model": ""}, "model.path"),
     ],
 )
-def test_what_cannot_be_is_named(given: dict[str, object], told: str) -> None:
+def test_invalid_values_are_named(given: dict[str, object], told: str) -> None:
     with pytest.raises(JobError, match=told):
         AgentJetJob(**given)  # type: ignore[arg-type]  # on purpose
 
@@ -130,7 +130,7 @@ def test_lora() -> None:
     assert job.config.ajet.lora.to_dict()["lora_rank"] == 8
 
 
-def test_a_key_that_is_not_known_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unknown_key_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "job.yaml"
     path.write_text("ajet:\n  rollout: {num_repeats: 3}\n")
     with caplog.at_level(logging.WARNING):
@@ -151,7 +151,7 @@ def test_several_nodes_talk_over_tcp() -> None:
         AgentJetJob(nnodes=2, overrides={path: "ipc"})
 
 
-def test_an_unknown_argument_names_the_way_for_other_keys() -> None:
+def test_an_unknown_argument_names_the_alternatives() -> None:
     with pytest.raises(JobError) as caught:
         AgentJetJob(model="m", num_repeats=4)
     assert caught.value.what == "there is no argument `num_repeats`: is `num_repeat` meant?"

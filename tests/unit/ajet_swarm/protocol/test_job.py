@@ -43,13 +43,13 @@ def test_there_and_back(job: dict[str, Any]) -> None:
     assert list(yaml.safe_load(text)["ajet"]) == list(job["ajet"])
 
 
-def test_a_number_that_yaml_takes_for_text() -> None:
+def test_a_number_that_yaml_reads_as_text_is_converted() -> None:
     job = load_job("ajet: {trainer_common: {optim: {lr: 5e-4}}, rollout: {num_repeat: '8'}}")
     assert get(job, module.LEARNING_RATE) == 5e-4
     assert get(job, module.REPEAT) == 8
 
 
-def test_what_is_not_known_is_kept() -> None:
+def test_unknown_keys_are_retained() -> None:
     job = load_job("ajet: {rollout: {n_vllm: 3}, lora: {lora_rank: 0}}\ntrainer: {x: 1}")
     assert job == {
         "ajet": {"rollout": {"n_vllm": 3}, "lora": {"lora_rank": 0}},
@@ -75,7 +75,7 @@ def test_what_is_not_known_is_kept() -> None:
         ("ajet: {swarm_mode_sample_collection_method: soon}", "'soon'"),
     ],
 )
-def test_what_is_said_about_a_bad_job(text: str, said: str) -> None:
+def test_a_bad_job_has_a_precise_error(text: str, said: str) -> None:
     with pytest.raises(JobError) as caught:
         load_job(text, "job.yaml")
     assert said in str(caught.value)

@@ -61,7 +61,7 @@ def tree(name: str, value: object) -> dict[str, object]:
 
 @settings(max_examples=60, deadline=None)
 @given(NAMES, VALUES, STYLES, st.booleans(), st.booleans())
-def test_a_secret_is_gone_and_comes_back(
+def test_a_secret_is_masked_and_restored(
     name: str, value: object, style: str | None, flow: bool, spaced: bool
 ) -> None:
     text = yaml.safe_dump(
@@ -90,7 +90,7 @@ def test_a_secret_is_gone_and_comes_back(
 
 @settings(max_examples=30, deadline=None)
 @given(NAMES, st.text("QXZ0123456789*!&#@%'\"", min_size=8, max_size=30))
-def test_a_text_that_is_no_yaml_shows_no_secret_either(name: str, value: str) -> None:
+def test_secrets_are_masked_in_a_text_that_is_not_yaml(name: str, value: str) -> None:
     for text in (
         f"ajet:\n  a: [\n  {name}: {value}\n  b: 1\n",
         f"ajet:\n  {name}: |\n    {value}\n    # {value}\n  b: [\n",
@@ -106,14 +106,14 @@ def test_a_text_that_is_no_yaml_shows_no_secret_either(name: str, value: str) ->
 @pytest.mark.parametrize(
     "name", ["prompt_key", "reward_fn_key", "pad_token", "max_tokens", "model"]
 )
-def test_what_is_no_secret_stays(name: str) -> None:
+def test_values_that_are_not_secrets_are_kept(name: str) -> None:
     assert not names_secret(name)
     text = f"ajet: {{{name}: visible}}\n"
     assert masked(text, KEY) == text
 
 
 @pytest.mark.parametrize("value", ["", "null", "~", "''", "${oc.env:KEY}", '"${oc.env:KEY}"', "[]"])
-def test_a_reference_and_nothing_are_no_secrets(value: str) -> None:
+def test_references_and_empty_values_are_not_secrets(value: str) -> None:
     text = f"ajet:\n  api_key: {value}\n  b: 1\n"
     assert masked(text, KEY) == text
 
@@ -125,15 +125,15 @@ def test_a_mapping_on_one_line_comes_back_into_a_flow() -> None:
     assert yaml.safe_load(made) == {"ajet": {"key": {"x": 1}, "n": 1}}
 
 
-def test_white_space_that_is_none_in_yaml_belongs_to_the_secret() -> None:
+def test_white_space_that_yaml_does_not_strip_belongs_to_the_secret() -> None:
     assert masked("ajet:\n  key: a\xa0 \n  b: 1\n") == "ajet:\n  key: '***' \n  b: 1\n"
 
 
-def test_a_secret_behind_an_alias_is_masked_where_it_stands() -> None:
+def test_a_secret_behind_an_alias_is_masked_at_its_definition() -> None:
     assert "sk-1" not in masked("ajet:\n  x: &a sk-1\n  api_key: *a\n")
 
 
-def test_a_secret_that_is_commented_out_is_masked_and_comes_back() -> None:
+def test_a_secret_that_is_commented_out_is_masked_and_restored() -> None:
     text = "ajet:\n  api_key: ${oc.env:KEY}\n  # api_key: sk-1 # old\n  b: '# key: no comment'\n"
     shown = masked(text, KEY)
     assert "sk-1" not in shown
@@ -194,7 +194,7 @@ def test_no_refusal_quotes_a_secret(value: str) -> None:
         assert "hunter" not in f"{caught.value} {caught.value.__cause__}"
 
 
-def test_no_notice_names_what_stands_in_a_secret() -> None:
+def test_no_notice_names_keys_inside_a_secret() -> None:
     (notice,) = check_job("ajet:\n  teacher: {api_key: {hunter2: 1}}\n").notices
     assert notice.text == "unknown key `ajet.teacher`"
 

@@ -17,7 +17,7 @@ from ajet_swarm.protocol.job_validation import KNOWN, MAX_DEPTH, check_job
 
 
 @pytest.mark.parametrize("job", [default_job(), hand_job()])
-def test_the_jobs_that_come_with_the_program_are_in_order(job: dict[str, object]) -> None:
+def test_the_shipped_jobs_are_valid(job: dict[str, object]) -> None:
     found = check_job(dump_job(job))
     assert found.job == job
     assert not found.notices
@@ -52,7 +52,7 @@ def test_the_jobs_that_come_with_the_program_are_in_order(job: dict[str, object]
         ),
     ],
 )
-def test_what_cannot_be_sent_is_named_with_its_line(text: str, line: int, words: str) -> None:
+def test_invalid_values_are_named_with_their_line(text: str, line: int, words: str) -> None:
     with pytest.raises(JobError) as caught:
         check_job(text, "job.yaml")
     assert words in caught.value.what
@@ -60,7 +60,7 @@ def test_what_cannot_be_sent_is_named_with_its_line(text: str, line: int, words:
 
 
 @pytest.mark.parametrize("text", ["", "3", "ajet: 1", "- a", "a: 1\n---\nb: 2", "x: 2001-99-99"])
-def test_what_is_no_job(text: str) -> None:
+def test_texts_that_are_not_jobs_are_refused(text: str) -> None:
     with pytest.raises(JobError):
         check_job(text)
 
@@ -83,7 +83,9 @@ def test_what_is_no_job(text: str) -> None:
         ("ajet:\n  lora: {lora_rank: 8, layered_summon: true}\n", 2, "load_format: safetensors"),
     ],
 )
-def test_what_is_odd_is_told_with_its_line(text: str, line: int, words: str) -> None:
+def test_questionable_values_have_a_notice_with_their_line(
+    text: str, line: int, words: str
+) -> None:
     (notice,) = check_job(text).notices
     assert (notice.line, words in notice.text) == (line, True), notice
 
@@ -109,7 +111,7 @@ def test_keys_of_agentjets_own_files_are_known(path: str) -> None:
     assert not check_job(yaml.safe_dump(job)).notices
 
 
-def test_a_suggestion_is_never_a_key_that_is_there() -> None:
+def test_a_suggestion_is_never_a_present_key() -> None:
     job = default_job()
     put(job, "ajet.rollout.num_repeated", 1)
     (notice,) = check_job(dump_job(job)).notices

@@ -32,13 +32,13 @@ def test_an_output_is_copied_and_written_out() -> None:
         output.model_dump_json()
 
 
-def test_two_do_not_share_what_they_begin_with() -> None:
+def test_two_instances_do_not_share_default_values() -> None:
     Task().metadata["a"] = 1
     WorkflowOutput().metadata["a"] = 1
     assert Task().metadata == WorkflowOutput().metadata == {}
 
 
-def test_fields_it_does_not_have_are_ignored_and_told_of_once(
+def test_unknown_fields_are_ignored_and_logged_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with caplog.at_level(logging.WARNING):
@@ -51,7 +51,7 @@ def test_fields_it_does_not_have_are_ignored_and_told_of_once(
 
 
 @pytest.mark.parametrize("given", [3, "text", [("main_query", "q")], None])
-def test_what_is_no_model_is_named(given: object) -> None:
+def test_a_value_that_is_not_a_model_is_named(given: object) -> None:
     with pytest.raises(SwarmError, match="is not a Task"):
         Task.model_validate(given)
     with pytest.raises(SwarmError, match="not JSON"):
@@ -60,7 +60,7 @@ def test_what_is_no_model_is_named(given: object) -> None:
         Task.model_validate({"metadata": "x"})
 
 
-def test_what_a_server_tells_has_keys_as_a_dict() -> None:
+def test_a_server_answer_can_be_used_as_a_dict() -> None:
     running = RunningEpisode(client_uuid="me", llm_call_count="3")
     assert running["client_uuid"] == running.get("client_uuid") == "me"
     assert running.get("nothing", 7) == 7

@@ -59,7 +59,7 @@ def test_every_key_that_starts_a_server_is_there(text: str) -> None:
     assert trainer_error(compose(sent)) == ""
 
 
-def test_what_the_job_says_is_never_changed() -> None:
+def test_values_of_the_job_are_never_changed() -> None:
     text = (
         "ajet: {model: {path: m}, backbone: debug, rollout: {agent_madness_reward: -1.0, "
         "user_workflow: mine->Flow}, interchange_server: {num_fastapi_process: 2}}\n"
@@ -75,7 +75,7 @@ def test_what_the_job_says_is_never_changed() -> None:
     assert sent["hydra"] == {"searchpath": ["file://mine"], "run": {"dir": "x"}}
 
 
-def test_a_whole_tree_passes_through_as_it_is() -> None:
+def test_a_complete_tree_is_unchanged() -> None:
     tree = yaml.safe_load(for_server(SHORT).text)
     put(tree, "actor_rollout_ref.model.path", "m")
     text = "# mine\n" + dump_job(tree)
@@ -105,7 +105,7 @@ def test_a_model_of_the_embedded_engine_is_refused(model: str) -> None:
 
 
 @pytest.mark.parametrize("make", [default_job, hand_job])
-def test_a_job_made_for_the_embedded_engine_is_refused_whatever_model_it_names(
+def test_a_job_for_the_embedded_engine_is_refused_with_any_model(
     make: Callable[[str], Job],
 ) -> None:
     job = make("a/real-model")

@@ -101,7 +101,7 @@ def test_wrong_use_is_not_tried_again() -> None:
     assert run_episodes(tasks(1), run)[0].tries == 1
 
 
-def test_as_agentjet_does_it() -> None:
+def test_retries_follow_agentjets_decorator() -> None:
     left = [2]
 
     def run(task: int) -> int:
@@ -141,7 +141,7 @@ def test_groups_are_bounded() -> None:
     seen.clear()
 
 
-def test_progress_is_told() -> None:
+def test_progress_is_reported() -> None:
     told: list[Progress] = []
     run_episodes(tasks(4), lambda task: task.task_id, progress=told.append)
     assert [one.done for one in told] == [1, 2, 3, 4]
@@ -149,7 +149,7 @@ def test_progress_is_told() -> None:
     assert str(told[-1]).startswith("4/4 episodes, 0 running")
 
 
-def test_a_run_goes_on_where_it_was_killed(tmp_path: Path) -> None:
+def test_a_run_continues_after_a_kill(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "run.jsonl"
     ran: list[str] = []
 
@@ -184,7 +184,7 @@ def test_a_run_goes_on_where_it_was_killed(tmp_path: Path) -> None:
     assert len(path.read_text().splitlines()) == 6
 
 
-def test_a_record_that_is_none_names_its_line(tmp_path: Path) -> None:
+def test_an_invalid_record_names_its_line(tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl"
     path.write_text(json.dumps({"task": "a", "value": 1}) + "\nhello\n")
     with pytest.raises(SwarmError, match=r"run\.jsonl:2"):
@@ -228,7 +228,7 @@ LOOP["itself"] = LOOP
     ],
     ids=["nan", "none", "list", "text", "dict", "no JSON", "endless"],
 )
-def test_what_can_never_be_sent_is_not_tried_for_ever(given: Any) -> None:
+def test_invalid_outputs_are_not_retried_for_ever(given: Any) -> None:
     with threaded_swarm() as swarm, SwarmClient(swarm.url) as client:
         run = rollout(client, lambda task, api: given)
         (done,) = run_episodes([Task(task_id="t")], run, retry=FOREVER)
@@ -238,7 +238,7 @@ def test_what_can_never_be_sent_is_not_tried_for_ever(given: Any) -> None:
         assert not swarm.server.rewards
 
 
-def test_a_wrong_claim_and_a_closed_client_are_not_tried_for_ever() -> None:
+def test_an_invalid_claim_and_a_closed_client_are_not_retried_for_ever() -> None:
     with threaded_swarm() as swarm:
         with SwarmClient(swarm.url) as client:
             run = rollout(client, lambda task, api: 1.0, discard_episode_timeout=-1)

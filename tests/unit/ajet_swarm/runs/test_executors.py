@@ -111,7 +111,7 @@ def test_sliding_does_not_wait_for_a_straggler() -> None:
         assert [value for one in told for value in one] + rest == ["late", 0, 1, None, *range(8)]
 
 
-def test_sliding_bounds_what_waits() -> None:
+def test_sliding_limits_the_waiting_jobs() -> None:
     gate = threading.Event()
     submitted: list[int] = []
     with SlidingThreadPoolExecutor(workers=2, max_parallel=1) as executor:
@@ -131,7 +131,7 @@ def test_sliding_bounds_what_waits() -> None:
         assert len(submitted) == 5
 
 
-def test_bounded_blocks_at_its_bound() -> None:
+def test_bounded_blocks_at_its_limit() -> None:
     gate = threading.Event()
     submitted: list[int] = []
     with BoundedThreadPoolExecutor(max_workers=2, max_queue_size=3) as executor:
@@ -221,7 +221,7 @@ for number in range(4):
     assert done.stdout.count("done") == 4
 
 
-def test_groups_of_a_batch_that_is_over_keep_no_place() -> None:
+def test_groups_of_a_finished_batch_free_their_places() -> None:
     hold = threading.Event()
     with TaskCountLimitedThreadPoolExecutor(
         max_parallel_groups=1, max_workers=4, auto_retry=True

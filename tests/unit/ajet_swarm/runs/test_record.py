@@ -24,20 +24,20 @@ def never(task: Task) -> None:
 @pytest.mark.parametrize(
     "given", [{name: n} for name in ("max_workers", "max_groups") for n in (0, -1, 1.5, "2", True)]
 )
-def test_a_limit_that_cannot_be_meant_is_named(given: dict[str, Any]) -> None:
+def test_an_invalid_limit_is_named(given: dict[str, Any]) -> None:
     name, value = next(iter(given.items()))
     with pytest.raises(SwarmError, match=rf"{name} is {value!r}.*at least 1"):
         run_episodes(TASKS, never, **given)
 
 
 @pytest.mark.parametrize("tasks", [(one for one in TASKS), "ab", {"a": 1}, None, 3])
-def test_tasks_that_are_no_list_are_named(tasks: Any) -> None:
+def test_tasks_that_are_not_a_list_are_named(tasks: Any) -> None:
     for run in (run_episodes, run_episodes_until_all_complete):
         with pytest.raises(SwarmError, match=r"not a list.*list\(\.\.\.\)"):
             run(tasks, never)
 
 
-def test_a_function_that_is_none_is_named() -> None:
+def test_a_value_that_is_not_a_function_is_named() -> None:
     with pytest.raises(SwarmError, match="func is a NoneType"):
         run_episodes(TASKS, None)  # type: ignore[arg-type]  # on purpose
     with pytest.raises(SwarmError, match="max_workers is -1"):
@@ -64,7 +64,7 @@ def test_values_come_back_as_json_has_them(tmp_path: Path) -> None:
     ]
 
 
-def test_a_value_that_cannot_be_kept_is_told_of_and_resumed_as_lost(
+def test_a_value_that_cannot_be_stored_is_reported_and_resumed_as_lost(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "run.jsonl"

@@ -26,12 +26,12 @@ def _findings(root: Path) -> dict[tuple[str, str], Finding]:
     return {(one.area, one.name): one for one in found}
 
 
-def test_our_own_package_alone_is_no_collision(tmp_path: Path) -> None:
+def test_without_another_package_mock_there_is_no_collision(tmp_path: Path) -> None:
     assert mock_collision() == ""
     assert ("packages", "mock") not in _findings(tmp_path)
 
 
-def test_pypis_mock_beside_ours_is_a_warning_of_the_doctor_with_the_cure(
+def test_the_doctor_warns_of_pypis_mock_and_names_the_remedy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _install_pypi_mock(tmp_path, monkeypatch)
@@ -41,7 +41,7 @@ def test_pypis_mock_beside_ours_is_a_warning_of_the_doctor_with_the_cure(
     assert warning.todo == REMEDY
 
 
-def test_a_foreign_package_that_hides_ours_is_named(
+def test_another_package_mock_that_hides_ours_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     foreign = tmp_path / "mock" / "__init__.py"
@@ -52,7 +52,7 @@ def test_a_foreign_package_that_hides_ours_is_named(
     assert str(foreign) in mock_collision()
 
 
-def test_the_mock_command_warns_in_one_line_before_it_does_anything(
+def test_the_mock_command_first_warns_in_one_line(
     tmp_path: Path,
     home: Home,
     monkeypatch: pytest.MonkeyPatch,

@@ -27,7 +27,7 @@ def _found(context: CheckContext) -> dict[tuple[str, str], Finding]:
     return {(one.area, one.name): one for one in asyncio.run(examine(context))}
 
 
-def test_a_home_that_is_not_there_is_not_made(tmp_path: Path) -> None:
+def test_a_missing_home_is_not_created(tmp_path: Path) -> None:
     root = tmp_path / "none" / "yet"
     found = _found(_patient(root))
     assert found["home", "folder"].level == "ok"
@@ -37,7 +37,7 @@ def test_a_home_that_is_not_there_is_not_made(tmp_path: Path) -> None:
     assert not root.parent.exists()
 
 
-def test_what_others_can_read_is_told_with_the_command_that_ends_it(home: Home) -> None:
+def test_readable_secrets_are_reported_with_the_chmod_command(home: Home) -> None:
     home.token()
     assert _found(_patient(home.root))["keys", "control token"].level == "ok"
     home.token_file.chmod(0o644)
@@ -61,7 +61,7 @@ def test_settings_of_a_server_that_does_not_exist_are_a_warning(tmp_path: Path) 
     assert "`servers.gpux`" in found["settings", "servers"].text
 
 
-def test_an_open_door_without_a_key_fails(tmp_path: Path) -> None:
+def test_an_open_listener_without_a_key_fails(tmp_path: Path) -> None:
     flags = {"proxy.host": "0.0.0.0", "engine.host": "0.0.0.0"}
     found = _found(_patient(tmp_path, load(None, {}, flags)))
     assert found["keys", "fake vLLM"].level == "fail"
@@ -95,7 +95,7 @@ def test_a_server_that_is_silent_costs_less_than_five_seconds(tmp_path: Path) ->
     assert found["server", "gone"].todo
 
 
-def test_hooks_are_loaded_elsewhere_and_leave_nothing(tmp_path: Path) -> None:
+def test_hooks_are_loaded_in_another_process_and_leave_no_files(tmp_path: Path) -> None:
     folder = tmp_path / "hooks"
     folder.mkdir()
     file = folder / "on_compute_relative_reward.py"
@@ -110,7 +110,7 @@ def test_hooks_are_loaded_elsewhere_and_leave_nothing(tmp_path: Path) -> None:
     assert [one.name for one in folder.iterdir()] == [file.name]
 
 
-def test_a_journal_is_read_and_stays_as_it_is(home: Home) -> None:
+def test_a_journal_is_checked_without_changing_it(home: Home) -> None:
     Journal(home.journal).close()
     content = home.journal.read_bytes()
     assert _found(_patient(home.root))["home", "journal"].level == "ok"
@@ -179,7 +179,7 @@ def _packages(
     return found
 
 
-def test_only_what_a_normal_install_needs_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_requirements_of_a_normal_install_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = [
         "httpx<1,>=0.28",
         'uvloop>=0.21; sys_platform != "win32" and implementation_name == "cpython"',
@@ -201,7 +201,7 @@ def test_only_what_a_normal_install_needs_is_looked_for(monkeypatch: pytest.Monk
         ("/srv/venv", True, "`make run` in "),
     ],
 )
-def test_the_advice_fits_the_way_it_was_installed(
+def test_the_advice_depends_on_the_kind_of_installation(
     prefix: str, source: bool, advice: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "console").mkdir()

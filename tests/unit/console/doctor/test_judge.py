@@ -30,7 +30,7 @@ async def only(context: CheckContext) -> Finding:
     return found
 
 
-async def test_one_that_works(write: Write) -> None:
+async def test_a_working_judge_passes(write: Write) -> None:
     async with ScriptedJudge() as judge:
         found = await only(write(f"  helpful: {{kind: judge, url: '{judge.url}', model: judge-1}}"))
         assert (found.area, found.name, found.level) == ("judges", "helpful", "ok")
@@ -39,7 +39,7 @@ async def test_one_that_works(write: Write) -> None:
         assert judge.calls == []
 
 
-async def test_each_is_looked_at_but_those_that_are_off(
+async def test_only_active_judges_are_checked(
     write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("A_KEY", "sk-xxx")
@@ -63,7 +63,7 @@ async def test_each_is_looked_at_but_those_that_are_off(
     assert "sk-xxx" not in found[1].text
 
 
-async def test_one_that_is_not_there_and_one_that_hangs(
+async def test_a_missing_and_a_hanging_judge_fail(
     write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with ScriptedJudge() as judge:
@@ -78,7 +78,7 @@ async def test_one_that_is_not_there_and_one_that_hangs(
     assert (found.level, found.text) == ("fail", f"{judge.url}: no answer in 0.1 s")
 
 
-async def test_the_policys_own_server(write: Write) -> None:
+async def test_a_judge_on_the_policys_own_server_is_reported(write: Write) -> None:
     line = "  helpful: {kind: judge, url: own}"
     found = await only(write(line))
     assert found.level == "fail"
@@ -88,7 +88,7 @@ async def test_the_policys_own_server(write: Write) -> None:
     assert found.level == "ok"
 
 
-async def test_a_file_that_is_broken_or_missing(write: Write, tmp_path: Path) -> None:
+async def test_a_damaged_or_missing_file_fails(write: Write, tmp_path: Path) -> None:
     found = await only(write("  helpful: {kind: judge}"))
     assert found.level == "fail"
     assert "rewards.yaml:2" in found.text
@@ -96,13 +96,13 @@ async def test_a_file_that_is_broken_or_missing(write: Write, tmp_path: Path) ->
     assert "there is no file" in (await only(missing)).text
 
 
-async def test_without_a_judge_nothing_is_said(write: Write, tmp_path: Path) -> None:
+async def test_without_a_judge_there_is_no_finding(write: Write, tmp_path: Path) -> None:
     assert not await judges(write("  length: {}"))
     assert not await judges(CheckContext(home=Home(tmp_path / "x"), settings=load(None, {}, {})))
     assert not await judges(CheckContext(home=Home(tmp_path), settings=None))
 
 
-async def test_hooks_of_the_model_file_are_looked_at(write: Write, tmp_path: Path) -> None:
+async def test_hooks_of_the_model_file_are_checked(write: Write, tmp_path: Path) -> None:
     broken = tmp_path / "mine"
     broken.mkdir()
     (broken / "on_compute_relative_reward.py").write_text("def broken(:\n")

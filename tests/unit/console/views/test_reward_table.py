@@ -30,6 +30,7 @@ from console.views.rewards.table import (
     weight_text,
 )
 from core.events import GroupClosed, Part, ScoringAbstained
+from core.events.causes import NotScored
 from core.reducer import reduce
 from core.runtime.home import Home
 from core.state import State
@@ -169,7 +170,13 @@ def test_groups_nobody_scored_count_apart_from_dead_ones() -> None:
         [
             *group_events(3, until="GENERATING", at=NOW - 40),
             ScoringAbstained(group_id="g0003", part="hook", cause="ZeroDivisionError", at=NOW - 30),
-            GroupClosed(group_id="g0003", phase="ABORTED", cause=why, at=NOW - 20),
+            GroupClosed(
+                group_id="g0003",
+                phase="ABORTED",
+                cause=why,
+                cause_kind=NotScored.kind,
+                at=NOW - 20,
+            ),
         ],
     )
     found = figures(Digests().last(state, 10))

@@ -149,7 +149,7 @@ def test_a_file_without_a_header_is_set_aside_whole(tmp_path: Path) -> None:
     assert list(tmp_path.glob("journal.db.damaged-*"))
 
 
-def test_what_the_check_in_the_background_found_is_salvaged_at_the_next_start(
+def test_damage_found_in_the_background_is_repaired_at_the_next_start(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "journal.db"

@@ -67,7 +67,7 @@ class Disk:
         self.taken += 1
 
 
-async def test_a_disk_that_stalls_holds_up_only_who_waits_for_it(
+async def test_a_stalled_disk_only_delays_callers_that_wait_for_durability(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk = Disk(monkeypatch)
@@ -104,7 +104,7 @@ def journal(tmp_path: Path) -> Iterator[Journal]:
         yield journal
 
 
-async def test_a_disk_that_refuses_is_told_and_all_is_written_anew(
+async def test_a_failed_fsync_is_reported_and_everything_is_written_again(
     journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk, told, bus = Disk(monkeypatch), Told(journal), Bus(journal, "run1")
@@ -131,7 +131,7 @@ async def test_a_disk_that_refuses_is_told_and_all_is_written_anew(
         await journal.durable(bus.state.seq + 1)
 
 
-async def test_a_disk_that_is_slow_for_a_moment_is_not_told(
+async def test_a_short_stall_of_the_disk_is_not_reported(
     journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(core.journal.fsync, "SLOW", 600.0)
@@ -147,7 +147,7 @@ async def test_a_disk_that_is_slow_for_a_moment_is_not_told(
     assert told.all == []
 
 
-async def test_a_disk_that_stalls_is_told_and_in_the_end_not_waited_for(
+async def test_a_long_stall_is_reported_and_close_does_not_wait_for_it(
     journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk, told, bus = Disk(monkeypatch), Told(journal), Bus(journal, "run1")
@@ -201,7 +201,7 @@ async def test_a_commit_that_waits_for_the_disk_is_not_waited_for(
     assert JournalReader(journal.path).last_seq() == bus.state.seq
 
 
-async def test_a_disk_that_stalls_and_then_refuses_is_well_only_when_it_takes_all(
+async def test_after_a_stall_and_an_error_the_disk_is_healthy_once_everything_is_written(
     journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk, told, bus = Disk(monkeypatch), Told(journal), Bus(journal, "run1")
@@ -223,7 +223,7 @@ async def test_a_disk_that_stalls_and_then_refuses_is_well_only_when_it_takes_al
     assert told.last == "well"
 
 
-async def test_a_commit_that_is_made_up_for_does_not_make_the_disk_well(
+async def test_a_repeated_commit_alone_does_not_clear_the_fault(
     journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk, told, bus = Disk(monkeypatch), Told(journal), Bus(journal, "run1")
@@ -252,7 +252,7 @@ async def given_up(bus: Bus, group_id: str, committed: bool = False) -> None:
         await publish(opened(group_id))
 
 
-async def test_a_journal_behind_a_link_is_brought_to_the_disk(
+async def test_a_journal_behind_a_link_is_synced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk = Disk(monkeypatch)
@@ -264,7 +264,7 @@ async def test_a_journal_behind_a_link_is_brought_to_the_disk(
     journal.close()
 
 
-async def test_what_an_earlier_process_committed_is_brought_to_the_disk(
+async def test_commits_of_an_earlier_process_are_synced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk = Disk(monkeypatch)

@@ -39,7 +39,7 @@ async def test_a_page_gives_groups_as_they_were_in_state(tmp_path: Path) -> None
     journal.close()
 
 
-async def test_what_came_after_the_end_is_in_it(tmp_path: Path) -> None:
+async def test_events_after_a_group_ended_are_included(tmp_path: Path) -> None:
     journal, bus = await filled(tmp_path, GROUP_CAP + 20)
     assert "g0003" not in bus.state.groups
     bus.publish(GroupMarked(group_id="g0003", marked=True))

@@ -171,7 +171,7 @@ async def test_bytes_prune_the_oldest_and_rated_ones_last(filled: Filled) -> Non
     assert filled.path.stat().st_size < size / 2
 
 
-async def test_a_text_that_is_used_again_stays(filled: Filled) -> None:
+async def test_a_text_that_is_still_used_is_not_pruned(filled: Filled) -> None:
     for number in range(60):
         filled.add(number)
         await filled.settled()
@@ -192,7 +192,7 @@ async def test_a_text_that_is_used_again_stays(filled: Filled) -> None:
 
 
 @pytest.mark.parametrize("steps", range(1, 40, 3))
-async def test_a_round_that_is_cut_off_is_gone_on_with(
+async def test_an_interrupted_prune_is_continued(
     filled: Filled, monkeypatch: pytest.MonkeyPatch, steps: int
 ) -> None:
     for number in range(60):

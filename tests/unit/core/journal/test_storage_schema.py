@@ -44,7 +44,7 @@ def test_the_old_journal_is_of_schema_2(path: Path) -> None:
         assert len(LINES) > 100
 
 
-def test_an_old_journal_is_read_where_it_lies(path: Path) -> None:
+def test_an_old_journal_is_read_in_place(path: Path) -> None:
     before = path.read_bytes()
     path.chmod(0o400)
     path.parent.chmod(0o500)

@@ -109,7 +109,7 @@ async def test_a_text_is_found_again_after_a_restart(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-async def test_whatever_is_in_them_comes_back(tmp_path: Path, seed: int) -> None:
+async def test_texts_of_any_content_are_restored(tmp_path: Path, seed: int) -> None:
     dice = random.Random(seed)
 
     def text() -> str:

@@ -65,7 +65,7 @@ async def test_durable_means_another_connection_sees_it(tmp_path: Path) -> None:
     journal.close()
 
 
-async def test_a_crowd_shares_its_commits_and_one_alone_does_not_wait(
+async def test_many_writers_share_commits_and_a_single_one_does_not_wait(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(core.journal.writer, "SPACING", 30.0)
@@ -102,7 +102,7 @@ async def test_commits_that_cost_nothing_are_not_waited_for(
     journal.close()
 
 
-async def test_a_write_that_fails_reaches_those_who_wait_and_stays(tmp_path: Path) -> None:
+async def test_a_failed_write_is_raised_to_all_waiters_and_persists(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "j.db")
     bus = Bus(journal, "run1")
     await bus.publish_durable(opened("g0"))
@@ -136,7 +136,7 @@ async def test_a_row_that_cannot_be_read_is_left_out(tmp_path: Path) -> None:
     journal.close()
 
 
-def test_a_file_that_is_no_journal_is_named(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_journal_is_named(tmp_path: Path) -> None:
     path = tmp_path / "j.db"
     path.write_bytes(b"this is not a database, by far not one" * 100)
     with pytest.raises(JournalError) as caught:
@@ -144,7 +144,7 @@ def test_a_file_that_is_no_journal_is_named(tmp_path: Path) -> None:
     assert str(path) in str(caught.value)
 
 
-def test_a_file_that_is_no_database_leaves_no_connection_open(
+def test_a_file_that_is_not_a_database_leaves_no_connection_open(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[sqlite3.Connection] = []

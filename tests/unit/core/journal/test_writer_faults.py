@@ -97,7 +97,7 @@ async def whole(journal: Journal, bus: Bus) -> None:
 
 
 @pytest.mark.parametrize("beside", ["nothing", "a snapshot", "a fact"])
-async def test_a_full_disk_in_the_midst_of_a_commit(
+async def test_a_full_disk_during_a_commit(
     journal: Small, monkeypatch: pytest.MonkeyPatch, beside: str
 ) -> None:
     monkeypatch.setattr(core.journal.storage, "ROW_BYTES", 8_000)
@@ -137,7 +137,7 @@ async def test_a_full_disk_in_the_midst_of_a_commit(
     assert journal.meta("key") == ("value" if beside == "a fact" else None)
 
 
-async def test_a_lock_of_another_program_is_outlived(journal: Small) -> None:
+async def test_a_lock_of_another_program_is_waited_out(journal: Small) -> None:
     bus = Bus(journal, "run")
     await bus.publish_durable(opened("g0"))
     told: list[JournalError] = []
@@ -158,7 +158,7 @@ async def test_a_lock_of_another_program_is_outlived(journal: Small) -> None:
 
 
 @pytest.mark.parametrize(("name", "most"), [("BACKLOG_EVENTS", 20), ("BACKLOG_BYTES", 5_000)])
-async def test_what_is_kept_is_bounded_and_then_lost_for_good(
+async def test_the_backlog_is_limited_and_events_beyond_it_are_lost(
     journal: Small, monkeypatch: pytest.MonkeyPatch, name: str, most: int
 ) -> None:
     monkeypatch.setattr(core.journal.batch, name, most)
@@ -206,7 +206,7 @@ async def test_closing_tries_once_more(
     assert journal.last_seq() == (last if free else first)
 
 
-async def test_a_commit_that_succeeds_and_fails_all_the_same_is_not_made_twice(
+async def test_a_commit_that_succeeded_despite_an_error_is_not_repeated(
     journal: Small, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real, faults = core.journal.batch.commit, ["disk I/O error"]
@@ -230,7 +230,7 @@ async def test_a_commit_that_succeeds_and_fails_all_the_same_is_not_made_twice(
     assert rows(journal.path, "select id from groups where phase='QUEUED'") == [("g1",)]
 
 
-async def test_a_file_that_is_gone_or_another_one_is_not_written_to(
+async def test_a_deleted_or_replaced_file_is_not_written_to(
     journal: Small, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     def broken(*_: Any) -> int:
@@ -257,7 +257,7 @@ async def test_a_file_that_is_gone_or_another_one_is_not_written_to(
     await whole(journal, bus)
 
 
-async def test_text_that_cannot_be_written_takes_nothing_else_with_it(journal: Small) -> None:
+async def test_an_unwritable_text_does_not_affect_other_events(journal: Small) -> None:
     bus = Bus(journal, "run")
     await bus.publish_durable(opened("g0"))
     with held(journal.path):

@@ -20,7 +20,7 @@ def api(answer: Callable[[httpx.Request], httpx.Response], **more: Any) -> OpenA
     return OpenAIApi("http://h:1/v1/", key=KEY, transport=httpx.MockTransport(answer), **more)
 
 
-async def test_a_call_has_the_key_and_its_answer_the_words_without_it() -> None:
+async def test_a_call_sends_the_key_and_the_error_message_does_not_contain_it() -> None:
     def answer(request: httpx.Request) -> httpx.Response:
         assert request.headers["authorization"] == f"Bearer {KEY}"
         assert str(request.url) == "http://h:1/v1/models"
@@ -95,7 +95,7 @@ async def test_what_an_endpoint_refuses_by_name_is_left_out_from_then_on() -> No
     assert bodies[-1] == {"max_completion_tokens": 9}
 
 
-async def test_a_refusal_that_names_nothing_is_the_answer() -> None:
+async def test_a_refusal_without_a_field_is_returned() -> None:
     own = api(lambda request: httpx.Response(400, text="no"), shape=RequestShape(form="schema"))
     found = await own.adapt(lambda shape: {}, "/x", seconds=1)
     assert (found.status, found.fault) == (400, "400: no")
@@ -116,7 +116,7 @@ async def test_a_refusal_that_names_nothing_is_the_answer() -> None:
         (b"[" * 100_000, "[" * 16_000),
     ],
 )
-def test_the_words_of_an_error(body: bytes, text: str) -> None:
+def test_error_messages_are_extracted(body: bytes, text: str) -> None:
     assert error_text(502, body) == text
 
 
@@ -124,11 +124,11 @@ def test_the_words_of_an_error(body: bytes, text: str) -> None:
     ("header", "wait"),
     [("3", 3.0), ("0.5", 0.5), ("", None), ("soon", None), ("nan", None), ("-1", None)],
 )
-def test_seconds_to_wait(header: str, wait: float | None) -> None:
+def test_retry_after_is_read_as_seconds(header: str, wait: float | None) -> None:
     assert retry_after({"retry-after": header}) == wait
 
 
-def test_a_date_to_wait_for() -> None:
+def test_retry_after_may_be_a_date() -> None:
     wait = retry_after({"retry-after": formatdate(time() + 30, usegmt=True)})
     assert wait is not None
     assert 25 < wait <= 30

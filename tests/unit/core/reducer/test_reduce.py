@@ -153,7 +153,7 @@ def test_partial_claims_that_went_back_leave_no_trace() -> None:
     assert state.groups["g"].phase == "CLAIMING"
 
 
-def test_winner_and_returned_are_two_facts() -> None:
+def test_winner_and_returned_are_independent() -> None:
     state = made(
         *GENERATED,
         answer(0),
@@ -192,7 +192,7 @@ def test_failed_abstained_and_aborted_say_why() -> None:
     assert state.totals.aborted == 1
 
 
-def test_long_text_is_cut_and_says_so() -> None:
+def test_long_text_is_shortened_and_marked() -> None:
     state = made(*GENERATED, answer(0, "x" * (TEXT_CAP + 1)), answer(1))
     first, second = state.groups["g"].candidates
     assert len(first.text) == TEXT_CAP
@@ -227,7 +227,7 @@ def test_a_reset_of_the_policy_begins_another_curve() -> None:
     assert [one.step for one in made(START, *roll, sync, roll[0]).servers["s"].steps] == [1]
 
 
-def test_the_open_stay_has_the_step_of_the_engine() -> None:
+def test_the_open_engine_span_has_the_present_step() -> None:
     def stays(*seen: tuple[str, int]) -> list[tuple[str, int | None]]:
         told = [EngineChanged(server="s", state=state, step=step) for state, step in seen]
         return [(one.state, one.step) for one in made(START, *told).servers["s"].spans]
@@ -248,7 +248,7 @@ def test_a_step_back_keeps_the_curve_up_to_there() -> None:
     assert [(one.step, one.update) for one in steps] == [(1, {"kl": 0.1}), (2, {})]
 
 
-def test_an_update_tells_where_its_figures_are_from() -> None:
+def test_an_update_names_the_source_of_its_figures() -> None:
     server = made(
         START,
         UpdateDone(server="s", step=1, stats={"kl": 0.1}),
@@ -277,7 +277,7 @@ def test_checkpoints_are_what_was_last_listed() -> None:
     assert again.servers["s"].checkpoints == (one,)
 
 
-def test_a_group_whose_prompt_was_cut_says_so() -> None:
+def test_a_group_with_a_truncated_prompt_is_marked() -> None:
     cut = msgspec.structs.replace(answer(1), truncated=True)
     assert not made(OPEN, answer(0)).groups["g"].prompt_cut
     assert made(OPEN, answer(0), cut).groups["g"].prompt_cut
@@ -306,7 +306,7 @@ def test_the_mock_user() -> None:
     assert state.mock.done == 0
 
 
-def test_what_concerns_an_unknown_group_changes_nothing() -> None:
+def test_events_of_an_unknown_group_change_nothing() -> None:
     state = made(START, SCORED)
     assert not state.groups
 

@@ -28,7 +28,7 @@ def test_a_token_that_others_can_read_is_closed(
     assert "was open to others (mode 644)" in caplog.text
 
 
-def test_a_token_that_is_a_link_to_nothing_is_told(home: Home, tmp_path: Path) -> None:
+def test_a_token_that_is_a_broken_link_is_an_error(home: Home, tmp_path: Path) -> None:
     home.token_file.symlink_to(tmp_path / "gone")
     with pytest.raises(HomeError, match=r"link to .*gone, which is not there") as failed:
         home.token()
@@ -52,7 +52,7 @@ def test_a_home_is_made_for_one_user_and_an_open_one_is_closed(
     assert "was open to others (mode 755)" in caplog.text
 
 
-def test_looking_makes_and_changes_nothing(tmp_path: Path) -> None:
+def test_inspecting_a_home_changes_nothing(tmp_path: Path) -> None:
     home = Home.at(tmp_path / "new")
     with pytest.raises(HomeError, match="there is no home here"):
         home.token()
@@ -68,7 +68,9 @@ def test_looking_makes_and_changes_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("mode", "name"), [(0o755, "theirs.txt"), (0o1777, "theirs.txt"), (0o1777, "token")]
 )
-def test_a_folder_of_others_is_not_taken_for_a_home(tmp_path: Path, mode: int, name: str) -> None:
+def test_a_folder_with_other_content_is_not_used_as_a_home(
+    tmp_path: Path, mode: int, name: str
+) -> None:
     folder = tmp_path / "shared"
     folder.mkdir()
     (folder / name).touch()

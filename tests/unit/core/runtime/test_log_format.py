@@ -42,13 +42,13 @@ def test_keys_and_control_characters_do_not_reach_it(stream: io.StringIO) -> Non
     assert "\x1b" not in text
 
 
-def test_libraries_tell_only_what_matters(stream: io.StringIO) -> None:
+def test_libraries_log_only_warnings(stream: io.StringIO) -> None:
     logging.getLogger("httpx").info("HTTP Request: GET ...")
     logging.getLogger("httpx").warning("odd")
     assert stream.getvalue().count("\n") == 1
 
 
-def test_setting_up_twice_tells_once(stream: io.StringIO) -> None:
+def test_setting_up_logging_twice_logs_once(stream: io.StringIO) -> None:
     setup("INFO", stream)
     logging.getLogger("x").info("once")
     assert stream.getvalue().count("once") == 1

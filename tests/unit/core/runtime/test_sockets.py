@@ -19,7 +19,7 @@ def test_a_taken_port_names_its_holder() -> None:
             assert other.getsockname()[1] > port
 
 
-def test_a_foreign_address_is_said() -> None:
+def test_an_address_of_another_machine_is_an_error() -> None:
     with pytest.raises(BindError, match="cannot listen"):
         bind("203.0.113.7", 0)
     assert is_loopback("127.0.0.1")

@@ -38,7 +38,7 @@ def test_wilson_is_the_published_interval(hits: int, n: int, low: float, high: f
 
 
 @given(st.integers(1, 400), st.data())
-def test_wilson_holds_the_share_and_shrinks(n: int, data: st.DataObject) -> None:
+def test_the_wilson_interval_contains_the_share_and_shrinks(n: int, data: st.DataObject) -> None:
     hits = data.draw(st.integers(0, n))
     low, high = wilson(hits, n)
     assert 0.0 <= low <= hits / n <= high <= 1.0

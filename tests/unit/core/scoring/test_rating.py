@@ -59,7 +59,7 @@ def test_bounds_are_the_settings() -> None:
         (RatingInput("skip", order=(0,)), "rating.order"),
     ],
 )
-def test_what_does_not_fit_is_refused_by_field(rating: RatingInput, field: str) -> None:
+def test_an_invalid_rating_names_its_field(rating: RatingInput, field: str) -> None:
     with pytest.raises(RatingError) as caught:
         rating_rewards(rating, 3)
     assert caught.value.where == field

@@ -53,7 +53,7 @@ def test_a_mistake_names_file_key_and_what_is_valid(tmp_path: Path, text: str, s
     assert caught.value.exit_code == 2
 
 
-def test_off_is_a_word_and_yes_a_truth(tmp_path: Path) -> None:
+def test_off_is_a_text_and_yes_a_boolean(tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
     file.write_text("rating: {mode: off}\nproxy: {watch_only: Yes, join: off}\n")
     found = load(file, {})
@@ -63,7 +63,7 @@ def test_off_is_a_word_and_yes_a_truth(tmp_path: Path) -> None:
     assert (found.rating.mode, found.proxy.watch_only, found.proxy.join) == ("hold", False, False)
 
 
-def test_what_no_setting_says_alone(tmp_path: Path) -> None:
+def test_contradictory_settings_are_errors(tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
     file.write_text("rating: {score_low: 3}\n")
     with pytest.raises(SettingsError, match="is not below"):
@@ -74,7 +74,7 @@ def test_what_no_setting_says_alone(tmp_path: Path) -> None:
         load(file, {})
 
 
-def test_a_link_that_leads_nowhere_is_told(tmp_path: Path) -> None:
+def test_a_broken_symbolic_link_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").symlink_to(tmp_path / "gone.yaml")
     with pytest.raises(SettingsError, match="broken symbolic link"):
         load(tmp_path / "config.yaml", {})
@@ -85,7 +85,7 @@ def test_a_mistake_in_the_environment_is_named_as_such() -> None:
         load(None, {"AJET_CONSOLE__PROXY__PORT": "x"})
 
 
-def test_a_name_under_servers_that_is_no_server_is_said() -> None:
+def test_an_unknown_name_under_servers_is_reported() -> None:
     flags = {"servers.gpux.vision": True, "servers.a.vision": True}
     settings = load(None, {}, {**flags, "swarm_url": {"a": "http://a:1", "b": "http://b:2"}})
     said = "`servers.gpux` in the settings: there is no such server. Known: a, b"

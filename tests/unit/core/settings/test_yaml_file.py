@@ -62,7 +62,7 @@ def test_each_fault_has_the_line_of_what_is_wrong() -> None:
     ]
 
 
-def test_a_missing_field_is_named_by_the_field_that_may_be_meant() -> None:
+def test_a_missing_field_names_a_similar_field() -> None:
     faults = faults_of()
     reader = FieldReader(faults.compose("\nulr: x\n"), faults)
     with pytest.raises(FileFault, match=r"f\.yaml:2: ulr is unknown\. Did you mean `url`\?"):
@@ -72,7 +72,7 @@ def test_a_missing_field_is_named_by_the_field_that_may_be_meant() -> None:
 
 
 @pytest.mark.parametrize("text", ["- a", "3", ""])
-def test_what_is_no_mapping_is_no_list_of_fields(text: str) -> None:
+def test_a_value_that_is_not_a_mapping_has_no_fields(text: str) -> None:
     faults = faults_of()
     with pytest.raises(FileFault, match=r"f\.yaml:1: this is not a list of fields"):
         FieldReader(faults.compose(text), faults)

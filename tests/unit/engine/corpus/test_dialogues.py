@@ -17,7 +17,7 @@ def test_equal_seeds_give_equal_dialogues() -> None:
     assert Corpus(6).dialogue() != Corpus(5).dialogue()
 
 
-def test_it_is_broad() -> None:
+def test_the_corpus_is_diverse() -> None:
     assert len(word_lists.facts()) >= 149
     assert sum(len(entry.questions) for entry in word_lists.facts()) >= 300
     assert len(word_lists.capitals()) >= 30

@@ -87,7 +87,7 @@ async def test_an_answer() -> None:
         assert long["ajetc"]["truncated"] is True
 
 
-async def test_a_stream_tells_the_text_as_it_is_drawn() -> None:
+async def test_a_stream_sends_the_text_as_it_is_sampled() -> None:
     async with driving() as d:
         await d.start()
         answer = await d.chat(await d.claim(), stream=True, model="asked-for")
@@ -226,7 +226,7 @@ async def test_bad_bodies_are_refused_with_json(body: str, status: int, named: s
         assert named in json.dumps(answer.json()["detail"])
 
 
-async def test_whose_key_opens_what() -> None:
+async def test_each_key_gives_access_to_its_own_episode() -> None:
     async with driving() as d:
         await d.start()
         episode = await d.claim()
@@ -265,7 +265,7 @@ async def test_many_calls_of_one_episode_at_once() -> None:
 
 
 @pytest.mark.parametrize("how", ["end", "abort", "sweep"])
-async def test_a_call_whose_episode_goes_is_cancelled(how: str) -> None:
+async def test_a_call_is_cancelled_when_its_episode_ends(how: str) -> None:
     async with driving() as d:
         await d.start()
         episode = await d.claim(timeout=1)
@@ -343,7 +343,7 @@ async def test_a_failing_policy_is_one_failed_call() -> None:
         assert (await d.chat(episode)).status_code == 200
 
 
-async def test_an_unknown_token_id_is_the_requests_fault() -> None:
+async def test_an_unknown_token_id_is_a_client_error() -> None:
     async with driving() as d:
         await d.start()
         episode = await d.claim()

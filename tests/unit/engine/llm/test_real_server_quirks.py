@@ -112,7 +112,7 @@ async def test_a_failed_start_stays_at_booting() -> None:
         await until_stopped(d)
 
 
-async def test_nobody_asks_for_the_owner() -> None:
+async def test_abort_does_not_check_the_owner() -> None:
     async with faithfully() as d:
         await d.start()
         episode = await d.claim("c1")
@@ -289,7 +289,7 @@ async def test_anyone_can_register_and_unregister() -> None:
         await until_stopped(d)
 
 
-async def test_the_rest_of_the_trainers_side() -> None:
+async def test_the_other_trainer_routes_exist() -> None:
     async with faithfully() as d:
         await d.start()
         await d.abort(await d.claim("shown"), "shown")

@@ -84,7 +84,7 @@ def test_odd_tool_calls_do_not_crash(calls: Any) -> None:
     assert _render([{"role": "assistant", "tool_calls": calls}]).tokens[-1] == ANSWER
 
 
-def test_no_messages_are_an_empty_question() -> None:
+def test_without_messages_the_question_is_empty() -> None:
     assert _render([]).tokens == (SYSTEM, USER, ANSWER)
 
 
@@ -179,7 +179,7 @@ def test_huge_inputs_are_quick() -> None:
     ),
     st.integers(1, 300),
 )
-def test_whatever_comes_fits(messages: list[dict[str, Any]], max_tokens: int) -> None:
+def test_any_conversation_fits_the_window(messages: list[dict[str, Any]], max_tokens: int) -> None:
     prompt = _render(messages, [WEATHER], max_tokens)
     assert len(prompt.tokens) <= 512 - min(max_tokens, chat_template.ANSWER_ROOM)
     assert prompt.tokens[0] == SYSTEM
@@ -205,7 +205,7 @@ def test_calls_parse(text: str, name: str, arguments: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "hello", "f(", "f(3)", "f(3, a=1)", "3f()", "f() and more"])
-def test_what_is_no_call_stays_text(text: str) -> None:
+def test_text_that_is_not_a_tool_call_stays_text(text: str) -> None:
     assert parse_call(text) is None
 
 

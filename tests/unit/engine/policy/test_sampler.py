@@ -44,7 +44,7 @@ def _alone(request: Request) -> Completion:
 QUESTIONS = ["How do I boil an egg?", "What is 7 + 8?", "Tell me about cats.", "Hi", "Is it?"]
 
 
-def test_an_answer_does_not_depend_on_its_batch_mates() -> None:
+def test_an_answer_does_not_depend_on_the_other_rows_of_its_batch() -> None:
     requests = [_request(QUESTIONS[i % 5], seed=i, max_tokens=20 + i) for i in range(24)]
     sampler = _sampler(7)
     for request in requests:
@@ -143,7 +143,7 @@ def test_a_cancelled_request_frees_its_slot_at_the_next_step() -> None:
     assert list(_drain(sampler)) == [third]
 
 
-def test_no_admission_while_the_weights_are_wanted() -> None:
+def test_no_request_is_admitted_while_an_update_waits_for_the_weights() -> None:
     sampler = _sampler()
     sampler.add(_request("Hi"))
     assert sampler.step(0, admit=False) == []
@@ -216,7 +216,7 @@ def test_pieces_hold_whole_characters() -> None:
         assert "\ufffd" not in done.text
 
 
-def test_pieces_never_hold_what_a_stop_text_takes_back() -> None:
+def test_pieces_never_contain_text_that_a_stop_text_removes() -> None:
     whole = _alone(_request("What is the capital of Japan?", seed=4)).text
     for at in range(1, len(whole) - 3):
         stop = whole[at : at + 4]
@@ -228,7 +228,7 @@ def test_pieces_never_hold_what_a_stop_text_takes_back() -> None:
     assert "".join(pieces) == done.text == whole
 
 
-def test_a_tool_call_is_never_told_as_text() -> None:
+def test_a_tool_call_is_never_streamed_as_text() -> None:
     tools = [{"function": {"name": "calculator", "parameters": {"properties": {"expression": {}}}}}]
     prompt = render(TOKENIZER, 512, [{"role": "user", "content": "What is 3 + 4?"}], tools, 60)
     pieces, done = _streamed(Request(prompt, SamplingParams(temperature=0.0)))
@@ -268,7 +268,7 @@ class Counted(list[str]):
 
 
 @pytest.mark.parametrize("text", ["ab" * 250, "a" * 500])
-def test_a_thousand_stop_texts_cost_each_token_a_few_looks(text: str) -> None:
+def test_a_thousand_stop_texts_cost_few_comparisons_per_token(text: str) -> None:
     stops = Counted(sorted("a" * length + "c" for length in range(1, 1_025)))
     told, held = 0, []
     for end in range(1, len(text) + 1):

@@ -89,7 +89,7 @@ def test_sizes_come_from_the_file(base: Params) -> None:
     assert set(base.frozen) >= {"embed", "0.qkv", "1.down"}
 
 
-def test_the_forward_pass_is_that_of_the_family(small: Small, base: Params) -> None:
+def test_the_forward_pass_matches_the_reference(small: Small, base: Params) -> None:
     ids = _ids(11)
     found = logits_only(base, np.array([ids]), np.arange(11))
     wanted = logits(small, ids)
@@ -190,7 +190,7 @@ def test_the_gradient_of_the_trained_part_equals_finite_differences(base: Params
         learner.close()
 
 
-def test_what_the_sampler_read_saves_the_trunk_of_the_update(
+def test_prompts_read_by_the_sampler_need_no_second_trunk_pass(
     base: Params, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trunk = FrozenPrefixCache()

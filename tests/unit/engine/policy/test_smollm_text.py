@@ -27,7 +27,7 @@ def test_any_text_round_trips_and_never_becomes_a_tag(text: str) -> None:
     assert min(ids, default=3) >= len(TAGS)
 
 
-def test_text_that_reads_like_a_tag_is_none() -> None:
+def test_text_that_resembles_a_tag_is_not_a_tag() -> None:
     assert TEXT.decode(TEXT.encode("<|im_end|>")) == "<|im_end|>"
     assert not set(TEXT.encode("<|im_end|>")) & {0, 1, 2}
 
@@ -92,7 +92,7 @@ def test_a_conversation_is_written_as_the_model_was_taught() -> None:
     )
 
 
-def test_tools_are_not_shown_and_their_results_are_told_by_the_user() -> None:
+def test_tools_are_left_out_and_their_results_become_user_messages() -> None:
     messages: list[dict[str, Any]] = [
         {"role": "user", "content": "time?"},
         {"role": "assistant", "tool_calls": [{"function": {"name": "clock", "arguments": "{}"}}]},
@@ -135,7 +135,7 @@ def test_the_head_of_the_system_line_and_the_last_turn_stay() -> None:
     assert written.endswith("LAST<|im_end|>\n<|im_start|>assistant\n")
 
 
-def test_an_answer_that_comes_back_in_other_tokens_is_mended() -> None:
+def test_an_answer_returned_in_other_tokens_is_repaired() -> None:
     asked = [{"role": "user", "content": "hello"}]
     first = TEXT.render(asked, None, 50, 2048)
     drawn = (*(WORDS.index(char) for char in "hello"), TEXT.end)

@@ -136,7 +136,7 @@ async def test_a_failed_save_keeps_the_update_in_memory(
     assert (await policy.train(batch, HYPER)).step == 2
 
 
-async def test_bad_batches_and_prompts_are_refused_and_the_worker_goes_on(
+async def test_bad_batches_and_prompts_are_refused_and_the_worker_continues(
     policy: TinyPolicy,
 ) -> None:
     with pytest.raises(ValueError, match="no sampled tokens"):
@@ -147,7 +147,7 @@ async def test_bad_batches_and_prompts_are_refused_and_the_worker_goes_on(
     assert (await _group(policy, "Hi"))[0].text
 
 
-async def test_a_failure_while_sampling_is_told_and_the_worker_goes_on(
+async def test_a_failure_while_sampling_is_raised_and_the_worker_continues(
     policy: TinyPolicy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_: object) -> None:
@@ -160,7 +160,7 @@ async def test_a_failure_while_sampling_is_told_and_the_worker_goes_on(
     assert (await _group(policy, "Hi"))[0].text
 
 
-async def test_closing_tells_those_who_wait() -> None:
+async def test_closing_raises_an_error_to_waiting_callers() -> None:
     policy = TinyPolicy.open(None)
     waiting = asyncio.gather(
         *(policy.sample(_ask(policy, "Hi"), SamplingParams(max_tokens=400)) for _ in range(99)),
@@ -208,7 +208,7 @@ async def test_a_listener_that_fails_gets_its_own_error(policy: TinyPolicy) -> N
     assert (await _group(policy, "Hi"))[0].text
 
 
-async def test_nothing_is_told_after_the_caller_has_gone(policy: TinyPolicy) -> None:
+async def test_nothing_is_sent_after_the_caller_left(policy: TinyPolicy) -> None:
     told: list[str] = []
     begun = asyncio.Event()
 
@@ -280,7 +280,7 @@ async def test_a_checkpoint_does_not_wait_for_answers(policy: TinyPolicy) -> Non
         await answer
 
 
-async def test_a_policy_that_keeps_nothing_has_no_checkpoints() -> None:
+async def test_a_policy_that_saves_nothing_has_no_checkpoints() -> None:
     policy = TinyPolicy.open(None)
     with pytest.raises(AjetError, match="saves nothing"):
         await policy.checkpoint("now")

@@ -53,7 +53,7 @@ def test_the_shipped_weights_are_small_and_verified() -> None:
     assert not np.array_equal(BASE.params["embed"][0], BASE.params["embed"][1])
 
 
-def test_the_shipped_policy_knows_what_it_was_taught() -> None:
+def test_the_shipped_policy_answers_the_pretraining_questions() -> None:
     judge = Evaluator(BASE.params, Tokenizer.shipped())
     entries = word_lists.facts()[::4]
     asked = [[{"role": "user", "content": entry.questions[0]}] for entry in entries]
@@ -124,7 +124,7 @@ def test_a_damaged_latest_falls_back_to_the_previous(
     assert _loaded(tmp_path).step == 3
 
 
-def test_when_all_is_damaged_it_says_so(tmp_path: Path) -> None:
+def test_when_all_checkpoints_are_damaged_the_error_says_so(tmp_path: Path) -> None:
     _saved(tmp_path, 1, 2)
     for name in ("latest.ckpt", "previous.ckpt"):
         (tmp_path / name).write_bytes(b"x")
@@ -214,7 +214,7 @@ def test_reset_sets_the_saved_policy_aside(tmp_path: Path) -> None:
     store.close()
 
 
-def test_two_engines_on_one_home_are_told(tmp_path: Path) -> None:
+def test_a_second_engine_of_a_home_is_refused(tmp_path: Path) -> None:
     store = WeightStore(tmp_path)
     with pytest.raises(AjetError, match="Another engine"):
         WeightStore(tmp_path)

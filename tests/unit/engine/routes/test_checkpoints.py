@@ -118,7 +118,7 @@ async def test_bad_names_and_numbers(driver: Driver) -> None:
     await _refused(await driver.post("/ajetc/restore", name="../x"), 404, "There are")
 
 
-async def test_damage_and_a_second_engine_are_told(driver: Driver, tmp_path: Path) -> None:
+async def test_damage_and_a_second_engine_are_reported(driver: Driver, tmp_path: Path) -> None:
     await driver.start(**BATCH)
     await _update(driver, 1)
     await _ok(await driver.post("/ajetc/checkpoints", name="good"))
@@ -165,7 +165,7 @@ async def test_the_engine_starts_from_a_named_checkpoint_once(driver: Driver) ->
     await driver.until("ROLLING", 3)
 
 
-async def test_a_policy_that_keeps_nothing_says_so() -> None:
+async def test_a_policy_without_checkpoints_is_a_404() -> None:
     async with driving() as driver:
         assert (await driver.http.get("/ajetc/checkpoints")).status_code == 404
         await _refused(await driver.post("/ajetc/restore", name="x"), 404, "keeps no checkpoints")

@@ -139,7 +139,7 @@ async def test_an_episode_that_goes_ends_its_stream(path: str) -> None:
         assert d.engine.pool.claimed == []
 
 
-async def test_strict_context_is_the_fields_400() -> None:
+async def test_strict_context_answers_400_as_real_servers_do() -> None:
     async with driving(strict_context=True) as d:
         await d.start()
         long = await d.chat(await d.claim(), "word " * 200)

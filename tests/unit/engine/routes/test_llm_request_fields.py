@@ -35,7 +35,7 @@ def text(told: Any) -> str:
     return found
 
 
-async def test_what_is_taken_when_nothing_is_trained(driver: Driver) -> None:
+async def test_parameters_honoured_for_eval_episodes(driver: Driver) -> None:
     for fields in ({"seed": 7}, {"temperature": 0}, {"top_p": 0.0001}):
         assert text(await asked(driver, **fields)) == text(await asked(driver, **fields))
     cut = await asked(driver, temperature=0, max_tokens=3)
@@ -45,13 +45,13 @@ async def test_what_is_taken_when_nothing_is_trained(driver: Driver) -> None:
     assert stopped == whole[:8]
 
 
-async def test_in_training_the_runs_own_sampling_holds(driver: Driver) -> None:
+async def test_training_uses_the_sampling_of_the_job(driver: Driver) -> None:
     same = {"seed": 7, "temperature": 0, "top_p": 0.0001}
     assert len({text(await asked(driver, "train", **same)) for _ in range(8)}) > 1
     assert (await asked(driver, "train", max_tokens=3))["usage"]["completion_tokens"] == 3
 
 
-async def test_what_is_ignored_changes_nothing(driver: Driver) -> None:
+async def test_ignored_parameters_change_nothing(driver: Driver) -> None:
     plain = await asked(driver, temperature=0)
     ignored: dict[str, Any] = {
         "n": 3,

@@ -83,7 +83,9 @@ async def test_a_text_comes_back_from_its_ids(text: str) -> None:
         ("/detokenize", {}, 422),
     ],
 )
-async def test_what_cannot_be_counted_says_so(path: str, body: dict[str, Any], status: int) -> None:
+async def test_input_that_cannot_be_counted_is_an_error(
+    path: str, body: dict[str, Any], status: int
+) -> None:
     async with driving(tiny()) as driver:
         await driver.start()
         assert (await driver.post(path, **body)).status_code == status

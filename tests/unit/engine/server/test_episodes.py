@@ -45,7 +45,7 @@ async def test_a_claim() -> None:
         }
 
 
-async def test_running_episodes_are_told_in_strings() -> None:
+async def test_running_episodes_are_reported_as_strings() -> None:
     async with driving() as d:
         await d.start()
         assert (await d.pool())["running_episode_details"] is None
@@ -64,7 +64,7 @@ async def test_running_episodes_are_told_in_strings() -> None:
         }
 
 
-async def test_the_pool_tells_who_did_what() -> None:
+async def test_the_pool_reports_the_clients_activity() -> None:
     async with driving() as d:
         await d.start(batch=3)
         one = await d.play("a", 0.25, client="c1", task="a")
@@ -89,7 +89,7 @@ async def test_the_pool_tells_who_did_what() -> None:
         }
 
 
-async def test_who_is_active() -> None:
+async def test_active_clients_are_reported() -> None:
     async with driving() as d:
         await d.start()
 
@@ -152,7 +152,7 @@ async def test_a_claim_of_the_wrong_shape(change: dict[str, Any]) -> None:
     "body",
     ['{"discard_episode_timeout": NaN}', '{"client_uuid": "\\ud800"}', "[" * 100_000, "\xff"],
 )
-async def test_bodies_json_cannot_carry_back(body: str) -> None:
+async def test_bodies_that_json_cannot_echo_are_refused(body: str) -> None:
     async with driving() as d:
         headers = {"content-type": "application/json"}
         content = body.encode("latin-1")
@@ -161,7 +161,7 @@ async def test_bodies_json_cannot_carry_back(body: str) -> None:
         assert "detail" in answer.json()
 
 
-async def test_the_end_table() -> None:
+async def test_each_kind_of_end_has_its_response() -> None:
     async with driving() as d:
         await d.start()
         episode = await d.claim()

@@ -14,12 +14,12 @@ def job(path: str, value: object) -> Job:
     return parse_job(yaml.dump(tree))
 
 
-def test_a_job_that_says_nothing_is_the_default() -> None:
+def test_an_empty_job_is_the_default() -> None:
     assert parse_job("{}") == Job()
     assert parse_job("ajet:\n  rollout:\n") == Job()
 
 
-def test_what_is_honoured() -> None:
+def test_honoured_keys_take_effect() -> None:
     read = parse_job(
         """
         ajet:
@@ -112,7 +112,7 @@ def test_methods(method: str) -> None:
     assert (read.method, read.notes) == (method, ())
 
 
-def test_an_unknown_method_is_the_default_and_said() -> None:
+def test_an_unknown_method_falls_back_to_the_default_with_a_notice() -> None:
     read = job("ajet.swarm_mode_sample_collection_method", "rollout_until_tea_time")
     assert read.method == ENOUGH_TASKS
     assert "rollout_until_tea_time" in read.notes[0]
@@ -163,7 +163,7 @@ def test_nonsense_is_refused_with_its_key(path: str, value: object, reason: str)
     ],
     ids=lambda value: str(value)[:24],
 )
-def test_what_is_no_job(text: str, reason: str) -> None:
+def test_texts_that_are_not_jobs_are_refused(text: str, reason: str) -> None:
     with pytest.raises(JobError, match=r"^yaml_as_string: ") as refused:
         parse_job(text)
     assert reason in str(refused.value)

@@ -248,7 +248,7 @@ def test_the_tree_as_it_stands_means_the_embedded_recipe() -> None:
     ]
 
 
-def test_what_the_operator_changed_is_honoured() -> None:
+def test_changed_values_of_a_complete_tree_are_honoured() -> None:
     job = parse_job(
         tree(
             experiment_name="friday",
@@ -274,7 +274,7 @@ def test_what_the_operator_changed_is_honoured() -> None:
 
 
 @pytest.mark.parametrize(("rank", "told"), [(32, True), ("8", True), (0, False), (None, False)])
-def test_lora_is_ignored_and_said(rank: object, told: bool) -> None:
+def test_lora_is_ignored_with_a_notice(rank: object, told: bool) -> None:
     job = parse_job(tree(lora__lora_rank=rank, trainer_common__optim__lr="3e-4"))
     line = f"ajet.lora.lora_rank {rank}: LoRA is ignored, the policy's own weights are trained"
     assert (line in job.notes) == told
@@ -326,14 +326,14 @@ def test_save_freq_below_one_is_never() -> None:
         ("trainer_common__total_training_steps", -3, "at least 1"),
     ],
 )
-def test_what_cannot_be_meant_is_refused_with_its_key(path: str, value: Any, reason: str) -> None:
+def test_impossible_values_are_refused_with_their_key(path: str, value: Any, reason: str) -> None:
     with pytest.raises(JobError) as refused:
         parse_job(tree(**{path: value}))
     assert str(refused.value).startswith(f"ajet.{path.replace('__', '.')}: ")
     assert reason in str(refused.value)
 
 
-async def test_the_tree_over_the_wire_and_what_the_log_says_of_it() -> None:
+async def test_a_complete_tree_is_accepted_over_http_and_logged() -> None:
     async with driving() as d:
         text = tree(rollout__max_response_length_in_one_turn=900)
         assert (await d.post("/sync_train_config", yaml_as_string=text)).json() == {"success": True}
@@ -357,7 +357,7 @@ async def test_a_refused_tree_leaves_the_engine_offline() -> None:
         assert d.engine.job is None
 
 
-def test_a_default_job_is_what_it_says() -> None:
+def test_the_default_job_has_its_documented_values() -> None:
     assert Job().checkpoint_name(12) == "step-000012"
     assert Job(experiment_name="../../etc").checkpoint_name(1) == "etc-step-000001"
     assert Job(experiment_name="ü").checkpoint_name(1) == "step-000001"

@@ -27,7 +27,7 @@ async def test_three_batches() -> None:
         assert names == [[f"a{k}", f"a{k}", f"b{k}", f"b{k}"] for k in (1, 2, 3)]
 
 
-async def test_the_samples_are_what_was_answered() -> None:
+async def test_the_samples_equal_the_answers() -> None:
     async with driving() as d:
         await d.start(batch=1, repeat=1)
         episode = await d.claim()
@@ -350,7 +350,7 @@ async def test_a_call_in_flight_keeps_an_episode() -> None:
         assert (await d.end(episode, "t")).status_code == 200
 
 
-async def test_an_idle_episode_does_not_hold_up_the_update_for_ever() -> None:
+async def test_an_idle_episode_does_not_block_the_update_for_ever() -> None:
     async with driving() as d:
         await d.start(batch=1)
         await d.claim(timeout=60)

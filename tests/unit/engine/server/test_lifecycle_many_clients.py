@@ -117,7 +117,7 @@ async def grown(episodes_each: int, rounds: int) -> list[int]:
 
 
 @pytest.mark.slow
-async def test_memory_is_flat_once_what_is_kept_is_full() -> None:
+async def test_memory_is_constant_once_the_stores_are_full() -> None:
     used = await grown(750, 3)
     assert used[2] - used[1] < 100_000, used
 

@@ -93,7 +93,7 @@ async def test_an_ended_episode_without_a_call_is_not_counted() -> None:
         assert len(d.engine.pool) == 1
 
 
-async def test_the_cache_limit_throws_everything_away() -> None:
+async def test_the_cache_limit_discards_the_batch() -> None:
     async with driving() as d:
         limit = "swarm_mode_sample_collection_max_cached_episodes"
         await d.start("tasks", **{"batch": 1, "repeat": 2, limit: 3})
@@ -105,7 +105,7 @@ async def test_the_cache_limit_throws_everything_away() -> None:
         assert "thrown away" in await d.logged()
 
 
-async def test_the_cache_limit_is_said_before_it_is_reached() -> None:
+async def test_the_cache_limit_is_announced_before_it_is_reached() -> None:
     async with driving() as d:
         limit = "swarm_mode_sample_collection_max_cached_episodes"
         await d.start("tasks", **{"batch": 1, "repeat": 2, limit: 5})
@@ -223,7 +223,7 @@ async def test_many_clients_lose_and_double_nothing() -> None:
         assert d.engine.pool.claimed == []
 
 
-async def test_a_refused_job_takes_the_one_before_with_it() -> None:
+async def test_a_refused_job_also_discards_the_previous_one() -> None:
     """AgentJet's client does not look whether its job was taken: it starts the engine."""
     async with driving() as d:
         await d.start(batch=1)

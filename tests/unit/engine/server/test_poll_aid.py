@@ -21,7 +21,9 @@ from tests.support.engine_client import Clock, Driver, driving, wait_for
         ("ajet-console", 0.3, ALL_AGREE, 0.0),
     ],
 )
-def test_shown_to_those_who_look(agent: str, ago: float, method: str, seconds: float) -> None:
+def test_updates_are_visible_to_polling_clients(
+    agent: str, ago: float, method: str, seconds: float
+) -> None:
     clock = Clock()
     watched = PollAid(clock, enabled=True)
     assert watched.sync_seconds(Job(method=method)) == 0.0
@@ -30,7 +32,7 @@ def test_shown_to_those_who_look(agent: str, ago: float, method: str, seconds: f
     assert watched.sync_seconds(Job(method=method)) == seconds
 
 
-def test_it_is_longer_than_the_clients_take() -> None:
+def test_the_aid_lasts_longer_than_the_poll_period() -> None:
     """AgentJet's client: a poll every 1.0 s, or 0.33 s, and a look every 5 s after an agreement."""
     assert MIN_SYNC_SECONDS > 1.0
     assert MIN_AGREED_SYNC_SECONDS > 5.0 + 0.33

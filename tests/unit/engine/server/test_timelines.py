@@ -137,7 +137,7 @@ def talk(*texts: str) -> Ids:
     )
 
 
-def test_nothing_to_mend() -> None:
+def test_an_unchanged_prompt_needs_no_repair() -> None:
     first = call(talk("hi"), (*b"one two", END))
     prompt = talk("hi", "one two", "more")
     assert repair_prompt(prompt, [first], decode) == RepairedPrompt(prompt, 0)
@@ -145,7 +145,7 @@ def test_nothing_to_mend() -> None:
     assert merge_calls([first, call(prompt, (9,))])[0].calls == 2
 
 
-def test_other_ids_for_the_same_text_are_put_back() -> None:
+def test_other_ids_for_the_same_text_are_replaced_by_the_sampled_ones() -> None:
     first = call(talk("hi"), odd("one two"))
     mended = repair_prompt(talk("hi", "one two", "more"), [first], decode)
     assert mended.drifts == 1
@@ -162,13 +162,13 @@ def test_blanks_that_changed_are_drift(said: str) -> None:
 
 
 @pytest.mark.parametrize("said", ["one three", "one", "one two!", "", "ONE TWO"])
-def test_another_text_is_left_as_it_came(said: str) -> None:
+def test_a_changed_text_is_not_repaired(said: str) -> None:
     first = call(talk("hi"), odd("one two"))
     prompt = talk("hi", said, "more")
     assert repair_prompt(prompt, [first], decode) == RepairedPrompt(prompt, 0)
 
 
-def test_every_turn_is_put_back() -> None:
+def test_the_ids_of_every_turn_are_restored() -> None:
     calls: list[Completion] = []
     said: list[str] = ["start"]
     for turn in range(4):
@@ -191,7 +191,7 @@ def test_an_answer_that_was_cut_off_is_found_by_its_text() -> None:
     assert mended.tokens == talk("hi") + cut + (END, *b"user: more\n", ANSWER)
 
 
-def test_of_two_answers_to_one_prompt_the_right_one_is_put_back() -> None:
+def test_of_two_answers_to_one_prompt_the_matching_one_is_restored() -> None:
     calls = [call(talk("hi"), odd("one")), call(talk("hi"), odd("two"))]
     mended = repair_prompt(talk("hi", "two", "more"), calls, decode)
     assert mended.tokens[len(talk("hi")) :][:4] == odd("two")
@@ -199,7 +199,7 @@ def test_of_two_answers_to_one_prompt_the_right_one_is_put_back() -> None:
     assert repair_prompt(talk("hi", "two", "more"), [*calls, plain], decode).drifts == 0
 
 
-def test_old_calls_are_not_looked_at() -> None:
+def test_old_calls_are_not_searched() -> None:
     calls = [call(talk("hi"), odd("one")), *[call(talk("x"), (9,))] * LOOK_BACK]
     assert repair_prompt(talk("hi", "one", "more"), calls, decode).drifts == 0
 
@@ -265,7 +265,7 @@ async def test_two_agents_in_one_episode_are_two_samples_of_one_reward() -> None
         assert first.prompt_tokens != second.prompt_tokens
 
 
-async def test_the_real_policy_trains_a_conversation_as_it_was_drawn() -> None:
+async def test_the_real_policy_trains_a_conversation_as_it_was_sampled() -> None:
     """Its sampler draws words in pieces the encoder would not choose; nothing is encoded again."""
     policy = TinyPolicy.open(None)
     try:

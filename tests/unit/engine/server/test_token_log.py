@@ -13,7 +13,7 @@ def _completion(tokens: tuple[int, ...] = (7, 8), prompt: tuple[int, ...] = (1, 
     return Completion("x", prompt, tokens, tuple(-0.5 * t for t in tokens), "stop", step=3)
 
 
-async def test_each_token_has_its_facts() -> None:
+async def test_each_token_has_its_id_mask_and_log_probs() -> None:
     log = TokenLog()
     log.record("e", [_completion()], "task", 0.25)
     found = await log.show("e", FakePolicy(Bench(step=4)))
@@ -90,7 +90,7 @@ def test_tokens_read_as_text_tags_by_name_and_broken_bytes_as_such() -> None:
     ]
 
 
-async def test_the_real_policy_tells_what_it_sampled() -> None:
+async def test_the_real_policy_logs_the_tokens_it_sampled() -> None:
     policy = TinyPolicy.open(None)
     try:
         prompt = policy.render([{"role": "user", "content": "Hi"}], None, 30)

@@ -46,7 +46,7 @@ def _names(directory: Path) -> list[str]:
     return [facts.name for facts in list_checkpoints(directory)]
 
 
-def test_names_are_listed_newest_first_with_their_facts(store: CheckpointStore) -> None:
+def test_checkpoints_are_listed_newest_first_with_their_description(store: CheckpointStore) -> None:
     for step in (1, 2, 3):
         _save(store, f"step-{step:06d}", step)
     _save(store, "latest", 4)
@@ -100,7 +100,7 @@ def test_going_back_sets_the_latest_aside(store: CheckpointStore) -> None:
     assert not list(store.directory.glob("*.tmp"))
 
 
-def test_going_back_and_forth_is_no_loss(store: CheckpointStore) -> None:
+def test_restoring_back_and_forth_loses_nothing(store: CheckpointStore) -> None:
     _save(store, "latest", 7)
     _save(store, "s1", 1)
     store.restore("s1", DIGEST)
@@ -166,7 +166,7 @@ def test_a_damaged_checkpoint_is_named_and_a_good_one_offered(
         assert (facts.damaged, facts.step) == (True, -1)
 
 
-def test_another_base_is_told(store: CheckpointStore) -> None:
+def test_a_checkpoint_of_another_base_is_an_error(store: CheckpointStore) -> None:
     _save(store, "old", 1, base="c" * 64)
     with pytest.raises(OtherBaseError, match="other base weights"):
         store.restore("old", DIGEST)

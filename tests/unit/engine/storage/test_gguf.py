@@ -55,7 +55,7 @@ def test_metadata_of_each_kind(tmp_path: Path) -> None:
                 file.get(key, kind)
 
 
-def test_what_is_not_as_expected_is_named(tmp_path: Path) -> None:
+def test_unexpected_content_is_named(tmp_path: Path) -> None:
     path = tmp_path / "odd.gguf"
     tensors = {"x": Stored(0, (2,), b"\0" * 8), "k": Stored(12, (256,), b"\0" * 144)}
     write(path, {"a": 1}, {**tensors, "part": Stored(8, (1, 40), b"\0" * 68)})

@@ -43,7 +43,7 @@ def test_bytes_written_by_hand_are_read() -> None:
     assert np.frombuffer(tensors["a"].data, "<f4").tolist() == [1.0, -2.0]
 
 
-def test_what_is_written_is_the_format() -> None:
+def test_the_written_file_follows_the_format() -> None:
     data = pack({"x": Tensor("F16", (3,), b"\x00\x3c" * 3), "y": Tensor("F32", (), bytes(4))}, {})
     (length,) = struct.unpack("<Q", data[:8])
     assert length % 8 == 0

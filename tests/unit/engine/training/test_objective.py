@@ -74,7 +74,7 @@ def _fixed(spread: float) -> tuple[Array, Array, Array, Array, Array]:
     ("reference", "form", "spread"),
     [(_trl, "k3", 0.3), (_trl_corrected, "k3+", 0.3), (_verl, "k3", 0.3), (_verl, "k3", 2.5)],
 )
-def test_loss_and_gradient_are_those_of_the_field(
+def test_loss_and_gradient_match_published_grpo(
     reference: Reference, form: str, spread: float
 ) -> None:
     new, old, ref, adv, mask = _fixed(spread)
@@ -98,7 +98,7 @@ def test_loss_and_gradient_are_those_of_the_field(
         assert (found.kl == 10).any()
 
 
-def test_the_objective_is_that_of_torch() -> None:
+def test_the_objective_matches_torch() -> None:
     """TRL's formula by the autograd of torch, where torch is installed."""
     torch = pytest.importorskip("torch")
     new, old, ref, adv, mask = (torch.tensor(part) for part in _fixed(0.3))
@@ -116,7 +116,7 @@ def test_the_objective_is_that_of_torch() -> None:
     np.testing.assert_allclose(found.slope / kept.sum(), new.grad.numpy()[kept], atol=1e-5)
 
 
-def test_standard_advantages_are_those_of_the_field() -> None:
+def test_standard_advantages_match_published_grpo() -> None:
     """TRL: `(rewards - mean) / (std + 1e-4)` with the sample deviation of each group."""
     rewards = {"a": [0.0, 1.0, 0.5, 0.0], "b": [0.2, 0.9], "c": [0.3, 0.3, 0.3]}
     samples, wanted = [], []
@@ -169,7 +169,7 @@ def test_the_gradient_of_an_update_equals_finite_differences(form: str, frozen: 
         learner.close()
 
 
-def test_the_loss_of_an_update_is_that_of_the_field() -> None:
+def test_the_loss_of_an_update_matches_published_grpo() -> None:
     """Packed shards against padded rows, each answer through the network alone."""
     learner, samples = _small_batch()
     reference = learner._reference

@@ -112,7 +112,7 @@ def test_a_file_is_read_past_its_broken_rows(tmp_path: Path) -> None:
         assert "longer than" in bad[1].cause
 
 
-def test_equal_ids_are_told_apart(tmp_path: Path) -> None:
+def test_equal_ids_are_made_unique(tmp_path: Path) -> None:
     path = tmp_path / "d.jsonl"
     path.write_text('{"id": 1, "query": "a"}\n{"id": "1", "query": "b"}\n{"id": 2, "query": "c"}\n')
     with Dataset.open(path) as dataset:
@@ -138,7 +138,7 @@ def test_a_missing_file_and_a_folder_are_errors_with_their_path(tmp_path: Path) 
         Dataset.open(tmp_path)
 
 
-def test_a_row_that_was_changed_meanwhile_is_broken_not_wrong(tmp_path: Path) -> None:
+def test_a_row_changed_on_disk_is_broken_instead_of_wrong(tmp_path: Path) -> None:
     path = tmp_path / "d.jsonl"
     path.write_text('{"query": "a"}\n{"query": "b"}\n')
     with Dataset.open(path) as dataset:
@@ -222,7 +222,7 @@ def test_turns_follow_one_another() -> None:
 
 
 @pytest.mark.parametrize("turns", [[], "hi", [1], [""], [{"answer": "x"}], ["x"] * 101])
-def test_turns_that_are_none_are_a_broken_row(turns: object) -> None:
+def test_invalid_turns_make_a_broken_row(turns: object) -> None:
     with pytest.raises(RowError, match="turn"):
         _parse(turns=turns, query="hi")
 
@@ -234,7 +234,7 @@ def test_a_weight_is_a_number(weight: object) -> None:
     assert _parse(query="hi", weight="2.5").weight == 2.5
 
 
-def test_the_split_is_by_the_words_and_about_as_large_as_asked() -> None:
+def test_the_split_depends_on_the_text_and_has_about_the_requested_size() -> None:
     rows = [_parse(query=f"question {number}") for number in range(2_000)]
     held = [row for row in rows if side_of(row, 0.1) == "held-out"]
     assert 150 < len(held) < 250

@@ -55,7 +55,7 @@ def test_csv_with_other_signs(tmp_path: Path, ending: str, sign: str) -> None:
     assert read_all(open_reader(path)) == [(2, {"query": "x", "answer": "y"})]
 
 
-def test_broken_csv_rows_do_not_take_others_along(tmp_path: Path) -> None:
+def test_broken_csv_rows_do_not_affect_other_rows(tmp_path: Path) -> None:
     path = write(
         tmp_path / "d.csv",
         b'query,answer\na,1\n"open,2\nb,3,4\n\xff\xfe,5\nc\x00,6\n"d",7\n"x"y,8\ne,9\n',
@@ -134,7 +134,7 @@ def test_a_file_called_json_may_hold_lines(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("data", [b"query,answer\n", b"\x00\x01", "[1]".encode("utf-16")])
-def test_a_json_file_that_is_none_says_so(tmp_path: Path, data: bytes) -> None:
+def test_a_file_that_is_not_json_is_named_in_the_error(tmp_path: Path, data: bytes) -> None:
     with pytest.raises(DatasetError, match=r"d\.json"):
         Dataset.open(write(tmp_path / "d.json", data))
 
@@ -151,7 +151,7 @@ def test_nul_bytes_and_huge_lines_are_named(tmp_path: Path) -> None:
     assert found[2] == (3, {"query": "b"})
 
 
-def test_a_large_file_is_not_held(tmp_path: Path) -> None:
+def test_a_large_file_is_not_loaded_into_memory(tmp_path: Path) -> None:
     """50 MB of rows: found by walking once, and never more than a few of them in memory."""
     path = tmp_path / "large.jsonl"
     with path.open("wb") as file:
@@ -204,7 +204,7 @@ def test_pyarrow_is_only_imported_for_tables(
         assert isinstance(dataset.row(0), Row)
 
 
-def test_a_file_called_parquet_that_is_none(tmp_path: Path) -> None:
+def test_a_parquet_name_with_other_content_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(DatasetError, match="not a Parquet file"):
         Dataset.open(write(tmp_path / "d.parquet", "query\n"))
 

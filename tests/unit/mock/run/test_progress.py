@@ -11,7 +11,7 @@ def has(marks: KeySet, *keys: str) -> bool:
     return marks.count(9) == len(keys) and all(key in marks for key in found if key)
 
 
-def test_a_run_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_a_run_continues_where_it_stopped(tmp_path: Path) -> None:
     with Progress(tmp_path, "d") as first:
         assert first.done.count(9) == 0
         first.mark(Key(1, 3), {"row_id": "a"})
@@ -26,7 +26,7 @@ def test_a_run_goes_on_where_it_was(tmp_path: Path) -> None:
     assert first.results.read_text() == '{"row_id":"a"}\n{"row_id":"a~2"}\n'
 
 
-def test_a_finished_run_begins_anew(tmp_path: Path) -> None:
+def test_after_a_finished_run_a_new_one_begins(tmp_path: Path) -> None:
     with Progress(tmp_path, "d") as first:
         first.mark(Key(1, 1), {})
         first.finish()
@@ -35,7 +35,7 @@ def test_a_finished_run_begins_anew(tmp_path: Path) -> None:
         assert second.mock_id.rpartition("-")[0] != first.mock_id.rpartition("-")[0]
 
 
-def test_restart_forgets(tmp_path: Path) -> None:
+def test_restart_discards_the_progress(tmp_path: Path) -> None:
     with Progress(tmp_path, "d") as first:
         first.mark(Key(1, 1), {})
     with Progress(tmp_path, "d", restart=True) as second:
@@ -54,14 +54,14 @@ def test_a_torn_line_is_not_taken_for_another_row(tmp_path: Path) -> None:
         assert has(third.done, "1:12", "1:34")
 
 
-def test_runs_of_other_names_know_nothing_of_it(tmp_path: Path) -> None:
+def test_progress_is_separate_for_each_name(tmp_path: Path) -> None:
     with Progress(tmp_path, "d") as first:
         first.mark(Key(1, 1), {})
     with Progress(tmp_path, "e") as other:
         assert other.done.count(9) == 0
 
 
-def test_what_was_in_flight_at_a_kill_is_lost_and_what_was_given_up_is_not(tmp_path: Path) -> None:
+def test_rows_in_flight_at_a_kill_are_lost_but_abandoned_rows_are_not(tmp_path: Path) -> None:
     with Progress(tmp_path, "d") as first:
         for line in (1, 2, 3):
             first.ask(Key(1, line), f"r{line}", 'a "query"\nof two lines ü')

@@ -24,7 +24,9 @@ def _results(runner: Runner) -> list[dict[str, Any]]:
     return [msgspec.json.decode(line) for line in lines]
 
 
-async def test_every_row_is_asked_once_and_told(home: Home, tmp_path: Path, target: Target) -> None:
+async def test_every_row_is_asked_once_and_reported(
+    home: Home, tmp_path: Path, target: Target
+) -> None:
     path = write_rows(tmp_path / "d.jsonl", 5)
     control = FakeControl()
     async with open_runner(home, path, target.url, control=control) as runner:
@@ -50,7 +52,7 @@ async def test_no_control_api_is_needed(home: Home, tmp_path: Path, target: Targ
     assert runner.counters.answered == 2
 
 
-async def test_broken_rows_are_reported_and_the_rest_goes_on(
+async def test_broken_rows_are_reported_and_the_others_are_asked(
     home: Home, tmp_path: Path, target: Target
 ) -> None:
     path = tmp_path / "d.jsonl"
@@ -76,7 +78,7 @@ async def test_passes_ask_again_under_other_ids(home: Home, tmp_path: Path, targ
 
 
 @pytest.mark.parametrize("concurrency", [1, 3])
-async def test_so_many_requests_are_in_flight(
+async def test_concurrency_limits_the_requests_in_flight(
     home: Home, tmp_path: Path, target: Target, concurrency: int
 ) -> None:
     target.hold = asyncio.Event()
@@ -103,7 +105,9 @@ async def test_a_worker_rests_between_two_requests(
     assert len(target.asked) == 3
 
 
-async def test_pause_holds_and_resume_goes_on(home: Home, tmp_path: Path, target: Target) -> None:
+async def test_pause_stops_sending_and_resume_continues(
+    home: Home, tmp_path: Path, target: Target
+) -> None:
     path = write_rows(tmp_path / "d", 6)
 
     def pause_after_two(control: FakeControl) -> None:
@@ -125,7 +129,7 @@ async def test_pause_holds_and_resume_goes_on(home: Home, tmp_path: Path, target
     assert len(set(target.asked)) == 6
 
 
-async def test_stop_lets_what_is_in_flight_end_and_the_next_start_asks_the_rest(
+async def test_stop_finishes_rows_in_flight_and_the_next_start_asks_the_rest(
     home: Home, tmp_path: Path, target: Target
 ) -> None:
     path = write_rows(tmp_path / "d", 6)
@@ -167,7 +171,7 @@ async def test_a_stop_does_not_wait_for_ever(home: Home, tmp_path: Path, target:
     target.hold.set()
 
 
-async def test_busy_is_asked_again_after_the_time_it_says(
+async def test_a_busy_target_is_retried_after_its_retry_after(
     home: Home, tmp_path: Path, target: Target
 ) -> None:
     def busy_twice(number: int) -> Response | None:
@@ -183,7 +187,7 @@ async def test_busy_is_asked_again_after_the_time_it_says(
     assert (runner.counters.answered, len(target.asked)) == (1, 3)
 
 
-async def test_an_engine_that_is_off_is_asked_again_before_the_minute_it_says(
+async def test_a_stopped_engine_is_retried_before_its_retry_after(
     home: Home, tmp_path: Path, target: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mock.targets.openai._LAST_DELAY", 0.05)
@@ -195,7 +199,7 @@ async def test_an_engine_that_is_off_is_asked_again_before_the_minute_it_says(
     assert (runner.counters.answered, len(target.asked)) == (1, 3)
 
 
-async def test_busy_for_too_long_is_a_failed_row(
+async def test_a_target_busy_beyond_the_patience_fails_the_row(
     home: Home, tmp_path: Path, target: Target
 ) -> None:
     target.script = lambda number: JSONResponse({"detail": "OFFLINE"}, 503, {"Retry-After": "9"})
@@ -238,7 +242,7 @@ async def test_a_restart_of_the_target_is_waited_out(home: Home, tmp_path: Path)
     assert (runner.counters.answered, runner.counters.failed) == (2, 0)
 
 
-async def test_a_target_that_stays_away_ends_the_run_and_loses_no_row(
+async def test_an_unreachable_target_ends_the_run_and_loses_no_row(
     home: Home, tmp_path: Path
 ) -> None:
     path = write_rows(tmp_path / "d", 3)
@@ -252,7 +256,7 @@ async def test_a_target_that_stays_away_ends_the_run_and_loses_no_row(
         assert again.counters.already == 0
 
 
-async def test_a_refusal_that_is_for_everybody_ends_the_run(
+async def test_a_refusal_of_every_row_ends_the_run(
     home: Home, tmp_path: Path, target: Target
 ) -> None:
     target.script = lambda number: JSONResponse({"error": {"message": "wrong key"}}, 401)
@@ -273,7 +277,7 @@ async def test_a_refusal_that_is_for_everybody_ends_the_run(
         (lambda: JSONResponse({"choices": []}), "not a chat completion"),
     ],
 )
-async def test_a_failed_row_is_recorded_and_the_rest_goes_on(
+async def test_a_failed_row_is_recorded_and_the_run_continues(
     home: Home, tmp_path: Path, target: Target, answer: object, error: str
 ) -> None:
     assert callable(answer)

@@ -79,7 +79,7 @@ async def test_a_fraction_of_a_weight_is_a_chance(tmp_path: Path) -> None:
     assert again == found
 
 
-async def test_the_two_sides_are_all_rows_and_share_none(tmp_path: Path) -> None:
+async def test_the_two_sides_of_the_split_are_disjoint_and_complete(tmp_path: Path) -> None:
     path = write_rows(tmp_path / "d.jsonl", 400)
     train, tally = await walked(path, tmp_path, RowSelection(split="train", held_out=0.25))
     held, _ = await walked(path, tmp_path, RowSelection(split="held-out", held_out=0.25, seed=4))
@@ -89,7 +89,7 @@ async def test_the_two_sides_are_all_rows_and_share_none(tmp_path: Path) -> None
     assert tally.total == len(train)
 
 
-async def test_a_broken_row_is_told_once_however_many_passes(tmp_path: Path) -> None:
+async def test_a_broken_row_is_reported_once_in_several_passes(tmp_path: Path) -> None:
     path = tmp_path / "d.jsonl"
     path.write_text('{"query": "a"}\nbroken\n')
     found, tally = await walked(path, tmp_path, RowSelection(passes=3))
@@ -118,7 +118,7 @@ async def test_a_dataset_of_broken_rows_fails_and_names_the_first(
     assert runner.counters.skipped == 300
 
 
-async def test_the_total_is_told_when_it_is_known(
+async def test_the_total_is_reported_when_it_is_known(
     home: Home, tmp_path: Path, target: Target
 ) -> None:
     path = write_rows(tmp_path / "d.jsonl", 30)
@@ -217,7 +217,7 @@ def _engine(state: str, step: int) -> EngineChanged:
     return EngineChanged(server="s", url="http://s", state=state, raw=state, step=step)
 
 
-async def test_nothing_is_asked_during_a_sync_when_it_is_to_pause(
+async def test_pause_sync_asks_nothing_during_a_sync(
     home: Home, tmp_path: Path, target: Target
 ) -> None:
     path = write_rows(tmp_path / "d.jsonl", 4)
@@ -238,7 +238,9 @@ async def test_nothing_is_asked_during_a_sync_when_it_is_to_pause(
     assert len(target.asked) == 4
 
 
-async def test_it_stops_after_so_many_updates(home: Home, tmp_path: Path, target: Target) -> None:
+async def test_the_run_stops_after_the_requested_updates(
+    home: Home, tmp_path: Path, target: Target
+) -> None:
     path = write_rows(tmp_path / "d.jsonl", 50)
     control = FakeControl()
     control.publish(_engine("ROLLING", 7))
@@ -343,7 +345,7 @@ async def test_rewards_after_a_stop_are_waited_for_longer_than_rows_in_flight(
     assert [(one["row_id"], one["reward"]) for one in results(file)] == [(answered, 0.5)]
 
 
-async def test_a_json_list_on_one_line_is_asked_and_told_row_by_row(
+async def test_a_json_list_on_one_line_is_asked_and_reported_row_by_row(
     home: Home, tmp_path: Path, target: Target
 ) -> None:
     path = tmp_path / "d.json"
@@ -369,7 +371,7 @@ async def test_a_broken_element_of_a_json_list_is_named_by_its_number(
     assert (skipped.place, skipped.line) == ("element", 2)
 
 
-async def test_a_reward_that_never_comes_is_null_and_says_so(
+async def test_a_missing_reward_is_null_with_its_cause(
     home: Home, tmp_path: Path, target: Target
 ) -> None:
     path = write_rows(tmp_path / "d.jsonl", 1)
@@ -382,7 +384,7 @@ async def test_a_reward_that_never_comes_is_null_and_says_so(
     assert (result["reward"], result["unrewarded"]) == (None, "not known in time")
 
 
-async def test_what_a_killed_start_did_not_write_is_written_and_what_it_asked_is_not_asked(
+async def test_results_missing_from_a_killed_start_are_added_and_its_rows_are_not_asked_again(
     home: Home, tmp_path: Path, target: Target
 ) -> None:
     path = write_rows(tmp_path / "d.jsonl", 4)

@@ -44,7 +44,7 @@ def echo(folder: Path, code: str, more: str = "") -> CommandTarget:
         ("fail", "ended with code 1: no such model"),
     ],
 )
-async def test_what_goes_wrong_is_said(tmp_path: Path, kind: str, error: str) -> None:
+async def test_failures_are_reported(tmp_path: Path, kind: str, error: str) -> None:
     answer = await ask(misbehaving(tmp_path, kind))
     assert answer.text == ""
     assert error in answer.error
@@ -78,7 +78,7 @@ async def test_a_failure_has_the_last_lines_of_both_and_no_secret(
     assert plain.error == "ended with code 1: token limit reached: 5"
 
 
-async def test_a_hang_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
+async def test_a_hanging_program_is_killed_with_its_children(tmp_path: Path) -> None:
     note = tmp_path / "pids"
     target = misbehaving(tmp_path, "hang", 1.0, f"set: {{SMALL_PID: '{note}'}}")
     answer = await ask(target)
@@ -100,7 +100,7 @@ asyncio.run(run(argv, env={}, folder=Path("/"), stdin=None, limit=60))
 """
 
 
-async def test_nothing_outlives_a_mock_user_that_is_killed(tmp_path: Path) -> None:
+async def test_no_process_outlives_a_killed_mock_user(tmp_path: Path) -> None:
     note = tmp_path / "pids"
     argv = (sys.executable, "-c", _KILLED, str(note))
     killed = await asyncio.create_subprocess_exec(*argv, cwd=Path(__file__).parents[4])
@@ -112,7 +112,7 @@ async def test_nothing_outlives_a_mock_user_that_is_killed(tmp_path: Path) -> No
     await until(lambda: not any(map(_lives, pids)))
 
 
-async def test_no_guard_stays(tmp_path: Path) -> None:
+async def test_no_guard_process_remains(tmp_path: Path) -> None:
     assert (await ask(echo(tmp_path, "print(q)"))).text == "hi"
     assert not _GUARDS
 
@@ -128,7 +128,7 @@ async def test_a_cancelled_question_ends_its_program(tmp_path: Path) -> None:
     await until(lambda: not any(map(_lives, pids)))
 
 
-async def test_a_child_that_is_left_holds_up_nothing(tmp_path: Path) -> None:
+async def test_a_leftover_child_does_not_delay_the_answer(tmp_path: Path) -> None:
     answer = await ask(misbehaving(tmp_path, "leave-child"))
     assert answer.text == "answered all the same"
     assert answer.seconds < 10
@@ -147,7 +147,7 @@ async def test_a_program_that_is_not_there_ends_the_run(tmp_path: Path) -> None:
         await ask(target)
 
 
-async def test_a_query_goes_in_as_it_is(tmp_path: Path) -> None:
+async def test_the_query_is_passed_unmodified(tmp_path: Path) -> None:
     nasty = "--help; $(touch x) `id` '\" {session} \\ \n second line ü"
     assert (await ask(echo(tmp_path, "print(q)"), question(nasty))).text == nasty
     more = "stdin: 'Q: {query}'\n"
@@ -162,7 +162,7 @@ async def test_a_query_goes_in_as_it_is(tmp_path: Path) -> None:
     assert "NUL" in (await ask(echo(tmp_path, "print(q)"), question("a\x00b"))).error
 
 
-async def test_it_gets_what_the_file_says_and_nothing_else(
+async def test_the_program_gets_only_the_environment_of_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OWN_KEY", "hunter2-hunter2")
@@ -217,7 +217,9 @@ async def test_the_answer_is_found(tmp_path: Path, code: str, how: str, wanted: 
         ("print(); print('why', file=sys.stderr)", "whole", "printed nothing; it printed: why"),
     ],
 )
-async def test_no_answer_is_invented(tmp_path: Path, code: str, how: str, error: str) -> None:
+async def test_output_without_an_answer_is_a_failure(
+    tmp_path: Path, code: str, how: str, error: str
+) -> None:
     answer = await ask(echo(tmp_path, code, f"answer: {how}\n"))
     assert answer.text == ""
     assert error in answer.error
@@ -243,12 +245,12 @@ async def test_a_conversation_has_a_folder_of_its_own(tmp_path: Path) -> None:
     assert not folders[2].exists()
 
 
-async def test_a_further_turn_needs_its_own_command(tmp_path: Path) -> None:
+async def test_a_second_turn_requires_the_field_then(tmp_path: Path) -> None:
     answer = await ask(echo(tmp_path, "print(q)"), question("more", 2))
     assert answer.error == "it takes one question only: the file has no `then`"
 
 
-async def test_words_that_do_not_reach_it_are_said_once(
+async def test_messages_that_the_target_does_not_receive_are_reported_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     target = echo(tmp_path, "print(q)")
@@ -263,7 +265,7 @@ async def test_words_that_do_not_reach_it_are_said_once(
     assert not caplog.text
 
 
-async def test_the_small_app_asks_its_own_session(tmp_path: Path, target: Target) -> None:
+async def test_the_example_app_calls_its_session_address(tmp_path: Path, target: Target) -> None:
     text = "kind: command\ncommand: [PY, APP, '{query}']\nset: {OPENAI_BASE_URL: '{base_url}'}\n"
     own = target_of(tmp_path, text + "answer: last_line\nsessions: no\n", target.url)
     assert (await ask(own)).text == "re: The user says: hi"

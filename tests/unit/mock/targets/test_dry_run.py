@@ -65,7 +65,7 @@ async def dry(folder: Path, text: str, control: FakeControl | None, url: str = A
         await target.close()
 
 
-async def test_the_dry_row_is_announced_as_none_to_train_on(tmp_path: Path) -> None:
+async def test_the_dry_row_is_announced_as_not_trained_on(tmp_path: Path) -> None:
     control = Proxy()
     control.kind = "eval"
     told = await dry(tmp_path, ECHO + "dry: Hello there\n", control)
@@ -79,7 +79,7 @@ async def test_the_dry_row_is_announced_as_none_to_train_on(tmp_path: Path) -> N
     assert "it IS trained on" in (await dry(tmp_path, ECHO, control))[1]
 
 
-async def test_what_cannot_be_known_is_said(tmp_path: Path) -> None:
+async def test_an_unknown_outcome_of_a_dry_run_is_reported(tmp_path: Path) -> None:
     assert "may be trained on" in (await dry(tmp_path, ECHO, None))[1]
     assert "the proxy saw no request" in (await dry(tmp_path, ECHO, FakeControl()))[1]
     assert "there is no proxy" in (await dry(tmp_path, ECHO, FakeControl(down=1)))[1]
@@ -92,7 +92,7 @@ async def test_a_dry_row_without_an_answer_is_an_error(tmp_path: Path) -> None:
     assert caught.value.where == str(tmp_path / "own.yaml")
 
 
-async def test_a_dry_row_that_fails_is_given_back(tmp_path: Path) -> None:
+async def test_a_failed_dry_row_is_released(tmp_path: Path) -> None:
     control = FakeControl()
     text = "kind: command\ncommand: [PY, -c, 'import sys; sys.exit(1)', '{query}']\n"
     with pytest.raises(TargetFailed):
@@ -100,7 +100,7 @@ async def test_a_dry_row_that_fails_is_given_back(tmp_path: Path) -> None:
     assert control.released == [control.rows[0]["row_id"]]
 
 
-async def test_the_fake_vllm_is_told_in_headers(tmp_path: Path, target: Target) -> None:
+async def test_the_fake_vllm_gets_the_row_in_headers(tmp_path: Path, target: Target) -> None:
     assert (await dry(tmp_path, "kind: fake\n", None, target.url))[0].endswith("s: re: " + DRY)
     assert target.headers[0]["x-ajet-train"] == "no"
     assert target.asked[0].startswith("dry-")
@@ -153,7 +153,7 @@ async def test_each_dialect_has_its_form(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", DIALECTS)
-def test_what_is_no_answer_is_none(name: str) -> None:
+def test_an_unreadable_answer_is_none(name: str) -> None:
     for bad in (b"<html>", b"[]", b"{}", b'{"choices": []}', b'{"output": 3}', b'{"content": [1]}'):
         assert read(DIALECTS[name], bad) is None
     assert read(DIALECTS["messages"], b'{"content": []}') == ""
@@ -183,7 +183,7 @@ async def run(folder: Path, home: Home, text: str, control: FakeControl) -> tupl
     return runner, {row["row_id"]: row for row in map(msgspec.json.decode, lines)}
 
 
-async def test_rows_that_reach_no_group_are_said(
+async def test_rows_that_reach_no_group_are_reported(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     home = Home.open(tmp_path / "home")

@@ -45,7 +45,7 @@ def http(folder: Path, app: App, text: str = CHAT) -> HttpTarget:
     return HttpTarget(spec, ModelEndpoint(base_url=AT), transport=httpx.MockTransport(app.answer))
 
 
-async def test_it_is_asked_in_its_own_words(
+async def test_the_request_has_the_form_of_the_target_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("APP_TOKEN", "hunter2-hunter2")
@@ -107,13 +107,13 @@ def page(told: str) -> bytes:
         (b"[" * 5000, "the answer is not JSON"),
     ],
 )
-async def test_no_answer_is_invented(tmp_path: Path, told: Any, error: str) -> None:
+async def test_output_without_an_answer_is_a_failure(tmp_path: Path, told: Any, error: str) -> None:
     answer = await ask(http(tmp_path, App(told)))
     assert answer.text == ""
     assert error in answer.error
 
 
-async def test_refusals_are_in_its_own_words_and_without_secrets(
+async def test_refusals_quote_the_application_without_secrets(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KEY_OF_IT", "hunter2-hunter2")
@@ -128,7 +128,7 @@ async def test_refusals_are_in_its_own_words_and_without_secrets(
     assert "answers 503" in (await ask(http(tmp_path, app, text))).error
 
 
-async def test_an_application_that_is_away_is_waited_for(tmp_path: Path) -> None:
+async def test_an_unreachable_application_is_retried(tmp_path: Path) -> None:
     def away(request: httpx.Request) -> httpx.Response:
         raise httpx.ConnectError("refused")
 
@@ -204,11 +204,11 @@ async def test_a_stream_that_stays_open_ends_at_its_last_event(tmp_path: Path) -
         ("event: a\ndata: 1\n\nevent: b\ndata: 2\n\n", "no event has text at `delta.text`; there"),
     ],
 )
-async def test_broken_streams_are_said(tmp_path: Path, told: str, error: str) -> None:
+async def test_broken_streams_are_reported(tmp_path: Path, told: str, error: str) -> None:
     assert error in (await ask(http(tmp_path, App(told.encode()), SSE))).error
 
 
-def test_events_without_data_are_none() -> None:
+def test_events_without_data_are_ignored() -> None:
     assert list(parse_events(b"event: x\n\ndata\n\ndata: a\ndata:b\n\n: c\n\n")) == [
         ("message", ""),
         ("message", "a\nb"),

@@ -85,7 +85,7 @@ async def test_it_answers(tmp_path: Path, module: str) -> None:
     assert answer == Answer(text='re: a "b"\n ü', seconds=answer.seconds)
 
 
-async def test_it_may_be_async_and_gets_all_there_is_to_know(tmp_path: Path) -> None:
+async def test_the_function_may_be_async_and_gets_the_context(tmp_path: Path) -> None:
     assert (await ask(made(tmp_path, "own_app:slowly"))).text == "re: hi"
     answer = await ask(made(tmp_path, "own_app:told"), question(turn=2))
     base = "http://127.0.0.1:9/sessions/s1/v1"
@@ -104,7 +104,7 @@ async def test_it_may_be_async_and_gets_all_there_is_to_know(tmp_path: Path) -> 
         ("floods", "it answered more than 4 MB"),
     ],
 )
-async def test_what_goes_wrong_is_said(tmp_path: Path, function: str, error: str) -> None:
+async def test_failures_are_reported(tmp_path: Path, function: str, error: str) -> None:
     limit = "timeout: 2\n" if function == "hangs" else ""
     answer = await ask(made(tmp_path, f"own_app:{function}", limit))
     assert (answer.text, answer.error) == ("", error)
@@ -128,7 +128,9 @@ async def test_a_function_that_is_not_there_ends_the_run(
     assert caught.value.where == str(tmp_path / "own.yaml")
 
 
-async def test_its_environment_is_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_environment_variables_do_not_leak_between_questions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("OWN_KEY", "hunter2-hunter2")
     monkeypatch.setenv("OTHER_KEY", "sk-of-somebody-else")
     more = "env: [OWN_KEY]\nset: {URL: '{root_url}/x'}\n"
@@ -138,7 +140,7 @@ async def test_its_environment_is_its_own(tmp_path: Path, monkeypatch: pytest.Mo
     assert "bad key [hidden]" in (await ask(made(tmp_path, "own_app:raises", more))).error
 
 
-async def test_a_process_is_kept_only_when_that_is_asked_for(tmp_path: Path) -> None:
+async def test_a_process_is_reused_only_if_requested(tmp_path: Path) -> None:
     for more, wanted in ("", ["1 s1", "1 s2"]), ("fresh: no\n", ["1 s1", "2 s2"]):
         target = made(tmp_path, "own_app:count", more)
         told = []

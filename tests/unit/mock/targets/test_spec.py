@@ -111,7 +111,7 @@ TWO = {
 
 
 @pytest.mark.parametrize("text", TWO)
-def test_all_faults_are_told_at_once_a_line_each(tmp_path: Path, text: str) -> None:
+def test_all_faults_are_reported_together_one_per_line(tmp_path: Path, text: str) -> None:
     with pytest.raises(TargetFileError) as caught:
         spec_of(tmp_path, text)
     first, second = str(caught.value).splitlines()
@@ -121,7 +121,7 @@ def test_all_faults_are_told_at_once_a_line_each(tmp_path: Path, text: str) -> N
     assert "own.yaml:" in second
 
 
-def test_a_file_that_cannot_be_read_is_said(tmp_path: Path) -> None:
+def test_an_unreadable_file_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(TargetFileError, match="Is a directory"):
         read_target(tmp_path)
     (tmp_path / "bad.yaml").write_bytes(b"kind: \xff")
@@ -142,7 +142,7 @@ def test_a_name_or_a_path_is_found(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", preset_names())
-def test_each_ready_file_can_be_read(name: str) -> None:
+def test_each_preset_can_be_read(name: str) -> None:
     spec = read_target(find_target(name))
     assert spec.name == name
     if isinstance(spec, CommandSpec):
@@ -181,7 +181,7 @@ def test_paths() -> None:
             parse_path(bad)
 
 
-def test_what_a_terminal_would_show() -> None:
+def test_output_is_read_as_a_terminal_shows_it() -> None:
     told = b"\x1b[2K\x1b[1mone\x1b[0m\r\n10%\r20%\rdone\n\x1b]0;title\x07two"
     assert read_output(told) == "one\ndone\ntwo"
     for bad in (b"\xff\xfe", b"a\x00b"):

@@ -76,7 +76,7 @@ def _parse(**row: Any) -> Row:
 # --- conversations ------------------------------------------------------------------------------
 
 
-async def test_a_persona_talks_until_it_has_what_it_wants(
+async def test_a_persona_continues_until_its_goal_is_reached(
     home: Home, tmp_path: Path, target: Target, player: Target
 ) -> None:
     player.script = says("How long?", "Thanks. [END]")
@@ -151,7 +151,7 @@ async def test_without_an_opening_the_model_begins(
     assert results(runner)[0]["query"] == "Good morning"
 
 
-async def test_so_many_turns_and_no_more(
+async def test_the_number_of_turns_is_limited(
     home: Home, tmp_path: Path, target: Target, player: Target
 ) -> None:
     player.script = says("And then?")
@@ -167,7 +167,7 @@ async def test_so_many_turns_and_no_more(
     assert results(runner)[0]["ended"] == "turns"
 
 
-async def test_seeds_are_of_row_and_turn(
+async def test_seeds_depend_on_row_and_turn(
     home: Home, tmp_path: Path, target: Target, player: Target
 ) -> None:
     player.script = says("And then?")
@@ -246,7 +246,7 @@ def _bare(text: Any, finish: str = "stop") -> Response:
     ],
     ids=["500", "html", "none", "empty", "null", "cut", "thoughts", "long", "key"],
 )
-async def test_a_failure_ends_its_row_and_no_other(
+async def test_a_failure_of_the_user_model_ends_only_its_row(
     home: Home, tmp_path: Path, target: Target, player: Target, reply: Response, cause: str
 ) -> None:
     player.script = lambda number: reply if number == 0 else says(STOP)(number)
@@ -267,7 +267,7 @@ async def test_a_failure_ends_its_row_and_no_other(
     assert KEY not in runner.progress.results.read_text()
 
 
-async def test_busy_is_asked_again(
+async def test_a_busy_user_model_is_retried(
     home: Home, tmp_path: Path, target: Target, player: Target
 ) -> None:
     busy = JSONResponse({"error": "later"}, 429)
@@ -297,7 +297,7 @@ async def test_a_refusal_from_the_start_ends_the_run_before_all_rows_are_spent(
     assert KEY not in caplog.text
 
 
-async def test_a_refusal_later_is_of_its_row(
+async def test_a_later_refusal_fails_only_its_row(
     home: Home, tmp_path: Path, target: Target, player: Target
 ) -> None:
     refused = JSONResponse({"error": "no"}, 401)
@@ -308,7 +308,7 @@ async def test_a_refusal_later_is_of_its_row(
     assert "turn 3: the user's model failed: 401: no" in results(runner)[0]["error"]
 
 
-async def test_one_that_ends_before_it_begins_is_an_error(
+async def test_a_conversation_that_ends_before_it_begins_is_an_error(
     home: Home, tmp_path: Path, target: Target, player: Target
 ) -> None:
     player.script = says(STOP)
@@ -335,7 +335,7 @@ async def test_what_an_endpoint_refuses_by_name_is_left_out(player: Target) -> N
     assert player.bodies[-1]["max_completion_tokens"] == 1024
 
 
-async def test_a_stop_gives_the_row_back(
+async def test_a_stop_releases_the_row(
     home: Home, tmp_path: Path, target: Target, player: Target
 ) -> None:
     player.script = lambda number: JSONResponse({"error": "later"}, 503)
@@ -359,7 +359,7 @@ async def test_a_stop_gives_the_row_back(
 # --- rows without a model -----------------------------------------------------------------------
 
 
-async def test_without_a_model_the_opening_alone_is_asked_and_it_is_said(
+async def test_without_a_user_model_only_the_opening_is_asked_with_a_warning(
     home: Home, tmp_path: Path, target: Target, caplog: Any
 ) -> None:
     path = write(tmp_path / "d.jsonl", ROW, ROW | {"id": "p2"})
@@ -369,7 +369,7 @@ async def test_without_a_model_the_opening_alone_is_asked_and_it_is_said(
     assert caplog.text.count("no model plays the user") == 1
 
 
-async def test_without_a_model_and_an_opening_the_run_says_what_is_missing(
+async def test_without_a_user_model_and_opening_the_error_names_what_is_missing(
     home: Home, tmp_path: Path, target: Target
 ) -> None:
     path = write(tmp_path / "d.jsonl", {"persona": "A baker."})
@@ -380,7 +380,7 @@ async def test_without_a_model_and_an_opening_the_run_says_what_is_missing(
     assert not target.asked
 
 
-async def test_a_row_that_nobody_can_play_is_passed_over(
+async def test_a_persona_row_without_a_user_model_is_skipped(
     home: Home, tmp_path: Path, target: Target
 ) -> None:
     path = write(tmp_path / "d.jsonl", ROW, {"persona": "A baker."}, ROW | {"id": "p3"})

@@ -53,12 +53,12 @@ def test_columns() -> None:
         ("[end]", "[end]", False),
     ],
 )
-def test_heard(text: str, said: str, over: bool) -> None:
+def test_messages_of_the_user_model_are_parsed(text: str, said: str, over: bool) -> None:
     found = parse_message(text, STOP)
     assert (found.text, found.finished, found.error) == (said, over, "")
 
 
-def test_the_prompt_takes_turns() -> None:
+def test_the_prompt_exchanges_the_roles() -> None:
     messages: list[dict[str, Any]] = [
         {"role": "system", "content": "s"},
         {"role": "assistant", "content": "Hello, I am"},

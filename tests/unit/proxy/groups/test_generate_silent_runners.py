@@ -378,6 +378,8 @@ async def test_a_group_says_why_a_candidate_was_not_retried(
         assert (failed.retried, failed.unretried) == (False, why)
         assert w.group(ticket).candidates[failed.index].error.endswith(f"; not retried: {why}")
         assert w.group(ticket).cause.startswith("short: 3 of 4 candidates answered; candidate ")
+        assert w.group(ticket).cause_kind == "too_few_answers"
+        assert w.group(ticket).cause_params == {"answered": 3, "of": 4}
         assert w.group(ticket).cause.endswith(f"(not retried: {why})")
 
 

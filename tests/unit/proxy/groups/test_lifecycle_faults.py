@@ -200,6 +200,7 @@ async def test_a_straggler_is_cut_off_before_the_others_expire(tmp_path: Path) -
         await w.closed()
         (failed,) = w.kinds(CandidateFailed)
         assert failed.cause == "timed_out: too late for its group"
+        assert (failed.failure, failed.failure_text) == ("timed_out", "too late for its group")
         assert len(w.swarm.ends) == 3
         assert w.group(ticket).phase == "DONE"
         assert not w.swarm.claimed()
@@ -287,6 +288,7 @@ async def test_a_failing_source_aborts_the_group_and_the_user_is_answered(
         group = w.group(ticket)
         assert group.phase == "ABORTED"
         assert group.cause.startswith("unscored: no console is attached; ")
+        assert group.cause_kind == "not_scored"
         assert group.cause.endswith(group.abstained)
         assert not w.swarm.ends
         assert not w.swarm.claimed()

@@ -97,17 +97,17 @@ def test_accepting_seals_at_once() -> None:
 def test_an_unscored_group_needs_a_person() -> None:
     assert at(scored=False) == Wait(CLOCK, CLOCK, "abort", "abstained")
     assert at(scored=False, rolling=False) == Wait(CLOCK, CLOCK, "abort", "abstained")
-    assert at(scored=False, consoles=0) == Drop("unscored: no console is attached")
+    assert at(scored=False, consoles=0) == Drop("unscored: no console is attached", unscored=True)
     waits = Wait(CLOCK, 105.0, "abort", "abstained")
     assert at(scored=False, consoles=0, attended_until=105.0) == waits
-    assert at(CLOCK, scored=False) == Drop("unscored: nobody rated it in time")
-    assert at(scored=False, closing=True) == Drop("unscored: the proxy stops")
+    assert at(CLOCK, scored=False) == Drop("unscored: nobody rated it in time", unscored=True)
+    assert at(scored=False, closing=True) == Drop("unscored: the proxy stops", unscored=True)
     assert at(110.0, scored=False, rated_at=101.0) == Seal("human")
     assert at(scored=False, accepted=True) == Wait(CLOCK, CLOCK, "abort", "abstained")
 
 
 def test_unscored_groups_leave_half_of_the_pool_to_others() -> None:
-    full = Drop("unscored: open unscored groups hold half of the pool")
+    full = Drop("unscored: open unscored groups hold half of the pool", unscored=True)
     for mode in ("off", "answer_first", "hold"):
         assert at(scored=False, mode=mode, over_half=True) == full
     assert at(103.5, scored=False, over_half=True, rated_at=100.0) == Seal("human")
@@ -115,7 +115,7 @@ def test_unscored_groups_leave_half_of_the_pool_to_others() -> None:
 
 def test_an_unscored_group_does_not_hold_up_the_weight_update() -> None:
     blocked: dict[str, Any] = {"rolling": False, "blocks_update": True}
-    update = Drop("unscored: the weight update waits for its episodes")
+    update = Drop("unscored: the weight update waits for its episodes", unscored=True)
     assert at(scored=False, **blocked) == update
     assert at(scored=False, mode="hold", **blocked) == Wait(CLOCK, CLOCK, "abort", "abstained")
 

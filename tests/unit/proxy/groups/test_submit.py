@@ -48,6 +48,8 @@ async def test_a_lost_answer_to_an_end_that_arrived_is_not_sent_again(tmp_path: 
         assert len(w.swarm.reward_log) == 4
         assert w.group(ticket).phase == "DONE"
         assert w.group(ticket).cause == "3 of 4 rewards taken, 1 unknown"
+        assert w.group(ticket).cause_kind == "not_all_taken"
+        assert w.group(ticket).cause_params == {"taken": 3, "of": 4, "others": {"unknown": 1}}
 
 
 async def test_an_end_that_never_arrived_is_sent_once_more(tmp_path: Path) -> None:
@@ -145,6 +147,7 @@ async def test_beyond_its_lifetime_an_end_becomes_an_abort(tmp_path: Path) -> No
         await w.closed()
         assert outcomes(w) == ["expired"] * 4
         assert w.group(ticket).cause == "expired"
+        assert w.group(ticket).cause_kind == "all_expired"
         assert not w.swarm.ends
         assert not w.swarm.claimed()
 

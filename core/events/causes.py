@@ -1,0 +1,85 @@
+"""The kinds of cause for which a group ends that code tells apart, and the parameters of each.
+
+`GroupClosed` carries the cause as text for logs and scripts; where the cause is of one of these
+kinds, also the kind and its parameters. Nothing reads them out of the text.
+"""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import msgspec
+
+
+class GroupCause(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Parameters of one kind of cause; a released field keeps its name, type and default."""
+
+    kind: ClassVar[str]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the parameters as a JSON object without those that have their default."""
+        fields = msgspec.to_builtins(self)
+        assert isinstance(fields, dict)
+        return fields
+
+
+class NoEpisodes(GroupCause, frozen=True):
+    """The episodes of the group were not free together in time."""
+
+    kind: ClassVar[str] = "no_episodes"
+    refusal: str
+    """`ajet_swarm.protocol.errors.ClaimTimedOut.cause`."""
+
+
+class NoAnswers(GroupCause, frozen=True):
+    """No candidate gave an answer."""
+
+    kind: ClassVar[str] = "no_answers"
+    errors: tuple[str, ...]
+    """Values of `ajet_swarm.protocol.errors.ChatErrorKind`, each once."""
+    unretried: tuple[str, ...] = ()
+    """Why they were not retried, each reason once."""
+
+
+class NotAllTaken(GroupCause, frozen=True):
+    """The server took some rewards only."""
+
+    kind: ClassVar[str] = "not_all_taken"
+    taken: int
+    of: int
+    others: dict[str, int]
+    """Outcome -> number of the other rewards."""
+
+
+class AllExpired(GroupCause, frozen=True):
+    """The server had reclaimed every episode before its reward was sent."""
+
+    kind: ClassVar[str] = "all_expired"
+
+
+class NotScored(GroupCause, frozen=True):
+    """The group was aborted because it had no automatic rewards and no rating."""
+
+    kind: ClassVar[str] = "not_scored"
+
+
+class TooFewAnswers(GroupCause, frozen=True):
+    """Fewer candidates answered than were asked for."""
+
+    kind: ClassVar[str] = "too_few_answers"
+    answered: int
+    of: int
+
+
+CAUSES: Mapping[str, type[GroupCause]] = {one.kind: one for one in GroupCause.__subclasses__()}
+"""All kinds by name."""
+
+
+def read_cause(kind: str, params: Mapping[str, Any]) -> GroupCause | None:
+    """Return the parameters of a cause; None for an unknown kind or unexpected parameters."""
+    expected = CAUSES.get(kind)
+    if expected is None:
+        return None
+    try:
+        return msgspec.convert(params, expected)
+    except msgspec.ValidationError:
+        return None

@@ -1,0 +1,153 @@
+"""`checkpoints` and `tokens` act on the engine of their home, or on one that was named."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from console.cli import main, parse
+from core.runtime.home import Home, Role
+from core.settings import load
+from tests.support.served import served
+from tests.unit.console.cli.test_effective import proxy_of, run
+
+
+class Engine:
+    """An embedded engine as far as these commands ask it."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.url = ""
+        self.saved: list[str] = []
+        self.restored: list[str] = []
+
+    def app(self) -> Starlette:
+        return Starlette(
+            routes=[
+                Route("/ajetc/info", self._info),
+                Route("/ajetc/checkpoints", self._list, methods=["GET"]),
+                Route("/ajetc/checkpoints", self._save, methods=["POST"]),
+                Route("/ajetc/restore", self._restore, methods=["POST"]),
+            ]
+        )
+
+    async def _info(self, request: Request) -> Response:
+        return JSONResponse({"home": str(self.home)})
+
+    async def _list(self, request: Request) -> Response:
+        more = {"step": 1, "at": 0.0, "bytes": 0, "damaged": False}
+        return JSONResponse([{"name": name, **more} for name in self.saved])
+
+    async def _save(self, request: Request) -> Response:
+        self.saved.append((await request.json())["name"])
+        return JSONResponse({"name": self.saved[-1], "step": 1})
+
+    async def _restore(self, request: Request) -> Response:
+        self.restored.append((await request.json())["name"])
+        return JSONResponse({"name": self.restored[-1], "step": 1})
+
+
+@asynccontextmanager
+async def engine_of(home: Home) -> AsyncIterator[Engine]:
+    """The engine of `home`, running."""
+    engine = Engine(home.root)
+    async with served(engine.app()) as url:
+        engine.url = url
+        with Role(home, "engine") as role:
+            role.publish(url=url)
+            yield engine
+
+
+async def test_the_engine_of_another_home_on_the_default_port_is_not_used(
+    home: Home, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = Home.open(tmp_path / "other")
+    async with engine_of(home) as engine:
+        port = engine.url.rpartition(":")[2]
+        other.config.write_text(f"engine: {{port: {port}}}\n")
+        place = ("--home", str(other.root))
+        assert await run("checkpoints", "save", "mine", *place) == 1
+        assert "no engine runs in this home" in capsys.readouterr().err
+        assert await run("checkpoints", "restore", "mine", "--yes", *place) == 1
+        assert await run("tokens", "e-1", *place) == 1
+        assert await run("status", "--json", *place) == 0
+        (server,) = json.loads(capsys.readouterr().out)["servers"]
+        assert server["state"] == "CANNOT_CONNECT"
+        assert (engine.saved, engine.restored) == ([], [])
+        assert await run("checkpoints", "save", "mine", "--home", str(home.root)) == 0
+        assert engine.saved == ["mine"]
+
+
+async def test_another_homes_engine_is_refused_unless_its_url_is_given(
+    home: Home, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = Home.open(tmp_path / "other")
+    async with engine_of(home) as engine:
+        other.config.write_text(f"swarm_url: {engine.url}\n")
+        assert await run("checkpoints", "save", "mine", "--home", str(other.root)) == 1
+        assert f"this engine belongs to the home {home.root}" in capsys.readouterr().err
+        assert engine.saved == []
+        named = ("--swarm-url", engine.url)
+        assert await run("checkpoints", "save", "mine", "--home", str(other.root), *named) == 0
+        assert engine.saved == ["mine"]
+
+
+async def test_the_servers_come_from_the_running_proxy(
+    home: Home, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    a, b = Engine(home.root), Engine(home.root)
+    async with served(a.app()) as a.url, served(b.app()) as b.url:
+        flags = {"swarm_url": {"a": a.url, "b": b.url}}
+        async with proxy_of(home, load(None, {}, flags)):
+            assert await run("checkpoints", "--server", "b", "save", "mine") == 0
+            assert await run("checkpoints", "save", "first") == 0
+            assert await run("checkpoints", "list", "--all") == 0
+    assert (a.saved, b.saved) == (["first"], ["mine"])
+    listed = capsys.readouterr().out
+    assert a.url in listed
+    assert b.url in listed
+
+
+async def test_a_missing_checkpoint_is_refused_before_the_confirmation(
+    home: Home, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with engine_of(home) as engine:
+        engine.saved = ["before-lunch"]
+        assert await run("checkpoints", "restore", "before-lunhc") == 1
+        told = capsys.readouterr().err
+        assert "there is no checkpoint `before-lunhc`. Did you mean `before-lunch`?" in told
+        assert "Add --yes" not in told
+        assert await run("checkpoints", "restore", "before-lunch") == 2
+        assert "Add --yes" in capsys.readouterr().err
+        assert await run("checkpoints", "restore", "base", "--yes") == 0
+        assert engine.restored == ["base"]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (["--server", "b"], ["save", "mine"]),
+        (["--swarm-url", "http://a:1"], ["export", "mine", "file"]),
+        (["--all", "--yes"], ["prune", "3"]),
+        (["--home", "elsewhere"], ["restore", "base"]),
+    ],
+)
+def test_flags_are_accepted_before_and_after_the_verb(before: list[str], after: list[str]) -> None:
+    first = parse(["checkpoints", *before, *after])
+    assert vars(first) == vars(parse(["checkpoints", *after, *before]))
+    assert vars(first) != vars(parse(["checkpoints", *after]))
+
+
+def test_without_a_verb_the_checkpoints_are_listed(
+    home: Home, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["checkpoints"]) == 1
+    assert "Start it with `ajet-console engine`" in capsys.readouterr().err
+    assert asyncio.run(run("checkpoints", "--server", "nosuch")) == 2

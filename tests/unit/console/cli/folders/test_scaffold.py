@@ -1,0 +1,149 @@
+"""`init`: what it writes, for whom, and what it leaves alone."""
+
+import ast
+import io
+import runpy
+import sys
+from pathlib import Path
+
+import pytest
+
+from console.cli import main
+from console.cli.folders.scaffold import known
+
+ROOT = Path(__file__).resolve().parents[5]
+PASSIVE = {
+    "fake_vllm_endpoint.py",
+    "on_user_submit_new_requests.py",
+    "on_compute_relative_reward.py",
+    "mock_user_request.py",
+    "agent_run.py",
+    "agent_roll.py",
+    "readme.md",
+    "dataset.jsonl",
+}
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_the_shipped_example_equals_the_written_folder(tmp_path: Path) -> None:
+    assert main(["init", "blackbox", str(tmp_path / "blackbox"), "--yes"]) == 0
+    example = ROOT / "examples" / "blackbox"
+    assert set(known("blackbox")) <= {one.name for one in example.iterdir()}
+    for name in known("blackbox"):
+        assert (tmp_path / "blackbox" / name).read_text() == (example / name).read_text(), name
+
+
+@pytest.mark.parametrize("kind", ["blackbox", "passive"])
+def test_written_files_are_valid_python_with_the_given_values(tmp_path: Path, kind: str) -> None:
+    rows = tmp_path / "mine.jsonl"
+    rows.write_text("{}\n")
+    given = ["--server", "http://gpu:10086/", "--model", 'a "b" $x', "--repeats", "6"]
+    given += ["--batch", "2", "--dataset", str(rows)]
+    assert main(["init", kind, str(tmp_path / "of me"), *given]) == 0
+    files = {one.name: one.read_text() for one in (tmp_path / "of me").iterdir()}
+    for name, text in files.items():
+        if name.endswith(".py"):
+            ast.parse(text)
+    roll = files["agent_roll.py"]
+    assert '"http://gpu:10086"' in roll
+    assert '"a \\"b\\" $x"' in roll
+    assert 'whole("NUM_REPEAT", 6)' in roll
+    assert 'whole("BATCH_SIZE", 2)' in roll
+    assert "dataset.jsonl" not in files  # there is one already
+    assert any(str(rows) in text for text in files.values())
+    assert "AJET_SWARM_URL" in roll
+    assert "REMOTE_MODEL_PATH" in roll
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "text", "must"),
+    [
+        ("blackbox", "NUM_REPEAT", "x", "a whole number, 1 or more"),
+        ("blackbox", "UPDATES", "-1", "a whole number, 0 or more"),
+        ("blackbox", "EPISODE_TIMEOUT", "nan", "seconds, more than 0"),
+        ("passive", "BATCH_SIZE", "0", "a whole number from 1 to 1000000"),
+        ("passive", "PORT", "70000", "a whole number from 1 to 65535"),
+    ],
+)
+def test_an_invalid_number_in_the_environment_is_reported(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    kind: str,
+    name: str,
+    text: str,
+    must: str,
+) -> None:
+    assert main(["init", kind, str(tmp_path), "--yes"]) == 0
+    capsys.readouterr()
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv(name, text)
+    before = set(sys.modules)
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(tmp_path / "agent_roll.py"))
+    for one in {path.stem for path in tmp_path.glob("*.py")} - before:
+        sys.modules.pop(one, None)
+    assert ended.value.code == 2
+    said = f"agent_roll: {name}={text!r} in the environment: must be {must}\n"
+    assert capsys.readouterr().err == said
+
+
+def test_a_passive_folder_is_complete(tmp_path: Path) -> None:
+    assert main(["init", "passive", str(tmp_path / "app"), "--yes"]) == 0
+    assert {one.name for one in (tmp_path / "app").iterdir()} == PASSIVE
+
+
+def test_existing_files_are_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "agent.py").write_text("mine")
+    assert main(["init", "blackbox", str(tmp_path), "--yes"]) == 0
+    assert (tmp_path / "agent.py").read_text() == "mine"
+    assert f"kept   {tmp_path / 'agent.py'}" in capsys.readouterr().out
+    assert main(["init", "blackbox", str(tmp_path), "--yes", "--force"]) == 0
+    assert (tmp_path / "agent.py").read_text() != "mine"
+
+
+def test_missing_values_are_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdin", Terminal("http://far:1\n\n5\n\n\n"))
+    assert main(["init", "passive", str(tmp_path / "app"), "--model", "m"]) == 0
+    roll = (tmp_path / "app" / "agent_roll.py").read_text()
+    assert '"http://far:1"' in roll
+    assert '"m"' in roll
+    assert 'whole("NUM_REPEAT", 4)' in roll
+    assert 'whole("BATCH_SIZE", 5)' in roll
+    asked = capsys.readouterr().err
+    assert "swarm server [http://localhost:10086]" in asked
+    assert "model it trains" not in asked
+
+
+def test_the_environment_is_the_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AJET_SWARM_URL", "http://env:2")
+    monkeypatch.setenv("REMOTE_MODEL_PATH", "/models/x")
+    assert main(["init", "blackbox", str(tmp_path), "--yes"]) == 0
+    roll = (tmp_path / "agent_roll.py").read_text()
+    assert '"http://env:2"' in roll
+    assert '"/models/x"' in roll
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        (["--server", "gpu"], "not an address"),
+        (["--server", "http://bad host"], "not an address"),
+        (["--server", "http://me:secret@gpu:10086"], "not an address"),
+        (["--server", "http://gpu:port"], "not an address"),
+        (["--repeats", "1"], "at least 2"),
+        (["--dataset", "nowhere.jsonl"], "no such file"),
+    ],
+)
+def test_wrong_use_is_reported_and_writes_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], flags: list[str], told: str
+) -> None:
+    assert main(["init", "blackbox", str(tmp_path / "new"), "--yes", *flags]) == 2
+    assert told in capsys.readouterr().err
+    assert not (tmp_path / "new").exists()

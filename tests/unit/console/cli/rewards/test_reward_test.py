@@ -1,0 +1,263 @@
+"""`reward-test` on the command line."""
+
+import io
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from console.cli import main
+from core.runtime.home import Home
+from tests.support.sample import NOW, group_events
+from tests.unit.proxy.rewards.trial.test_replay import kept, written
+
+ROWS = (
+    {"query": "q", "answers": ["Paris is it.", "no"], "rewards": [0.1, 0.9]},
+    {"query": "r", "answers": ["a b c", "d e f"]},
+)
+HOOK = "def on_compute_relative_reward(results, answers):\n    total = 1\n"
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    return Home.open(tmp_path / "home").root
+
+
+def hooks(tmp_path: Path, line: str) -> str:
+    folder = tmp_path / "hooks"
+    folder.mkdir(exist_ok=True)
+    (folder / "on_compute_relative_reward.py").write_text(f"{HOOK}    {line}\n")
+    return str(folder)
+
+
+def run(home: Path, *args: str) -> int:
+    return main(["reward-test", "--home", str(home), *args])
+
+
+def test_a_file_with_the_built_in_rewards(
+    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = str(written(tmp_path / "f.jsonl", *ROWS))
+    assert run(home, "--file", file) == 0
+    out = capsys.readouterr().out
+    assert "winner 2 to 1" in out
+    assert "winner flips 1 of 1, dead groups gained 0, lost 0" in out
+    assert "2 groups, version " in out
+    assert " s of scoring" in out
+
+
+def test_the_journal_with_hooks_as_data(
+    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rewards = [0.2, 0.8, 0.4, 0.1]
+    kept(home / "journal.db", *(group_events(n, rewards=rewards, at=NOW + n) for n in (1, 2, 3)))
+    line = "return [total / (2 + place) for place in range(len(answers))]"
+    assert run(home, "--last", "2", "--hooks", hooks(tmp_path, line), "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["summary"]["flips"] == 2
+    assert [one["group_id"] for one in found["groups"]] == ["g0002", "g0003"]
+    assert [one["winner_before"] for one in found["groups"]] == [1, 1]
+    assert [one["winner_after"] for one in found["groups"]] == [0, 0]
+    assert run(home, "--one", "g0003") == 0
+    out = capsys.readouterr().out
+    assert "answer 2: " in out
+    assert "(sent 0.8)" in out
+    assert "diversity" in out
+
+
+def test_abstentions_and_faults_have_their_exit_codes(
+    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = str(written(tmp_path / "f.jsonl", *ROWS))
+    assert run(home, "--file", file, "--hooks", hooks(tmp_path, "return [total / 0]")) == 1
+    out = capsys.readouterr().out
+    assert "abstained 2: ZeroDivisionError" in out
+    assert out.count("Traceback") == 1
+    assert run(home, "--file", file, "--hooks", hooks(tmp_path, "return (")) == 1
+    assert "on_compute_relative_reward.py:3" in capsys.readouterr().err
+    mixed = str(written(tmp_path / "m.jsonl", {"query": "q"}, *ROWS))
+    assert run(home, "--file", mixed) == 1
+    assert f"skipped: {mixed}:1: answers" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("--last", "0"),
+        ("--last", "abc"),
+        ("--pdb",),
+        ("--last", "3"),
+        ("--weight", "lenth=1", "--file", "F"),
+        ("--weight", "length", "--file", "F"),
+        ("--weight", "length=nan", "--file", "F"),
+        ("--last", "3", "--one", "g"),
+        ("--rewards", "a", "--hooks", "b"),
+        ("--file", "none.jsonl"),
+    ],
+)
+def test_wrong_use(args: tuple[str, ...], home: Path, tmp_path: Path) -> None:
+    file = str(written(tmp_path / "f.jsonl", *ROWS))
+    assert run(home, *(file if one == "F" else one for one in args)) == 2
+
+
+def test_an_invalid_number_is_reported(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(home, "--last", "abc") == 2
+    said = capsys.readouterr().err
+    assert "--last: not a whole number: 'abc'" in said
+    assert "_positive" not in said
+
+
+@pytest.mark.parametrize("row", [{"query": "q", "answers": []}, {"query": "q", "answers": "a"}])
+def test_an_invalid_field_is_not_reported_as_missing(
+    row: dict[str, object], home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = str(written(tmp_path / "f.jsonl", row))
+    assert run(home, "--file", file) == 2
+    said = capsys.readouterr().err
+    assert "`answers` is not a list of at least one answer" in said
+    assert "Is it" not in said
+    near = str(written(tmp_path / "near.jsonl", {"query": "q", "answer": ["a"]}))
+    assert run(home, "--file", near) == 2
+    assert "`answers` is missing: a list of at least one answer" in (
+        said := capsys.readouterr().err
+    )
+    assert "Is it `answer`?" in said
+
+
+def test_the_debugger_stops_in_the_hook(
+    home: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kept(home / "journal.db", group_events(1, rewards=[0.1, 0.2, 0.3, 0.4], at=NOW))
+    monkeypatch.setattr(sys, "stdin", io.StringIO("p len(answers) * 111\nc\n"))
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    folder = hooks(tmp_path, "return [total * 0.5 for _ in answers]")
+    assert run(home, "--one", "g0001", "--hooks", folder, "--pdb") == 0
+    out = capsys.readouterr().out
+    assert "on_compute_relative_reward.py(2)" in out
+    assert "444" in out
+    assert "rewards 0.5 0.5 0.5 0.5" in out
+    for name in [
+        name for name in sys.modules if name == "ajet" or name.startswith(("on_compute", "ajet."))
+    ]:
+        del sys.modules[name]
+
+
+class Terminal(io.StringIO):
+    """Standard input that somebody types into."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+JUDGED = """\
+parts:
+  helpful:
+    kind: judge
+    url: http://127.0.0.1:9
+    model: m
+    mode: MODE
+    rubric: Which is better?
+    price_in: 10
+    price_out: 100
+    max_tokens: 1000
+"""
+
+
+@pytest.mark.parametrize(
+    ("mode", "calls"), [("listwise", 2), ("pointwise", 5), ("pairwise", 2 * 1 + 3 * 2)]
+)
+def test_a_judge_is_called_only_after_confirming_calls_and_cost(
+    mode: str,
+    calls: int,
+    home: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rows = ({"query": "q", "answers": ["a", "b"]}, {"query": "r", "answers": ["a", "b", "c"]})
+    cases = str(written(tmp_path / "f.jsonl", *rows))
+    file = tmp_path / "judged.yaml"
+    file.write_text(JUDGED.replace("MODE", mode))
+
+    async def never(*args: object) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr("console.cli.rewards.test._run", never)
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    assert run(home, "--file", cases, "--rewards", str(file)) == 2
+    said = capsys.readouterr().err
+    assert f"Score 2 groups with judge helpful: at most {calls} calls, about " in said
+    assert f"cost at most about {calls * 0.1:.1f}" in said  # of the replies, nearly all of it
+    assert "Add --yes" in said
+    monkeypatch.setattr(sys, "stdin", Terminal("n\n"))
+    assert run(home, "--file", cases, "--rewards", str(file)) == 1
+
+
+def test_after_the_confirmation_the_judge_is_called(home: Path, tmp_path: Path) -> None:
+    cases = str(written(tmp_path / "f.jsonl", *ROWS))
+    file = tmp_path / "judged.yaml"
+    file.write_text(JUDGED.replace("MODE", "listwise") + "    retries: 0\n")
+    assert run(home, "--file", cases, "--rewards", str(file), "--yes") == 1  # nobody is there
+
+
+def test_quitting_the_debugger_is_no_error(
+    home: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kept(home / "journal.db", group_events(1, rewards=[0.1, 0.2, 0.3, 0.4], at=NOW))
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    folder = hooks(tmp_path, "return [total * 0.5 for _ in answers]")
+    built_in = tmp_path / "rewards.yaml"
+    built_in.write_text("parts: {length: {weight: 1}}\n")
+    for source in (("--hooks", folder), ("--rewards", str(built_in))):
+        monkeypatch.setattr(sys, "stdin", io.StringIO("q\n"))
+        assert run(home, "--one", "g0001", *source, "--pdb") == 1
+        assert not caplog.records
+        assert "rewards " not in capsys.readouterr().out
+    for name in [
+        name for name in sys.modules if name == "ajet" or name.startswith(("on_compute", "ajet."))
+    ]:
+        del sys.modules[name]
+
+
+@pytest.mark.parametrize("more", [[], ["--weight", "length=0.1"]])
+def test_every_fault_of_a_rewards_file_has_its_own_line(
+    more: list[str], home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cases = str(written(tmp_path / "f.jsonl", *ROWS))
+    wrong = [f"  p{number}: {{kind: length, leest: 3}}" for number in range(12)]
+    file = tmp_path / "wrong.yaml"
+    file.write_text("\n".join(["parts:", *wrong]) + "\n")
+    assert run(home, "--file", cases, "--rewards", str(file), *more) == 1
+    told = capsys.readouterr().err.splitlines()
+    assert len(told) == 13
+    for number, line in enumerate(told[1:]):
+        assert line.startswith(f"{file}:{number + 2}: parts.p{number}.leest: ")
+
+
+def test_a_hook_that_does_not_load_shows_its_traceback_below_the_cause(
+    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cases = str(written(tmp_path / "f.jsonl", *ROWS))
+    assert run(home, "--file", cases, "--hooks", hooks(tmp_path, "def broken(:")) == 1
+    told = capsys.readouterr().err.splitlines()
+    assert told[0].endswith(":3: the rewards did not load: SyntaxError: invalid syntax")
+    assert told[1].startswith("  File ")
+
+
+def test_a_zero_reward_is_shown_with_its_reason(
+    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    row = {"query": "What is 3 + 4?", "answers": ["7", ""], "rewards": [0.2, 0.9]}
+    file = str(written(tmp_path / "f.jsonl", row))
+    assert run(home, "--file", file) == 0
+    assert "answer 2 is 0: degeneration: empty answer" in capsys.readouterr().out

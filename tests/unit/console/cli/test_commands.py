@@ -1,0 +1,378 @@
+"""Commands that talk: to a proxy's control API, and to a swarm server itself."""
+
+import asyncio
+import io
+import json
+import re
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import pytest
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from console.cli import main
+from console.session.rater_name import save_name
+from core.control_payloads import JobInfo
+from core.events.causes import TooFewAnswers
+from core.runtime.home import Home, Role
+from core.runtime.sockets import bind
+from core.state import Candidate, Group, Mock, Pool, Rating, Server, State
+from tests.unit.mock.helpers import QuickServer
+
+
+@dataclass
+class World:
+    """A proxy and a swarm server on one port, as the commands see them."""
+
+    url: str = ""
+    token: str = ""
+    state: State = field(default_factory=State)
+    orders: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    refusal: dict[str, str] | None = None
+    engine: str = "OFFLINE"
+    jobs: list[str] = field(default_factory=list)
+    claimed: list[str] = field(default_factory=list)
+    """The client of each claimed episode."""
+
+    async def snapshot(self, request: Request) -> Response:
+        if denied := self._denied(request):
+            return denied
+        return Response(msgspec.json.encode({"seq": 0, "state": self.state}))
+
+    async def order(self, request: Request) -> Response:
+        if denied := self._denied(request):
+            return denied
+        if self.refusal is not None:
+            return JSONResponse({"error": self.refusal}, 409)
+        name = request.path_params["name"]
+        self.orders.append((name, json.loads(await request.body())))
+        return JSONResponse({"ok": True, "message": f"{name} is done", "result": {}})
+
+    def _denied(self, request: Request) -> Response | None:
+        if request.headers.get("authorization") == f"Bearer {self.token}":
+            return None
+        error = {"message": "the token is wrong", "where": "", "todo": "Give --token-file"}
+        return JSONResponse({"error": error}, 401)
+
+    async def status(self, request: Request) -> Response:
+        return JSONResponse({"engine_status": f"ENGINE.{self.engine}", "global_step": 3})
+
+    async def pool(self, request: Request) -> Response:
+        return JSONResponse(
+            {
+                "engine_status": f"ENGINE.{self.engine}",
+                "sample_collection_method": "rollout_until_finish_enough_tasks",
+                "completed_tasks": 1,
+                "completed_task_target": 4,
+                "completed_episodes": 5,
+                "completed_episode_target": 16,
+                "task_expected_num_repeat": 4,
+            }
+        )
+
+    async def buffer(self, request: Request) -> Response:
+        claimed = [
+            {"episode_uuid": f"e{n}", "episode_status": "claimed", "client_uuid": client}
+            for n, client in enumerate(self.claimed)
+        ]
+        free = {"episode_uuid": "free", "episode_status": "registered", "client_uuid": ""}
+        return JSONResponse({"buffer": [*claimed, free]})
+
+    async def sheet(self, request: Request) -> Response:
+        return Response(msgspec.json.encode(JobInfo(server=request.path_params["name"])))
+
+    async def openapi(self, request: Request) -> Response:
+        return JSONResponse({"paths": {"/ajetc/info": {}}})
+
+    async def job(self, request: Request) -> Response:
+        self.jobs.append(json.loads(await request.body())["yaml_as_string"])
+        return JSONResponse({"success": True})
+
+    async def start(self, request: Request) -> Response:
+        self.engine = "BOOTING"
+        return JSONResponse({"success": True, "pid": 1})
+
+    async def stop(self, request: Request) -> Response:
+        self.engine = "OFFLINE"
+        return JSONResponse({"success": True})
+
+    def app(self) -> Starlette:
+        """Both of them."""
+        return Starlette(
+            routes=[
+                Route("/control/snapshot", self.snapshot),
+                Route("/control/job/{name:path}", self.sheet),
+                Route("/openapi.json", self.openapi),
+                Route("/control/commands/{name}", self.order, methods=["POST"]),
+                Route("/get_engine_status", self.status),
+                Route("/get_current_batch_rollout_pool_information", self.pool),
+                Route("/get_episode_buffer", self.buffer, methods=["POST"]),
+                Route("/sync_train_config", self.job, methods=["POST"]),
+                Route("/start_engine", self.start, methods=["POST"]),
+                Route("/stop_engine", self.stop, methods=["POST"]),
+            ]
+        )
+
+
+@pytest.fixture
+def world(home: Home) -> Iterator[World]:
+    """Serves in a thread: a command has an event loop of its own."""
+    made = World(token=home.token())
+    listener = bind("127.0.0.1", 0)
+    made.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    config = uvicorn.Config(
+        made.app(), log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=1
+    )
+    server = QuickServer(config)
+    thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[listener])))
+    thread.start()
+    try:
+        yield made
+    finally:
+        server.should_exit = True
+        thread.join(60)
+        listener.close()
+
+
+@pytest.fixture
+def proxied(world: World, home: Home) -> Iterator[World]:
+    """The world's proxy is the home's own."""
+    with Role(home, "proxy") as role:
+        role.publish(url=world.url)
+        yield world
+
+
+def _group(group_id: str = "g1", **more: Any) -> Group:
+    candidates = [Candidate(index=n, phase="answered") for n in range(4)]
+    return Group(
+        group_id=group_id,
+        request_id="r",
+        server="gpu",
+        task_id="t",
+        n=4,
+        query="Where is Paris?",
+        opened_at=0.0,
+        phase="AWAITING_RATING",
+        candidates=candidates,
+        **more,
+    )
+
+
+@pytest.mark.parametrize(
+    ("argv", "order"),
+    [
+        (["accept", "g1"], ("group.accept", {"group_id": "g1"})),
+        (["accept-all"], ("rating.accept_all", {})),
+        (["accept-all", "--yes", "--server", "gpu"], ("rating.accept_all", {"server": "gpu"})),
+        (
+            ["abort-all", "--yes", "--server", "gpu", "--reason", "debugging"],
+            ("rating.abort_all", {"server": "gpu", "reason": "debugging"}),
+        ),
+        (["mode", "hold"], ("rating.mode", {"mode": "hold"})),
+        (["mock-stop"], ("mock.stop", {})),
+        (["engine-start", "--preset", "hand"], ("engine.start", {"preset": "hand"})),
+        (["engine-stop", "--server", "gpu", "--yes"], ("engine.stop", {"server": "gpu"})),
+        (
+            ["abort", "g1", "--yes", "--reason", "debugging"],
+            ("group.abort", {"group_id": "g1", "reason": "debugging"}),
+        ),
+        (
+            ["rate", "g1", "3", "1", "2", "4", "--rater", "ann", "--note", "clear"],
+            (
+                "group.rate",
+                {
+                    "group_id": "g1",
+                    "rating": "ranking",
+                    "order": [2, 0, 1, 3],
+                    "rater": "ann",
+                    "note": "clear",
+                },
+            ),
+        ),
+        (["rate", "g1", "--undo"], ("group.unrate", {"group_id": "g1"})),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_a_command_goes_to_the_proxy_of_the_home(
+    proxied: World,
+    argv: list[str],
+    order: tuple[str, dict[str, Any]],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(argv) == 0
+    assert proxied.orders == [order]
+    assert capsys.readouterr().out == f"{order[0]} is done\n"
+
+
+def test_a_rating_carries_the_rater_of_the_settings(proxied: World, home: Home) -> None:
+    home.config.write_text("console: {rater: bob}\n")
+    assert main(["rate", "g1", "2"]) == 0
+    assert proxied.orders[0][1]["rater"] == "bob"
+
+
+def test_abort_all_needs_confirmation(proxied: World, capsys: pytest.CaptureFixture[str]) -> None:
+    proxied.state.groups = {
+        "g1": _group("g1"),
+        "g2": _group("g2", rating=Rating(rating="tie")),
+    }
+    assert main(["abort-all"]) == 2
+    assert "1 group with 4 episodes" in capsys.readouterr().err
+    assert proxied.orders == []
+
+
+@pytest.mark.parametrize(("answer", "sent"), [("n\n", 0), ("y\n", 1)])
+def test_accept_all_on_a_terminal_shows_the_number_and_asks(
+    answer: str,
+    sent: int,
+    proxied: World,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    proxied.state.groups = {
+        "g1": _group("g1"),
+        "g2": _group("g2", rating=Rating(rating="tie")),
+    }
+    monkeypatch.setattr(sys, "stdin", Terminal(answer))
+    assert main(["accept-all"]) == 1 - sent
+    assert "rewards of 2 groups waiting for a rating (1 rated" in capsys.readouterr().err
+    assert len(proxied.orders) == sent
+
+
+def test_a_rating_carries_the_stored_rater_name(proxied: World, home: Home) -> None:
+    save_name(home, "cleo")
+    assert main(["rate", "g1", "2"]) == 0
+    assert proxied.orders[0][1]["rater"] == "cleo"
+
+
+def test_url_and_token_file_choose_another_proxy(
+    world: World, home: Home, tmp_path: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "token"
+    file.write_text("wrong\n")
+    argv = ["accept", "g1", "--url", world.url + "/v1", "--token-file", str(file)]
+    assert main(argv) == 1
+    assert "the token is wrong. Give --token-file" in capsys.readouterr().err
+    file.write_text(home.token())
+    assert main(argv) == 0
+    assert world.orders == [("group.accept", {"group_id": "g1"})]
+
+
+def test_a_refusal_is_printed_as_the_proxy_words_it(
+    proxied: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    proxied.refusal = {"message": "the group is over", "where": "group g1", "todo": ""}
+    assert main(["accept", "g1"]) == 1
+    assert capsys.readouterr().err == "ajet-console: group g1: the group is over\n"
+
+
+def test_an_abort_shows_the_loss_and_needs_confirmation(
+    proxied: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    proxied.state.servers["gpu"] = Server(name="gpu", url=proxied.url, state="ROLLING_POST")
+    proxied.state.groups["g1"] = _group(rating=Rating(rating="best"))
+    assert main(["abort", "g"]) == 2
+    told = capsys.readouterr().err
+    assert "its rating and 4 episodes (they are deleted" in told
+    assert "--yes" in told
+    assert proxied.orders == []
+
+
+def test_a_stop_shows_the_loss_and_needs_confirmation(
+    proxied: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    proxied.engine = "ROLLING"
+    proxied.claimed = ["us", "us", "a", "a", "b"]
+    proxied.state.client_uuid = "us"
+    proxied.state.servers["gpu"] = Server(name="gpu", url=proxied.url, pool=Pool())
+    proxied.state.groups["g1"] = _group()
+    assert main(["engine-stop"]) == 2
+    told = capsys.readouterr().err
+    assert "2 episodes of yours, 3 episodes of 2 other clients, 1 unrated group of yours" in told
+    assert proxied.orders == []
+
+
+def test_an_engine_is_started_and_stopped_without_a_proxy(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server = ["--swarm-url", f"gpu={world.url}"]
+    assert main(["engine-start", *server, "--preset", "hand"]) == 0
+    assert "train_batch_size: 1" in world.jobs[0]
+    assert main(["engine-start", *server]) == 1
+    assert "BOOTING, not OFFLINE" in capsys.readouterr().err
+    assert main(["engine-stop", *server]) == 2
+    assert world.engine == "BOOTING"
+    assert main(["engine-stop", *server, "--yes"]) == 0
+    assert world.engine == "OFFLINE"
+
+
+def test_the_embedded_engine_of_the_home_is_found(world: World, home: Home) -> None:
+    with Role(home, "engine") as role:
+        role.publish(url=world.url)
+        assert main(["engine-start"]) == 0
+    assert world.engine == "BOOTING"
+
+
+def test_status_counts_claimed_episodes(proxied: World, capsys: pytest.CaptureFixture[str]) -> None:
+    proxied.engine = "ROLLING"
+    proxied.claimed = ["us", "other"]
+    state = proxied.state
+    state.client_uuid, state.proxy_pid = "us", 42
+    state.servers["gpu"] = Server(name="gpu", url=proxied.url, state="ROLLING", step=3)
+    state.groups["g1"] = _group(until=1.0)
+    state.groups["g2"] = _group("g2", until=1.0, rating=Rating(rating="best"))
+    state.mock = Mock(mock_id="m", dataset="d.jsonl", target="t", total=9, done=2, phase="paused")
+    assert main(["status", "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    server = data["servers"][0]
+    assert (server["state"], server["step"]) == ("ROLLING", 3)
+    assert (server["claimed"], server["claimed_by_proxy"]) == (2, 1)
+    assert server["pool"]["task_target"] == 4
+    assert data["mock"]["done"] == 2
+    assert data["waiting"][0]["group_id"] == "g1"
+    assert main(["status"]) == 0
+    text = capsys.readouterr().out
+    assert f"gpu  {proxied.url}  ROLLING  step 3  1/4 tasks  5/16 episodes  2 claimed" in text
+    assert "paused (no process here)  2/9 rows" in text
+    assert "1 waiting, 1 user waits for a rating" in text
+    assert re.search(r"g1  user waits \d+ s", text)
+
+
+def test_status_lists_short_groups_with_their_causes(
+    proxied: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cause = (
+        "short: 3 of 4 candidates answered; candidate 1 failed: x (not retried: no time is left)"
+    )
+    for number in range(7):
+        group = _group(until=None)
+        group.group_id, group.phase, group.cause = f"g{number}", "DONE", cause if number else ""
+        group.cause_kind = TooFewAnswers.kind if number else ""
+        proxied.state.groups[group.group_id] = group
+    assert main(["status", "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert [one["group_id"] for one in data["short"]] == ["g2", "g3", "g4", "g5", "g6"]
+    assert data["short"][0] == {"group_id": "g2", "phase": "DONE", "cause": cause}
+    assert main(["status"]) == 0
+    assert f"short    g6  {cause}" in capsys.readouterr().out
+
+
+def test_an_unknown_engine_state_is_shown_unchanged(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world.engine = "DREAMING\x1b[31m"
+    assert main(["status", "--swarm-url", world.url]) == 0
+    text = capsys.readouterr().out
+    assert "unknown (ENGINE.DREAMING" in text
+    assert "\x1b" not in text

@@ -1,0 +1,255 @@
+"""Orders for several groups at once: by ids, by a filter, with a question where one is due."""
+
+import json
+from collections.abc import Mapping
+from typing import Any, Self
+
+import httpx
+import pytest
+
+from ajet_swarm.common.errors import AjetError
+from console.cli import main
+from console.cli.groups import loss
+from core.events.alerts import UsersRefused
+from core.reducer import reduce
+from core.runtime.home import Home
+from core.state import Alert, State
+from proxy.alerts import alert_raised
+from proxy.control.client import CommandReply, ControlLost
+from tests.support.sample import group_events, state_of
+
+
+class Proxy:
+    """A control API in memory."""
+
+    def __init__(self) -> None:
+        self.state = State()
+        self.orders: list[tuple[str, dict[str, Any]]] = []
+        self.refused: dict[str, AjetError] = {}
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        return None
+
+    async def snapshot(self) -> State:
+        return self.state
+
+    async def command(self, name: str, args: Mapping[str, Any]) -> CommandReply:
+        self.orders.append((name, dict(args)))
+        if error := self.refused.get(args.get("group_id", "")):
+            raise error
+        return CommandReply(True, f"{name} is done")
+
+
+@pytest.fixture
+def proxy(monkeypatch: pytest.MonkeyPatch) -> Proxy:
+    made = Proxy()
+    Home.open()
+    monkeypatch.setattr("proxy.control.client.ControlClient", lambda *_, **__: made)
+    monkeypatch.setattr("console.cli.groups.need_proxy", lambda *_: "http://proxy")
+    monkeypatch.setattr("console.cli.alerts.need_proxy", lambda *_: "http://proxy")
+    monkeypatch.setattr("console.cli.commands.need_proxy", lambda *_: "http://proxy")
+    made.state = state_of(
+        *group_events(1, until="AWAITING_RATING", rewards=(0.1, 0.15)),
+        *group_events(2, until="AWAITING_RATING", rewards=(0.9, 0.2)),
+        *group_events(3, rewards=(0.1, 0.12)),
+    )
+    return made
+
+
+def _ids(proxy: Proxy) -> list[str]:
+    return [args["group_id"] for _, args in proxy.orders]
+
+
+@pytest.mark.parametrize(
+    ("argv", "name", "args"),
+    [
+        (["rescore"], "group.rescore", {}),
+        (["refill"], "group.refill", {}),
+        (["rerun"], "group.rerun", {}),
+        (["accept"], "group.accept", {}),
+        (["unrate", "--rater", "anna"], "group.unrate", {"rater": "anna"}),
+        (["mark"], "group.mark", {"marked": True}),
+        (["mark", "--clear"], "group.mark", {"marked": False}),
+        (["mark", "--toggle"], "group.mark", {}),
+        (["note", "--text", "odd"], "group.note", {"note": "odd"}),
+        (["note", "--clear"], "group.note", {"note": ""}),
+        (["abort", "--yes", "--reason", "debugging"], "group.abort", {"reason": "debugging"}),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_one_command_for_several_ids(
+    proxy: Proxy, argv: list[str], name: str, args: dict[str, Any]
+) -> None:
+    assert main([argv[0], "g0001", "g2", "g2", *argv[1:]]) == 0
+    assert proxy.orders == [(name, {"group_id": one, **args}) for one in ("g0001", "g2")]
+
+
+def test_a_filter_chooses_only_groups_the_command_applies_to(
+    proxy: Proxy, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["abort", "--where", "reward<0.2", "--yes"]) == 0
+    assert _ids(proxy) == ["g0001"]  # the third is over
+    proxy.orders.clear()
+    assert main(["mark", "--where", "reward<0.2"]) == 0
+    assert _ids(proxy) == ["g0001", "g0003"]
+    assert main(["accept", "--where", "text~nowhere"]) == 0
+    assert "no group matches" in capsys.readouterr().out
+
+
+def test_an_abort_of_a_missing_group_is_refused_before_the_confirmation(
+    proxy: Proxy, capsys: pytest.CaptureFixture[str]
+) -> None:
+    known = next(iter(proxy.state.groups))
+    assert main(["abort", known, "zzz"]) == 1
+    assert "there is no group `zzz`" in capsys.readouterr().err
+    assert main(["abort", f"{known}x"]) == 1
+    assert f"Did you mean `{known}`?" in capsys.readouterr().err
+    assert proxy.orders == []
+
+
+def test_an_abort_by_a_filter_asks_and_names_the_loss(
+    proxy: Proxy, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["abort", "--where", "state:awaiting"]) == 2
+    told = capsys.readouterr().err
+    assert "Abort 2 groups" in told
+    assert "4 episodes" in told
+    assert "--yes" in told
+    assert not proxy.orders
+
+
+def test_refused_groups_are_reported_and_the_others_are_done(
+    proxy: Proxy, capsys: pytest.CaptureFixture[str]
+) -> None:
+    proxy.refused = {"g1": AjetError("group g1 is over")}
+    assert main(["rescore", "g1", "g2"]) == 1
+    told = capsys.readouterr()
+    assert told.out == "group.rescore is done\n"
+    assert told.err == "ajet-console: group g1 is over\n"
+    assert main(["rescore", "g1", "g2", "--json"]) == 1
+    data = json.loads(capsys.readouterr().out)
+    assert not data["ok"]
+    assert [(one["group_id"], one["ok"]) for one in data["groups"]] == [("g1", False), ("g2", True)]
+
+
+def test_a_lost_proxy_ends_the_command(proxy: Proxy, capsys: pytest.CaptureFixture[str]) -> None:
+    proxy.refused = {"g1": ControlLost("the proxy does not answer")}
+    assert main(["rescore", "g1", "g2", "--json"]) == 1
+    assert _ids(proxy) == ["g1"]
+    groups = json.loads(capsys.readouterr().out)["groups"]
+    assert groups[1]["message"].startswith("not tried")
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["accept"],
+        ["accept", "g1", "--where", "dead:yes"],
+        ["accept", "--where", " "],
+        ["accept", "--where", "nonsense<3"],
+        ["note", "g1"],
+        ["edit", "g1", "0", "--text", "x"],
+        ["edit", "g1", "1", "--text", " "],
+        ["edit", "g1", "1", "--file", "/no/such/file"],
+        ["alert-dismiss", "a", "--all"],
+        ["repeat", "g1"],
+        ["rate", "", "1"],
+        ["rate", " ", "--undo"],
+        ["accept", "g1", ""],
+        ["abort", ""],
+        ["lease", ""],
+    ],
+    ids=" ".join,
+)
+def test_wrong_use_sends_no_command(
+    proxy: Proxy, argv: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(argv) == 2
+    assert not proxy.orders
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_an_empty_id_is_reported_as_empty(proxy: Proxy, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["rate", "", "1"]) == 2
+    assert "the group's id is empty" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("verb", ["save", "restore"])
+@pytest.mark.parametrize(("name", "said"), [("", "the name is empty"), ("n" * 65, "at most 64")])
+def test_an_impossible_checkpoint_name_is_refused_without_a_request(
+    verb: str,
+    name: str,
+    said: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr("httpx.request", lambda *given, **_: asked.append(given[1]))
+    assert main(["checkpoints", "--swarm-url", "http://127.0.0.1:9", verb, name]) == 2
+    assert said in capsys.readouterr().err
+    assert not asked
+
+
+def test_an_engines_validation_error_is_shown_in_words(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    detail = [{"type": "x", "loc": ["body", "keep"], "msg": "Input should be 0 or more"}]
+    answer = httpx.Response(422, json={"detail": detail})
+    monkeypatch.setattr("httpx.request", lambda *_, **__: answer)
+    told = ["checkpoints", "--swarm-url", "http://127.0.0.1:9", "prune", "--yes", "-3"]
+    assert main(told) == 1
+    said = capsys.readouterr().err
+    assert "body.keep: Input should be 0 or more" in said
+    assert "{" not in said
+
+
+def test_the_confirmation_for_one_group_names_the_group() -> None:
+    state = state_of(*group_events(1, until="AWAITING_RATING"))
+    assert loss(state, ["g0001"])[0] == "Abort group g0001"
+    assert loss(state, ["nope"]) == ("Abort group nope", "")
+
+
+def test_alerts_are_listed_and_dismissed(proxy: Proxy, capsys: pytest.CaptureFixture[str]) -> None:
+    alert = Alert(key="lost.gpu", cause="gone \x1b[2J", todo="look", level="error", at=0.0)
+    proxy.state.alerts["lost.gpu"] = alert
+    assert main(["alert-dismiss"]) == 0
+    told = capsys.readouterr().out
+    assert "lost.gpu" in told
+    assert "\x1b" not in told
+    assert main(["alert-dismiss", "lost.gpu", "other", "--json"]) == 1
+    assert proxy.orders == [("alert.dismiss", {"key": "lost.gpu"})]
+    data = json.loads(capsys.readouterr().out)
+    assert [one["ok"] for one in data["alerts"]] == [True, False]
+
+
+def test_alerts_are_listed_in_words_with_their_data(
+    proxy: Proxy, capsys: pytest.CaptureFixture[str]
+) -> None:
+    params = UsersRefused(server="gpu", state="OFFLINE")
+    reduce(proxy.state, alert_raised("refused:gpu", params, level="error"))
+    assert main(["alert-dismiss"]) == 0
+    told = capsys.readouterr().out
+    assert "users are answered 503: gpu is OFFLINE. 5 opens Engine: `s` starts it" in told
+    assert main(["alert-dismiss", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["alerts"] == [
+        {
+            "key": "refused:gpu",
+            "level": "error",
+            "cause": "users are answered 503: gpu is OFFLINE",
+            "todo": "5 opens Engine: `s` starts it",
+            "groups": [],
+            "alert_kind": "refused",
+            "params": {"server": "gpu", "state": "OFFLINE"},
+        }
+    ]
+
+
+@pytest.mark.parametrize("role", ["proxy-restart", "engine-restart-process"])
+def test_a_restart_without_a_process_is_an_error(
+    role: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([role, "--yes"]) == 1
+    assert "runs in this home" in capsys.readouterr().err

@@ -1,0 +1,350 @@
+"""The command line: what is understood, what is refused, and how."""
+
+import argparse
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import console.cli
+from ajet_swarm.common.errors import AjetError, UsageError
+from console.cli import main, parse
+from console.cli.commands import find_group
+from console.cli.common import confirm
+from console.cli.parser import run_console
+from console.cli.votes import rating_of
+from core.commands import validate
+from core.runtime.home import Home, Role
+from core.state import Group, State
+
+_ROOT = Path(__file__).parents[4]
+
+
+@pytest.mark.parametrize("flag", ["", "engine", "proxy", "mock", "replay", "status"])
+def test_each_help_has_an_example(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*([flag] if flag else []), "--help"]) == 0
+    assert f"Example: ajet-console {flag}" in capsys.readouterr().out
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("ajet-console ")
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["nonsense"],
+        ["--nonsense"],
+        ["status", "--nonsense"],
+        ["mode", "sometimes"],
+        ["proxy", "--port", "many"],
+        ["abort"],
+        ["rate"],
+        ["rate", "g1"],
+        ["rate", "g1", "0"],
+        ["rate", "g1", "1", "1"],
+        ["rate", "g1", "1", "--tie"],
+        ["rate", "g1", "1", "--scores", "1", "0"],
+        ["rate", "g1", "--tie", "--bad"],
+        ["mock", "--concurrency", "0"],
+        ["mock", "--base-url", "localhost"],
+        ["proxy", "--port", "99999"],
+        ["proxy", "--swarm-url", "nonsense"],
+        ["--swarm-url", "ftp://x"],
+        ["--attach", "localhost:8000"],
+        ["--port", "8001", "status"],
+        ["--port", "0", "status"],
+        ["accept", "g1", "--url", "localhost:8000"],
+        ["accept", "g1", "--url", "http://127.0.0.1:9", "--token-file", "/no/such/file"],
+        ["engine-start", "--swarm-url", "a=http://127.0.0.1:9", "--server", "b"],
+        ["engine", "--host", "0.0.0.0"],
+    ],
+    ids=" ".join,
+)
+def test_wrong_use_exits_with_2_and_one_message(
+    argv: list[str], home: Home, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(argv) == 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert told.err.startswith("ajet-console")
+    assert told.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["accept", "g1"],
+        ["rate", "g1", "2"],
+        ["mode", "hold"],
+        ["abort", "g1", "--yes"],
+        ["mock"],
+        ["mock-pause"],
+        ["engine-start", "--swarm-url", "http://127.0.0.1:9"],
+        ["engine-stop", "--yes", "--swarm-url", "http://127.0.0.1:9"],
+        ["status", "--url", "http://127.0.0.1:9"],
+    ],
+    ids=" ".join,
+)
+def test_without_a_proxy_the_exit_code_is_1_with_advice(
+    argv: list[str], home: Home, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(argv) == 1
+    assert capsys.readouterr().err.startswith("ajet-console: ")
+
+
+@pytest.mark.parametrize(
+    ("argv", "meant"),
+    [
+        (["mode", "answer-first"], "Did you mean `answer_first`?"),
+        (["statsu"], "Did you mean `status`?"),
+        (["replay", "--theme", "drak"], "Did you mean `dark`?"),
+        (["status", "--jsno"], "Did you mean `--json`? See `ajet-console status --help`"),
+        (["checkpoints", "prune", "3", "--al"], "Did you mean `--all`?"),
+        (["--them=dark"], "Did you mean `--theme`? See `ajet-console --help`"),
+        (["replay", "--screen", "reqests"], "Did you mean `requests`?"),
+    ],
+    ids=str,
+)
+def test_a_misspelled_value_gets_a_suggestion(
+    argv: list[str], meant: str, home: Home, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(argv) == 2
+    assert meant in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("inner", "said"),
+    [
+        ((ValueError("x"), AjetError("the engine is gone")), "ajet-console: the engine is gone\n"),
+        ((ValueError("x"),), "ajet-console: internal error, ValueError: x. AJET"),
+    ],
+)
+def test_an_error_of_concurrent_work_is_reported_without_its_group(
+    inner: tuple[Exception, ...],
+    said: str,
+    home: Home,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def failing(_: object) -> int:
+        raise ExceptionGroup("unhandled", [ExceptionGroup("deeper", inner)])
+
+    monkeypatch.setattr("console.cli.status.status", failing)
+    assert main(["status"]) == 1
+    assert capsys.readouterr().err.startswith(said)
+
+
+def test_a_misspelled_command_gets_a_suggestion_instead_of_the_list(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["statsu"]) == 2
+    assert "choose from" not in capsys.readouterr().err
+    assert main(["qqqq"]) == 2
+    assert "choose from" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [["--theme", "light", "replay"], ["replay", "--theme", "light"]],
+    ids=" ".join,
+)
+def test_replay_takes_its_theme_before_and_after_the_verb(argv: list[str]) -> None:
+    assert parse(argv).theme == "light"
+    assert parse(["--theme", "dark", "replay", "--theme", "ansi"]).theme == "ansi"
+
+
+def test_an_error_for_a_read_only_home_names_the_home(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    assert main(["--home", str(tmp_path / "file"), "status"]) == 1
+    assert str(tmp_path / "file") in capsys.readouterr().err
+
+
+def test_a_reading_command_creates_no_home(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for verb in (["status"], ["--read-only"], ["mode"], ["clients", "pi"]):
+        main(["--home", str(tmp_path / "tpyo"), *verb])
+        assert not list(tmp_path.iterdir())
+    assert "there is no home here" in capsys.readouterr().err
+
+
+def test_home_is_accepted_before_and_after_the_command(tmp_path: Path) -> None:
+    before = parse(["--home", str(tmp_path), "status"])
+    after = parse(["status", "--home", str(tmp_path)])
+    assert before.home == after.home == tmp_path
+    assert parse(["status"]).home is None
+
+
+def test_without_a_command_the_console_runs() -> None:
+    given = parse(["--swarm-url", "a=http://x:1", "--swarm-url", "b=http://y:1", "--no-engine"])
+    assert given.handler is run_console
+    assert given.console_swarm_url == ["a=http://x:1", "b=http://y:1"]
+    assert given.console_port is None
+    assert not given.console_read_only
+
+
+def _rating(*argv: str) -> tuple[str, dict[str, Any]]:
+    name, args = rating_of(parse(["rate", "g1", *argv]))
+    return name, validate(name, args)
+
+
+@pytest.mark.parametrize(
+    ("argv", "expected"),
+    [
+        (["3"], {"rating": "best", "order": (2,)}),
+        (["3", "1", "2", "4"], {"rating": "ranking", "order": (2, 0, 1, 3)}),
+        (["--scores", "1", "0.5", "0"], {"rating": "scores", "scores": (1.0, 0.5, 0.0)}),
+        (["--tie"], {"rating": "tie"}),
+        (["--bad"], {"rating": "bad"}),
+        (["--skip"], {"rating": "skip"}),
+    ],
+)
+def test_candidates_of_a_rating_are_numbered_from_1(
+    argv: list[str], expected: dict[str, Any]
+) -> None:
+    assert _rating(*argv) == ("group.rate", {"group_id": "g1", **expected})
+
+
+def test_a_rating_can_be_removed() -> None:
+    assert _rating("--undo") == ("group.unrate", {"group_id": "g1"})
+
+
+def test_a_destructive_command_needs_confirmation(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert confirm("Stop it", "all", yes=True)
+    with pytest.raises(UsageError, match=r"Stop it: .* lose all\. Add --yes"):
+        confirm("Stop it", "all", yes=False)
+    monkeypatch.setattr("sys.stdin", _Terminal("y\n"))
+    assert confirm("Stop it", "all", yes=False)
+    monkeypatch.setattr("sys.stdin", _Terminal("\n"))
+    assert not confirm("Stop it", "all", yes=False)
+    assert "Stop it? It loses all. [y/N]" in capsys.readouterr().err
+
+
+class _Terminal:
+    def __init__(self, line: str) -> None:
+        self.line = line
+
+    def isatty(self) -> bool:
+        return True
+
+    def readline(self) -> str:
+        return self.line
+
+
+def test_a_group_is_found_by_its_first_characters() -> None:
+    groups = {
+        name: Group(
+            group_id=name, request_id="r", server="s", task_id="t", n=4, query="q", opened_at=0.0
+        )
+        for name in ("abc1", "abc2", "xyz")
+    }
+    state = State(groups=groups)
+    found = find_group(state, "x")
+    assert found is not None
+    assert found.group_id == "xyz"
+    assert find_group(state, "nope") is None
+    with pytest.raises(AjetError, match="2 groups begin with"):
+        find_group(state, "abc")
+
+
+def test_status_works_without_any_process(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["status", "--swarm-url", "gpu=http://127.0.0.1:9"]) == 0
+    text = capsys.readouterr().out
+    assert "proxy    not running" in text
+    assert "gpu  http://127.0.0.1:9  CANNOT_CONNECT" in text
+    assert main(["status", "--json", "--swarm-url", "gpu=http://127.0.0.1:9"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data["proxy"] is None
+    assert (data["servers"][0]["name"], data["servers"][0]["claimed"]) == ("gpu", None)
+    assert "no connection" in data["servers"][0]["error"]
+
+
+def test_status_finds_a_proxy_that_does_not_answer(
+    home: Home, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Role(home, "proxy") as role:
+        role.publish(url="http://127.0.0.1:9")
+        assert main(["status", "--json"]) == 0
+    assert "does not answer" in json.loads(capsys.readouterr().out)["proxy"]["error"]
+
+
+def test_an_interrupt_is_130_and_quiet(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(given: argparse.Namespace) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("console.cli.status.status", interrupted)
+    assert main(["status"]) == 130
+    assert capsys.readouterr().err == ""
+
+
+def test_an_internal_error_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def faulty(given: argparse.Namespace) -> int:
+        raise KeyError("x")
+
+    monkeypatch.setattr("console.cli.status.status", faulty)
+    monkeypatch.delenv("AJET_CONSOLE_DEBUG", raising=False)
+    assert main(["status"]) == 1
+    told = capsys.readouterr().err
+    assert told.startswith("ajet-console: internal error, KeyError")
+    assert told.count("\n") == 1
+
+
+def test_an_unreachable_engine_is_reported_with_advice(
+    home: Home, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["engine-start", "--swarm-url", "http://127.0.0.1:9"]) == 1
+    told = capsys.readouterr().err
+    assert "no engine answers" in told
+    assert "`ajet-console engine`" in told
+    assert "--swarm-url" in told
+
+
+def _python(code: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=_ROOT, capture_output=True, text=True, check=True
+    )
+    return done.stdout
+
+
+def test_importing_the_command_line_imports_no_heavy_module() -> None:
+    heavy = ["textual", "httpx", "fastapi", "uvicorn", "aiohttp", "numpy", "yaml", "asyncio"]
+    loaded = _python(f"import console.cli, sys; print([m for m in {heavy!r} if m in sys.modules])")
+    assert loaded.strip() == "[]"
+
+
+def test_the_mock_user_needs_neither_textual_nor_numpy_nor_fastapi() -> None:
+    heavy = ["textual", "fastapi", "aiohttp", "numpy", "proxy", "engine"]
+    loaded = _python(
+        f"import mock.user_requests, sys; print([m for m in {heavy!r} if m in sys.modules])"
+    )
+    assert loaded.strip() == "[]"
+
+
+def test_the_supervisor_needs_no_screen() -> None:
+    heavy = ["textual", "httpx", "fastapi", "aiohttp", "numpy", "proxy", "engine", "mock"]
+    loaded = _python(
+        f"import console.backend.supervisor, sys; print([m for m in {heavy!r} if m in sys.modules])"
+    )
+    assert loaded.strip() == "[]"
+
+
+def test_python_m_console_is_the_command_line() -> None:
+    assert console.cli.main is main
+    done = subprocess.run(
+        [sys.executable, "-m", "console", "rate"], cwd=_ROOT, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "GROUP" in done.stderr

@@ -1,0 +1,133 @@
+"""The flags of `mock`, and where it finds datasets."""
+
+from pathlib import Path
+
+import pytest
+
+from ajet_swarm.common.errors import UsageError
+from console.backend.mock_process import FLAGS, check_target, mock_args
+from console.cli import main
+from console.models.datasets import datasets, find_dataset
+from core.commands import COMMANDS
+from core.runtime.home import Home
+from mock.user_requests import MockOptions
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (["--rate", "0"], "--rate cannot be 0"),
+        (["--updates", "0"], "--updates cannot be 0"),
+        (["--held-out", "1.5"], "--held-out cannot be 1.5"),
+        (["--rate", "1", "--pace", "2"], "exclude each other"),
+        (["--columns", "qury=x"], "Did you mean `query`"),
+        (["gone.csv"], "there is no dataset `gone.csv`"),
+        (["--target", "opencod"], "no such target. Did you mean `opencode` or `openclaw`"),
+        (["--target", "gone.yaml"], "there is no such target"),
+        (["--dry"], "--dry tries a target file"),
+    ],
+)
+def test_wrong_flags_are_reported(
+    given: list[str],
+    told: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("AJET_CONSOLE_HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    assert main(["mock", "--base-url", "http://127.0.0.1:9/v1", *given]) == 2
+    assert told in capsys.readouterr().err
+
+
+def test_the_engine_state_is_unknown_without_a_proxy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("AJET_CONSOLE_HOME", str(tmp_path))
+    for flag in (["--pause-sync"], ["--updates", "1"]):
+        assert main(["mock", "--base-url", "http://127.0.0.1:9/v1", *flag]) == 2
+        assert f"{flag[0]}: the state of the engine is unknown" in capsys.readouterr().err
+
+
+def test_datasets_are_found_by_name_in_the_home(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    home = Home.open(tmp_path / "home")
+    folder = home.root / "datasets"
+    (folder / "saved").mkdir(parents=True)
+    (folder / "saved" / "state.json").write_text("{}")
+    (folder / "a.csv").write_text("query\nx\n")
+    (tmp_path / "b.jsonl").write_text("{}\n")
+    (tmp_path / "other.txt").write_text("")
+    assert find_dataset(home, "a.csv") == folder / "a.csv"
+    assert find_dataset(home, "b.jsonl") == Path("b.jsonl")
+    assert find_dataset(home, "").name == "questions.jsonl"
+    with pytest.raises(UsageError, match=r"Did you mean `b\.jsonl`"):
+        find_dataset(home, "b.json")
+    found = [(one.name, one.where, one.folder) for one in datasets(home.root, tmp_path)]
+    assert found[0][1] == "shipped"
+    assert set(found[1:]) == {
+        ("a.csv", "home", False),
+        ("saved", "home", True),
+        ("b.jsonl", "here", False),
+    }
+    assert datasets(tmp_path / "none", tmp_path / "none")[1:] == []
+
+
+def test_every_argument_of_the_command_has_a_flag() -> None:
+    names = {arg.name for arg in COMMANDS["mock.start"].args}
+    assert names == {*FLAGS, "dataset"}
+    args = {"dataset": "d", "seed": -3, "pause_sync": True, "restart": False, "held_out": 0.2}
+    assert mock_args(args) == ["d", "--seed", "-3", "--held-out", "0.2", "--pause-sync"]
+    assert mock_args({"target": "http://h:1/v1"}) == ["--base-url", "http://h:1/v1"]
+    assert mock_args({"target": "opencode"}) == ["--target", "opencode"]
+
+
+def test_a_target_is_checked_before_anything_is_started(tmp_path: Path) -> None:
+    for fine in ("", "http://h:1/v1", "codex"):
+        check_target(fine)
+    bad = tmp_path / "bad.yaml"
+    bad.write_text("kind: command\ncomand: x\n")
+    with pytest.raises(UsageError, match="Did you mean `command`"):
+        check_target(str(bad))
+
+
+@pytest.mark.parametrize(
+    ("flags", "url", "key", "turns"),
+    [
+        ([], "http://file/v1", "file-secret", 3),
+        (["--user-turns", "2"], "http://file/v1", "file-secret", 2),
+        (["--user-url", "http://flag/v1", "--user-model", "f"], "http://flag/v1", "", 6),
+    ],
+)
+def test_a_target_file_names_the_model_that_plays_the_user(
+    flags: list[str],
+    url: str,
+    key: str,
+    turns: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its key goes to its own address alone: neither to that of a flag, nor is there another's."""
+    monkeypatch.setenv("AJET_CONSOLE_HOME", str(tmp_path))
+    monkeypatch.setenv("FILE_KEY", "file-secret")
+    (tmp_path / "config.yaml").write_text("mock: {user_temperature: 0.5}\n")
+    target = tmp_path / "app.yaml"
+    target.write_text(
+        "kind: fake\nuser:\n  url: http://file/v1\n  model: actor\n  key_env: FILE_KEY\n"
+        "  turns: 3\n  seed: 9\n"
+    )
+    seen: list[MockOptions] = []
+
+    def run(options: MockOptions) -> int:
+        seen.append(options)
+        return 0
+
+    monkeypatch.setattr("mock.user_requests.run", run)
+    where = ["mock", "--base-url", "http://127.0.0.1:9/v1", "--target", str(target)]
+    assert main([*where, *flags]) == 0
+    user = seen[0].user
+    assert user is not None
+    assert (user.url, user.key, user.turns, user.temperature) == (url, key, turns, 0.5)
+    assert user.seed == (None if "--user-url" in flags else 9)

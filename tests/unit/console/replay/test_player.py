@@ -1,0 +1,291 @@
+"""A journal in the place of a proxy: found, read, played, and never written."""
+
+import asyncio
+import hashlib
+import os
+import shutil
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ajet_swarm.common.errors import AjetError, UsageError
+from console.cli import main
+from console.cli.replay import journal_and_run
+from console.replay.player import Replay, Tempo
+from console.session.app_state import Session
+from core.events import Event, ProxyStarted
+from core.journal.read_only import JournalFile
+from core.journal.storage import SCHEMA
+from core.journal.writer import Journal, JournalError
+from core.runtime.home import Home
+from core.settings import Settings
+from tests.support.sample import NOW, group_events, stamp
+
+
+def _started(run: str) -> Event:
+    return ProxyStarted(
+        client_uuid="u",
+        pid=1,
+        url="http://x:1",
+        version="1",
+        servers={"gpu": "http://g:1"},
+        rewards="builtin",
+    )
+
+
+def write(path: Path, *runs: list[Event], at: float = NOW) -> list[Event]:
+    """A journal with one run for each list, ten seconds between events."""
+    journal = Journal(path)
+    events: list[Event] = []
+    for number, run in enumerate(runs):
+        for event in [_started(f"run{number}"), *run]:
+            seq = len(events) + 1
+            stamped = stamp(event, seq)
+            from msgspec.structs import replace
+
+            events.append(replace(stamped, at=at + seq, run_id=f"run{number}"))
+            journal.append(events[-1])
+    journal.close()
+    return events
+
+
+def _settled(path: Path) -> None:
+    """As after a proxy that ended in order: nothing beside the file."""
+    db = sqlite3.connect(path)
+    db.execute("pragma wal_checkpoint(truncate)")
+    db.close()
+    for end in ("-wal", "-shm"):
+        Path(f"{path}{end}").unlink(missing_ok=True)
+
+
+def _bytes(folder: Path) -> dict[str, str]:
+    return {
+        one.name: hashlib.sha256(one.read_bytes()).hexdigest() for one in sorted(folder.iterdir())
+    }
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Path:
+    path = tmp_path / "kept" / "journal.db"
+    path.parent.mkdir()
+    write(path, [*group_events(1), *group_events(2)], group_events(3, until="AWAITING_RATING"))
+    _settled(path)
+    return path
+
+
+async def test_the_end_shows_the_journals_state_and_nothing_is_written(kept: Path) -> None:
+    before = _bytes(kept.parent)
+    kept.parent.chmod(0o500)
+    try:
+        with JournalFile(kept) as file:
+            replay = Replay(file, 0, file.last_seq())
+            state = await replay.snapshot()
+            assert list(state.groups) == ["g0001", "g0002", "g0003"]
+            assert state.groups["g0003"].phase == "AWAITING_RATING"
+            assert (await replay.history(0, 10)).total == 3
+            assert await replay.group_events("g0002")
+            assert replay.at_end
+            assert replay.tempo.now() == pytest.approx(NOW + file.last_seq())
+            with pytest.raises(AjetError, match="this is a replay"):
+                await replay.command("group.abort", {"group_id": "g0003"})
+    finally:
+        kept.parent.chmod(0o700)
+    assert _bytes(kept.parent) == before
+
+
+async def test_a_journal_can_be_read_while_it_is_written(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    journal = Journal(path)
+    for seq, event in enumerate(group_events(1), 1):
+        journal.append(stamp(event, seq))
+    await journal.durable(seq)
+    content = path.read_bytes()
+    with JournalFile(path) as file:
+        assert list(file.state().groups) == ["g0001"]
+    assert path.read_bytes() == content
+    # what a kill leaves behind, where nothing can be made beside it
+    folder = tmp_path / "left"
+    folder.mkdir()
+    for end in ("", "-wal"):
+        shutil.copyfile(f"{path}{end}", folder / f"journal.db{end}")
+    journal.close()
+    before = _bytes(folder)
+    with JournalFile(folder / "journal.db") as file:
+        assert list(file.state().groups) == ["g0001"]
+    after = _bytes(folder)
+    assert {name: after[name] for name in before} == before
+
+
+async def test_events_are_played_in_order_at_their_times_to_the_same_end(kept: Path) -> None:
+    with JournalFile(kept) as file:
+        last = file.last_seq()
+        replay = Replay(file, 0, last, speed=1000.0)
+        session = Session(link=replay, read_only=True, clock=replay.tempo.now)
+        task = asyncio.get_running_loop().create_task(replay.run(session))
+        try:
+            async with asyncio.timeout(60):
+                while session.state.seq < last:
+                    await asyncio.sleep(0.005)
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        whole = file.state()
+        assert list(session.state.groups) == list(whole.groups)
+        assert session.state.totals == whole.totals
+        assert replay.forms[-1] == "REPLAY end"
+        assert any("will train" in line.text for line in session.logs("proxy"))
+
+
+async def test_a_step_shows_one_event_and_pauses(kept: Path) -> None:
+    with JournalFile(kept) as file:
+        replay = Replay(file, 0, file.last_seq(), speed=0.001)
+        session = Session(link=replay, read_only=True, clock=replay.tempo.now)
+        task = asyncio.get_running_loop().create_task(replay.run(session))
+        try:
+            async with asyncio.timeout(60):
+                while not session.seen:
+                    await asyncio.sleep(0.005)
+                for wanted in (1, 2):
+                    replay.step()
+                    while session.state.seq < wanted:
+                        await asyncio.sleep(0.005)
+                await asyncio.sleep(0.05)
+                assert session.state.seq == 2
+                assert not replay.tempo.running
+                assert (await replay.history(0, 10)).total == 1
+                replay.to_end()
+                while session.state.seq < file.last_seq():
+                    await asyncio.sleep(0.005)
+                replay.to_begin()
+                while session.state.seq > 5:
+                    await asyncio.sleep(0.005)
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+def test_runs_are_found_by_the_beginning_of_their_id(kept: Path) -> None:
+    with JournalFile(kept) as file:
+        assert [one.run_id for one in file.runs()] == ["run0", "run1"]
+        assert file.run("last").last == file.last_seq()
+        assert file.run("run0").last == file.run("run1").first - 1
+        with pytest.raises(UsageError, match="2 runs begin"):
+            file.run("run")
+        with pytest.raises(UsageError, match="no run begins"):
+            file.run("x")
+
+
+def test_the_clock_pauses_runs_and_changes_its_speed() -> None:
+    ours = [0.0]
+    tempo = Tempo(100.0, 10.0, lambda: ours[0])
+    ours[0] = 1.0
+    assert tempo.now() == 100.0
+    tempo.set(running=True)
+    ours[0] = 2.0
+    assert tempo.now() == 110.0
+    tempo.set(speed=2.0)
+    ours[0] = 3.0
+    assert tempo.now() == 112.0
+    tempo.set(running=False)
+    ours[0] = 9.0
+    assert tempo.now() == 112.0
+
+
+def _damaged(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[4096 * 2 :] = os.urandom(len(data) - 4096 * 2)
+    path.write_bytes(bytes(data))
+
+
+def test_a_damaged_newer_or_foreign_file_is_a_clear_error(
+    kept: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    newer = tmp_path / "newer.db"
+    shutil.copyfile(kept, newer)
+    db = sqlite3.connect(newer)
+    db.execute(f"pragma user_version={SCHEMA + 1}")
+    db.close()
+    _settled(newer)
+    with pytest.raises(JournalError, match="Use the newer program"):
+        JournalFile(newer)
+    broken = tmp_path / "broken.db"
+    shutil.copyfile(kept, broken)
+    _damaged(broken)
+    with pytest.raises(JournalError, match="cut short or damaged"), JournalFile(broken) as file:
+        file.state()
+    other = tmp_path / "other.db"
+    db = sqlite3.connect(other)
+    db.execute("create table t(x)")
+    db.commit()
+    db.close()
+    with pytest.raises(UsageError, match="no journal of ours"):
+        JournalFile(other)
+    questions = tmp_path / "questions.jsonl"
+    questions.write_text('{"query": "q"}\n')
+    assert main(["replay", str(questions)]) == 2
+    assert f"ajet-console mock {questions}" in capsys.readouterr().err
+    for argv in (
+        ["nowhere.db"],
+        [str(tmp_path)],
+        [str(kept), "--speed", "0"],
+        [str(kept)],
+        ["--screen", "x"],
+    ):
+        assert main(["replay", *argv]) == 2
+        assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_an_older_journal_is_read_from_a_copy(kept: Path) -> None:
+    db = sqlite3.connect(kept)
+    db.execute("alter table groups drop column closed_seq")
+    db.execute("alter table groups drop column rated")
+    db.execute("pragma user_version=1")
+    db.commit()
+    db.close()
+    _settled(kept)
+    before = _bytes(kept.parent)
+    with JournalFile(kept) as file:
+        assert list(file.state().groups) == ["g0001", "g0002", "g0003"]
+        assert len(file.page(0, 10, 1 << 40).groups) == 3
+    assert _bytes(kept.parent) == before
+
+
+def test_the_argument_names_a_journal_a_home_or_a_run(kept: Path, tmp_path: Path) -> None:
+    home = Home(tmp_path / "home")
+    assert journal_and_run(None, None, home) == (home.journal, "")
+    assert journal_and_run(str(kept.parent), "last", home) == (kept, "last")
+    assert journal_and_run(str(kept), None, home) == (kept, "")
+    home.root.mkdir()
+    shutil.copyfile(kept, home.journal)
+    assert journal_and_run("run1", None, home) == (home.journal, "run1")
+    assert journal_and_run("run1.db", None, home)[0].name == "run1.db"
+
+
+def test_the_runs_are_listed_without_a_terminal(
+    kept: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["replay", str(kept), "--list"]) == 0
+    assert capsys.readouterr().out.startswith("run0 ")
+    assert not Home(kept.parent).run.exists()
+
+
+@pytest.mark.parametrize(
+    ("argv", "theme"), [([], "ansi"), (["--theme", "light"], "light")], ids=str
+)
+def test_the_theme_comes_from_the_flag_else_from_the_settings(
+    argv: list[str], theme: str, kept: Path, home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: list[str] = []
+
+    def run_replay(*args: Any) -> int:
+        shown.extend(one.console.theme for one in args if isinstance(one, Settings))
+        return 0
+
+    home.config.write_text("console: {theme: ansi}\n")
+    monkeypatch.setattr("console.replay.app.run_replay", run_replay)
+    for name in ("stdin", "stdout"):
+        monkeypatch.setattr(f"sys.{name}.isatty", lambda: True)
+    assert main(["replay", str(kept), *argv]) == 0
+    assert shown == [theme]

@@ -1,0 +1,172 @@
+"""Keys the operator changes."""
+
+from typing import Any, ClassVar
+
+import pytest
+from textual.binding import Binding
+
+from console.app import ConsoleApp
+from console.cli import main
+from console.cli.common import changed_keys
+from console.models.advice import DEFAULT_KEYS
+from console.models.screen_registry import SCREENS as SCREENS_ALL
+from console.screens.engine import EngineScreen
+from console.screens.log import LogScreen
+from console.shell.keymap import clashes, key_problems, listing
+from core.events.alerts import UsersRefused
+from core.runtime.home import Home
+from proxy.alerts import alert_raised
+from tests.support.console import (
+    FakeChild,
+    FakeProcessManager,
+    sample_events,
+    sample_state,
+    seat,
+    state_of,
+)
+
+SCREENS = [EngineScreen, LogScreen]
+
+
+def check(wanted: dict[str, str], screens: Any = SCREENS) -> tuple[dict[str, str], list[str]]:
+    return key_problems(wanted, ConsoleApp, screens)
+
+
+def test_a_custom_key_is_accepted() -> None:
+    assert check({"engine.stop": "ctrl+k", "log.copy": "c,ctrl+y"}) == (
+        {"engine.stop": "ctrl+k", "log.copy": "c,ctrl+y"},
+        [],
+    )
+
+
+def test_a_conflict_between_two_actions_with_ids_is_reported() -> None:
+    usable, problems = check({"engine.stop": "s"})
+    assert usable == {}
+    assert "engine.stop" in problems[0]
+    assert "engine.start" in problems[0]
+
+
+def test_a_conflict_with_an_app_wide_key_is_reported() -> None:
+    for key in ("question_mark", "?", "f2", "2"):
+        usable, problems = check({"log.copy": key})
+        assert (usable, len(problems)) == ({}, 1), key
+
+
+def test_two_actions_may_swap_keys_but_not_share_a_new_one() -> None:
+    assert check({"engine.start": "k", "engine.stop": "s"})[1] == []
+    usable, problems = check({"log.copy": "w", "log.level": "w"})
+    assert len(usable) == 1
+    assert len(problems) == 1
+
+
+def test_the_same_key_on_two_screens_is_no_conflict() -> None:
+    assert check({"log.copy": "k"})[1] == []
+
+
+def test_unknown_actions_and_keys_are_named() -> None:
+    _, problems = check({"engine.stopp": "x", "engine.stop": "hyperspace", "log.copy": "strg+c"})
+    assert "Did you mean `engine.stop`" in problems[0]
+    assert "`hyperspace` is not a key" in problems[1]
+    assert "strg+c" in problems[2]
+
+
+def test_bindings_of_a_base_class_are_checked() -> None:
+    class Child(LogScreen):
+        BINDINGS: ClassVar[Any] = [Binding("g", "go", "Go", id="child.go")]
+
+    assert check({"child.go": "y"}, [Child])[1] != []
+
+
+async def test_the_new_key_works_and_the_old_one_does_not() -> None:
+    processes = FakeProcessManager({"engine": FakeChild("engine")})
+    async with seat(
+        sample_state(), at="engine", processes=processes, keys={"engine.stop": "ctrl+k"}
+    ) as console:
+        await console.press("k")
+        assert "Engine: Stop" not in console.text()
+        await console.press("ctrl+k")
+        assert "Engine: Stop" in console.text()
+        await console.press("escape")
+
+
+async def test_a_conflict_is_shown_to_the_operator() -> None:
+    async with seat(sample_state(), keys={"engine.stop": "s"}) as console:
+        assert any("engine.stop" in line.text for line in console.session.logs("console"))
+
+
+def test_keys_of_widgets_and_dialogs_are_checked() -> None:
+    assert check({"log.follow": "ctrl+e", "confirm.yes": "j"}, [LogScreen, EngineScreen])[1] == []
+    _, problems = check({"log.follow": "s"})
+    assert "`log.follow` cannot have `s`: it is the key of `log.source`" in problems[0]
+    assert "app.palette" in check({"log.copy": "ctrl+p"})[1][0]
+
+
+def test_the_shipped_bindings_have_no_conflict() -> None:
+    assert clashes(ConsoleApp, [place.load() for place in SCREENS_ALL]) == []
+
+
+def test_a_key_of_two_actions_is_found() -> None:
+    class Child(LogScreen):
+        area = "Child"
+        BINDINGS: ClassVar[Any] = [Binding("end", "go", "Go", id="child.go")]
+
+    found = clashes(ConsoleApp, [Child])
+    assert found == ["Child: `end` is the key of `log.follow` and of `child.go`"]
+
+
+def test_every_action_that_can_be_changed_is_listed_with_its_new_key() -> None:
+    screens = [place.load() for place in SCREENS_ALL]
+    rows = list(listing(ConsoleApp, screens, {"engine.stop": "ctrl+k"}))
+    by_id = {row.action_id: row for row in rows if row.action_id}
+    assert by_id["engine.stop"].keys == ("ctrl+k",)
+    assert by_id["app.help"].area == "Everywhere"
+    assert by_id["confirm.yes"].area.startswith("Question")
+    assert {"log.fold", "requests.open", "group.abort", "app.jump"} <= set(by_id)
+    assert all(row.title for row in rows)
+
+
+def test_the_list_of_keys_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--keys"]) == 0
+    told = capsys.readouterr().out
+    assert "engine.stop" in told
+    assert "No two actions have the same key" in told
+
+
+def test_the_list_reports_errors_of_the_settings(
+    capsys: pytest.CaptureFixture[str], home: Home
+) -> None:
+    (home.root / "config.yaml").write_text("console:\n  keys:\n    engine.stop: s\n")
+    assert main(["--home", str(home.root), "--keys"]) == 1
+    assert "`engine.stop` cannot have `s`" in capsys.readouterr().out
+
+
+def test_the_keys_that_advice_names_are_those_of_the_bindings() -> None:
+    rows = listing(ConsoleApp, [place.load() for place in SCREENS_ALL], {})
+    bound: dict[str, set[str]] = {}
+    for row in rows:
+        if row.action_id in DEFAULT_KEYS:
+            bound.setdefault(row.action_id, set()).add(row.keys[0])
+    assert bound == {name: {key} for name, key in DEFAULT_KEYS.items()}
+
+
+async def test_another_key_changes_the_advice_of_an_alert() -> None:
+    raised = alert_raised(
+        "refused:embedded", UsersRefused(server="embedded", state="OFFLINE"), level="error"
+    )
+    state = state_of(*sample_events()[:2], raised)
+    async with seat(state, size=(160, 48)) as console:
+        assert "5 opens Engine: `s` starts it" in console.text()
+        assert " 5 s" in console.text()
+    async with seat(state, size=(160, 48), keys={"engine.start": "ctrl+g"}) as console:
+        assert "5 opens Engine: `Ctrl+G` starts it" in console.text()
+        assert " 5 Ctrl+G" in console.text()
+        assert " 5 s" not in console.text()
+
+
+def test_another_key_that_cannot_be_used_changes_no_advice(home: Home) -> None:
+    file = home.root / "config.yaml"
+    assert changed_keys(home) == {}
+    file.write_text("console:\n  keys:\n    engine.stop: e\n    engine.start: ctrl+g\n")
+    assert changed_keys(home) == {"engine.start": "ctrl+g"}
+    file.write_text("console: [\n")
+    assert changed_keys(home) == {}
