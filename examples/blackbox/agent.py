@@ -1,6 +1,6 @@
-"""A black-box agent: reads a question, asks the model of OPENAI_BASE_URL, prints the answer.
+"""A black-box agent: reads a question, calls the model at OPENAI_BASE_URL, prints the answer.
 
-It stands for yours, in whatever language: nothing here knows of training.
+Replace it by your own, in any language: the agent contains nothing about training.
 """
 
 import json
@@ -14,7 +14,7 @@ MODEL = os.environ.get("OPENAI_MODEL", "policy")
 
 
 def ask(messages: list[dict[str, str]]) -> str:
-    """One call."""
+    """Call the model once."""
     body = json.dumps({"model": MODEL, "messages": messages}).encode()
     head = {"Content-Type": "application/json", "Authorization": f"Bearer {KEY}"}
     with urllib.request.urlopen(urllib.request.Request(URL, body, head), timeout=100) as reply:

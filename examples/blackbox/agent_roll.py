@@ -4,7 +4,7 @@
 
 Environment: AJET_SWARM_URL, REMOTE_MODEL_PATH, NUM_REPEAT, BATCH_SIZE, EPOCHS, MAX_PARALLEL,
 EPISODE_TIMEOUT (seconds without a call after which the server takes an episode back), and UPDATES
-to end after so many policy updates.
+to end after that many policy updates.
 """
 
 import os
@@ -33,7 +33,7 @@ from ajet_swarm.runs.episodes import rollout
 
 
 def whole(name: str, usual: int, least: int = 1) -> int:
-    """A whole number of the environment."""
+    """Return a whole number from the environment."""
     text = os.environ.get(name) or str(usual)
     if not text.strip().isdecimal() or int(text) < least:
         refuse(name, text, f"a whole number, {least} or more")
@@ -41,7 +41,7 @@ def whole(name: str, usual: int, least: int = 1) -> int:
 
 
 def seconds(name: str, usual: float) -> float:
-    """A length of time of the environment."""
+    """Return a number of seconds from the environment."""
     text = os.environ.get(name) or str(usual)
     try:
         found = float(text)
@@ -53,7 +53,7 @@ def seconds(name: str, usual: float) -> float:
 
 
 def refuse(name: str, text: str, must: str) -> NoReturn:
-    """End with exit code 2, as a command line does that cannot be read."""
+    """Report a wrong value and exit with code 2."""
     sys.stderr.write(f"agent_roll: {name}={text!r} in the environment: must be {must}\n")
     sys.exit(2)
 
@@ -69,14 +69,14 @@ UPDATES = whole("UPDATES", 0, least=0)
 
 
 def job() -> AgentJetJob:
-    """What the server is started with when it is OFFLINE."""
+    """Return the job that starts the server when it is OFFLINE."""
     return AgentJetJob(
         experiment_name="blackbox", model=MODEL, num_repeat=NUM_REPEAT, batch_size=BATCH_SIZE
     )
 
 
 def agent(task: Task, api: OpenaiBaseUrlAndApiKey) -> WorkflowOutput:
-    """One episode, for the executor."""
+    """Run one episode for the executor."""
     return run_episode_once(task, api.base_url, api.api_key)
 
 
@@ -89,10 +89,10 @@ def main() -> int:
         first = client.get_global_step()
         run = rollout(client, agent, discard_episode_timeout=EPISODE_TIMEOUT)
         for epoch in range(EPOCHS):
-            # A batch at a time: the step and the mean reward are told for each.
+            # One batch at a time: the step and the mean reward are printed for each.
             for at in range(0, len(items), BATCH_SIZE):
                 batch = items[at : at + BATCH_SIZE]
-                # Two epochs of an item are two groups.
+                # The same item in two epochs must become two groups.
                 tasks = [replace(one, task_id=f"{one.task_id}@{epoch}") for one in batch]
                 repeated = [one for one in tasks for _ in range(NUM_REPEAT)]
                 results: list[Result[Task, float]] = run_episodes(
@@ -108,7 +108,7 @@ def main() -> int:
 
 
 def told(results: list[Result[Task, float]], step: int, failed: int) -> int:
-    """Say how a batch went; batches in a row without any reward."""
+    """Print the result of a batch; return the number of batches in a row without rewards."""
     rewards = [one.value for one in results if one.value is not None]
     errors = [one.error for one in results if one.error is not None]
     errors = [one for one in errors if not isinstance(one, TrainingFinished)]  # raised by the next
@@ -120,13 +120,13 @@ def told(results: list[Result[Task, float]], step: int, failed: int) -> int:
 
 
 def say(text: str) -> None:
-    """One line, at once."""
+    """Print one line immediately."""
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: all is given back
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # like Ctrl-C: releases all episodes
     try:
         sys.exit(main())
     except TrainingFinished as finished:

@@ -1,9 +1,9 @@
-"""One episode with everything it did: every call, its tokens, the reward, or the traceback.
+"""Run one episode and print its trace: every call, its tokens, the reward, or the traceback.
 
     python agent_roll_one_episode_debug.py --item 3
 
-Nothing is trained on it unless `--train` is given. `ajet-console debug-episode --watch` does the
-same after each change of a file here; the server keeps running.
+The episode is not trained on unless `--train` is given. `ajet-console debug-episode --watch` does
+the same after each change of a file here; the server keeps running.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""Which tasks the agent is trained on."""
+"""The tasks that the agent is trained on."""
 
 import os
 from pathlib import Path
@@ -16,7 +16,7 @@ DATASET = os.environ.get("DATASET") or "dataset.jsonl"
 
 
 def get_training_dataset_item_list() -> list[Task]:
-    """All items. A row's fields are in `metadata`; `main_query` is what the agent is asked."""
+    """Return all items; `main_query` is the prompt, `metadata` contains the row's fields."""
     path = Path(__file__).resolve().parent / DATASET
     if path.suffix == ".jsonl":
         kind = "jsonl_dataset_file"

@@ -7,8 +7,8 @@ runs it alone, with any OpenAI endpoint and without a swarm server, and prints a
 `--item` is a JSON object, or an id or a place (0 is the first) in the dataset. `agent_roll.py`
 calls the function `run_episode_once`.
 
-The agent is a program that knows nothing of training. It gets the item's text on its standard input
-and an OpenAI endpoint in its environment; what it prints is its answer. To train your own, change
+The agent is a program that contains nothing about training. It gets the item's text on standard
+input and an OpenAI endpoint in its environment, and prints its answer. To train your own, change
 `AGENT` and `compute_reward`.
 
 Environment: OPENAI_BASE_URL and OPENAI_API_KEY where the flags are left out; REWARD_MODE `function`
@@ -35,7 +35,7 @@ from ajet_swarm.debug import choose
 
 AGENT = [sys.executable, str(Path(__file__).resolve().parent / "agent.py")]
 AGENT_SECONDS = 120.0
-"""An agent that runs longer is ended, and the episode given back."""
+"""An agent that runs longer is killed, and its episode is released."""
 RUNNING: set["subprocess.Popen[str]"] = set()
 """Agents that have not ended yet."""
 STARTING = threading.Lock()
@@ -49,7 +49,7 @@ def run_episode_once(item: Task, base_url: str, api_key: str) -> WorkflowOutput:
     """Run the agent on one item.
 
     Raises:
-        RuntimeError: the agent or the judge failed: there is no reward, and none is made up.
+        RuntimeError: the agent or the judge failed, so there is no reward.
     """
     answer = run_agent(query_of(item), base_url, api_key)
     reward = compute_reward(item, answer)
@@ -59,13 +59,13 @@ def run_episode_once(item: Task, base_url: str, api_key: str) -> WorkflowOutput:
 
 
 def query_of(item: Task) -> str:
-    """What the agent is asked."""
+    """Return the prompt for the agent."""
     row = item.metadata
     return str(row.get("question") or row.get("query") or item.main_query)
 
 
 def run_agent(query: str, base_url: str, api_key: str) -> str:
-    """What the agent prints."""
+    """Run the agent and return what it prints."""
     with STARTING:
         if ENDING.is_set():
             raise RuntimeError("the script exits")
@@ -76,7 +76,7 @@ def run_agent(query: str, base_url: str, api_key: str) -> str:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            start_new_session=True,  # it may start programs of its own, which end with it
+            start_new_session=True,  # programs that it starts are killed with it
         )
         RUNNING.add(agent)
     try:
@@ -96,7 +96,7 @@ def run_agent(query: str, base_url: str, api_key: str) -> str:
 
 
 def kill(agent: "subprocess.Popen[str]") -> None:
-    """End an agent and what it started."""
+    """Kill an agent and the programs it started."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(agent.pid, signal.SIGKILL)
 
@@ -111,7 +111,7 @@ def end_agents() -> None:
 
 
 def compute_reward(item: Task, answer: str) -> float:
-    """0 to 1: the answer's last number is the right one, or what a judge says."""
+    """Return the reward from 0 to 1: the last number is correct, or the judge's score."""
     reference = str(item.metadata.get("answer", ""))
     if REWARD_MODE == "judge":
         return judge(query_of(item), reference, answer)
@@ -123,7 +123,7 @@ def compute_reward(item: Task, answer: str) -> float:
 
 
 def judge(question: str, reference: str, answer: str) -> float:
-    """What a model says of the answer, 0 to 1."""
+    """Return the score that the judge model gives the answer, 0 to 1."""
     text = (
         f"Question: {question}\nReference answer: {reference or 'none'}\nAnswer: {answer}\n\n"
         "How good is the answer, from 0 to 10? Reply with the number alone."
@@ -148,7 +148,7 @@ def judge(question: str, reference: str, answer: str) -> float:
 
 
 def main() -> int:
-    """Run one episode from the command line; the exit code: 1 without a reward, 2 for wrong use."""
+    """Run one episode; the exit code is 1 without a reward and 2 for wrong use."""
     env = os.environ.get
     parser = argparse.ArgumentParser(prog="run_episode_once.py", allow_abbrev=False)
     parser.add_argument(
@@ -187,10 +187,10 @@ def main() -> int:
 
 
 def item_of(text: str) -> Task:
-    """The item that `--item` gives.
+    """Return the item of `--item`.
 
     Raises:
-        AjetError: it is no JSON object, has no query, or is not in the dataset.
+        AjetError: it is not a JSON object, has no query, or is not in the dataset.
     """
     if not text.lstrip().startswith("{"):
         from get_training_dataset_item_list import get_training_dataset_item_list

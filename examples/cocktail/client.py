@@ -171,7 +171,7 @@ def main() -> int:
     )
     parser.add_argument("--no-throttle", dest="throttle", action="store_false")
     given = parser.parse_args()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: all is given back
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # like Ctrl-C: releases all episodes
     try:
         with SwarmClient(given.swarm_url, name=given.kind) as swarm, Asker() as asker:
             Client(swarm, asker, given).work()

@@ -166,7 +166,7 @@ def parsed(argv: list[str] | None = None) -> argparse.Namespace:
 def main() -> int:
     """Run one client; return the exit code."""
     given = parsed()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: all is given back
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # like Ctrl-C: releases all episodes
     try:
         return _run(given)
     except KeyboardInterrupt:
