@@ -156,7 +156,7 @@ async def sent(url: str, one: Exchange) -> Answer:
 
 
 @pytest.mark.parametrize("name", NAMES)
-async def test_a_captured_request_is_answered_alike(tmp_path: Path, name: str) -> None:
+async def test_a_captured_request_gets_an_equivalent_answer(tmp_path: Path, name: str) -> None:
     theirs = exchange(name)
     async with served_as(name, tmp_path) as url:
         ours = await sent(url, theirs)
@@ -174,14 +174,14 @@ async def test_a_captured_request_is_answered_alike(tmp_path: Path, name: str) -
     assert seen == known, "listed, and does not differ any more"
 
 
-async def test_the_message_about_the_window_differs_in_one_number(tmp_path: Path) -> None:
+async def test_the_context_length_message_differs_in_one_number(tmp_path: Path) -> None:
     theirs = json.loads(exchange("e_context").body)["error"]["message"]
     async with served_as("e_context", tmp_path) as url:
         ours = (await sent(url, exchange("e_context"))).json()["error"]["message"]
     assert ours == theirs.replace("100050", "100000")
 
 
-def test_all_captures_are_there() -> None:
+def test_all_captures_exist() -> None:
     assert len(NAMES) == 25
     assert {name for one in DIFFERENCES for name in one.captures} <= set(NAMES)
     assert len(STREAMS) == 9

@@ -101,7 +101,7 @@ async def test_13_chunk_sequence(
         await settle(f)
 
 
-async def test_14_usage_only_when_it_is_asked_for(tmp_path: Path) -> None:
+async def test_14_usage_only_when_requested(tmp_path: Path) -> None:
     async with fronted(tmp_path) as f:
         f.world.swarm.answer = always(GREETING)
         options: tuple[dict[str, Any], ...] = (
@@ -121,7 +121,7 @@ async def test_14_usage_only_when_it_is_asked_for(tmp_path: Path) -> None:
         await settle(f)
 
 
-async def test_15_usage_that_runs_along(tmp_path: Path) -> None:
+async def test_15_continuous_usage(tmp_path: Path) -> None:
     more = {"stream_options": {"include_usage": True, "continuous_usage_stats": True}}
     async with fronted(tmp_path) as f:
         f.world.swarm.answer = always(GREETING)
@@ -194,7 +194,7 @@ async def test_18_finish_and_stop_reason(
     ("text", "reasoning", "finish"),
     [(None, None, "stop"), ("", None, "length"), (None, "\nThe user wants", "length")],
 )
-async def test_18_an_empty_answer_is_an_answer(
+async def test_18_an_empty_answer_is_valid(
     tmp_path: Path, text: str | None, reasoning: str | None, finish: str, answer: str
 ) -> None:
     says = completion(text, reasoning=reasoning, finish=finish, tokens=(17, 1, 1))

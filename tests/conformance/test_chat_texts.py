@@ -144,7 +144,7 @@ async def test_28_one_call_at_a_time(tmp_path: Path, answer: str) -> None:
 
 
 @pytest.mark.parametrize("field", ["reasoning", "reasoning_content"])
-async def test_29_the_name_of_the_reasoning(tmp_path: Path, field: str) -> None:
+async def test_29_the_name_of_the_reasoning_field(tmp_path: Path, field: str) -> None:
     other = {"reasoning": "reasoning_content", "reasoning_content": "reasoning"}[field]
     history = [
         {"role": "assistant", "content": "a", "reasoning": "one"},
@@ -166,7 +166,7 @@ async def test_29_the_name_of_the_reasoning(tmp_path: Path, field: str) -> None:
         await settle(f)
 
 
-async def test_30_any_form_of_a_history(tmp_path: Path) -> None:
+async def test_30_any_form_of_a_history_is_accepted(tmp_path: Path) -> None:
     call = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": '{"a":1}'}}
     messages = [
         {"role": "system", "content": "be brief"},
@@ -229,7 +229,7 @@ def text_of_whole(path: str, body: dict[str, Any]) -> str:
 
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("says", [GREETING, completion("a"), CALL], ids=["text", "short", "call"])
-async def test_34_streamed_and_whole_say_the_same(
+async def test_34_a_stream_and_a_whole_answer_are_equal(
     tmp_path: Path, path: str, says: dict[str, Any]
 ) -> None:
     async with fronted(tmp_path) as f:

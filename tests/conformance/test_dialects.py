@@ -189,7 +189,7 @@ CODEX: dict[str, Any] = {
 """What Codex sends, in short."""
 
 
-async def test_37_what_codex_sends_is_taken(tmp_path: Path) -> None:
+async def test_37_requests_of_codex_are_accepted(tmp_path: Path) -> None:
     async with fronted(tmp_path) as f:
         f.world.swarm.answer = always(TWO_CALLS)
         found = await stream(f, RESPONSES, CODEX)
@@ -314,7 +314,7 @@ CLAUDE_CODE: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("streams", [False, True])
-async def test_40_what_claude_code_sends_is_taken(tmp_path: Path, streams: bool) -> None:
+async def test_40_requests_of_claude_code_are_accepted(tmp_path: Path, streams: bool) -> None:
     betas = {
         "anthropic_version": "2023-06-01",
         "anthropic_beta": "claude-code-20250219,interleaved-thinking-2025-05-14,made-up-1",
@@ -352,7 +352,7 @@ async def test_42_the_models(tmp_path: Path) -> None:
             same(scrubbed((await one.answer()).json()), scrubbed(answer.json()["data"][0]))
 
 
-async def test_43_health_of_a_server_that_is_gone(
+async def test_43_health_of_an_unreachable_server(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ajet_swarm.api.watcher, "GONE_FOR", 0.3)

@@ -68,7 +68,7 @@ async def test_45_48_49_50_errors_in_vllms_words(tmp_path: Path, name: str, data
 
 
 @pytest.mark.parametrize("path", PATHS)
-async def test_46_47_bodies_that_are_no_objects(tmp_path: Path, path: str) -> None:
+async def test_46_47_bodies_that_are_not_objects(tmp_path: Path, path: str) -> None:
     async with fronted(tmp_path) as f:
         for data in (b"[]", b'"text"', b"null", b"7", b""):
             answer = await ask(f, path, data)
@@ -81,7 +81,7 @@ async def test_46_47_bodies_that_are_no_objects(tmp_path: Path, path: str) -> No
 
 @pytest.mark.parametrize("path", [CHAT, COMPLETIONS, MESSAGES])
 @pytest.mark.parametrize(("streams", "begun"), [(False, False), (True, False), (True, True)])
-async def test_51_a_prompt_too_long_for_a_server_that_does_not_tell_its_window(
+async def test_51_a_prompt_too_long_for_a_server_with_an_unknown_window(
     tmp_path: Path, path: str, streams: bool, begun: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("proxy.api.handler.SOON", 0.0 if begun else 60.0)
@@ -172,7 +172,9 @@ async def test_57_401_is_vllms_own(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("streams", [False, True])
-async def test_60_the_rest_answers_when_some_fail(tmp_path: Path, path: str, streams: bool) -> None:
+async def test_60_the_other_candidates_answer_when_some_fail(
+    tmp_path: Path, path: str, streams: bool
+) -> None:
     calls = 0
 
     async def says(name: str, body: dict[str, Any], index: int) -> Any:

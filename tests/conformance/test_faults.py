@@ -37,7 +37,7 @@ def opened(f: Front) -> list[Any]:
 
 
 @pytest.mark.parametrize("path", PATHS)
-async def test_65_who_leaves_in_the_midst_of_an_answer(tmp_path: Path, path: str) -> None:
+async def test_65_a_client_that_disconnects_during_an_answer(tmp_path: Path, path: str) -> None:
     said = asyncio.Semaphore(0)
 
     async def on_token(name: str, index: int) -> None:

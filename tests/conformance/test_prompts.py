@@ -72,7 +72,7 @@ async def test_35_one_prompt_without_an_answer_is_an_error(
         await settle(f)
 
 
-async def test_35_who_leaves_frees_the_groups_of_all_prompts(tmp_path: Path) -> None:
+async def test_35_a_disconnect_frees_the_groups_of_all_prompts(tmp_path: Path) -> None:
     async with fronted(tmp_path) as f:
         held = asyncio.Event()
 

@@ -89,7 +89,7 @@ async def test_a_stream_says_so_without_asking_to_come_back(
 
 
 @pytest.mark.parametrize("detail", [VIOLATION, NASTY])
-async def test_only_what_a_user_may_read_is_passed_on(tmp_path: Path, detail: Any) -> None:
+async def test_error_details_are_redacted_for_users(tmp_path: Path, detail: Any) -> None:
     async with fronted(tmp_path) as f:
         f.world.swarm.answer = always(Denied(422, detail))
         answer = await ask(f, CHAT, BODIES[CHAT])
@@ -118,13 +118,13 @@ async def test_only_what_a_user_may_read_is_passed_on(tmp_path: Path, detail: An
     ],
     ids=["hosts", "words", "a word", "dots", "blanks"],
 )
-def test_a_large_prompt_that_it_repeats_holds_nobody_up(text: str, told: str) -> None:
+def test_an_error_that_repeats_a_large_prompt_delays_no_other_request(text: str, told: str) -> None:
     watch = Stopwatch()
     assert public_text(text, 422) == told
     assert watch.seconds < 0.3
 
 
-async def test_one_that_was_answered_all_the_same_is_the_answer(tmp_path: Path) -> None:
+async def test_after_one_refused_candidate_the_others_answer(tmp_path: Path) -> None:
     """A refusal may be a fault of one worker: the group goes on with the others."""
     async with fronted(tmp_path) as f:
         refused: list[str] = []
@@ -143,7 +143,7 @@ async def test_one_that_was_answered_all_the_same_is_the_answer(tmp_path: Path) 
 # --- the last resort ----------------------------------------------------------------------------
 
 
-async def test_what_nobody_foresaw_is_a_500_in_json(
+async def test_an_unexpected_error_is_a_500_in_json(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_: Any) -> Any:
@@ -173,7 +173,7 @@ async def test_what_nobody_foresaw_is_a_500_in_json(
     "path",
     ["/sessions%2Fx%2Fv1%2Fmodels", "/sessions%2Fx/v1/models", "/sessions/", "/%2Fsessions/x"],
 )
-async def test_slashes_in_other_letters_lead_nowhere(tmp_path: Path, path: str) -> None:
+async def test_encoded_slashes_reach_no_other_route(tmp_path: Path, path: str) -> None:
     async with fronted(tmp_path) as f, wire(f.url) as one:
         await one.ask("GET", path)
         answer = await one.answer()

@@ -142,7 +142,7 @@ async def test_80_several_choices(tmp_path: Path) -> None:
         assert texts[0] != texts[1]
 
 
-async def test_80_a_crowd_that_gives_up(tmp_path: Path) -> None:
+async def test_80_many_clients_that_give_up(tmp_path: Path) -> None:
     async with (
         ScriptedSwarm(batch=1000, slots=400) as swarm,
         client_of(tmp_path, CUT, swarm, timeout=0.5) as (client, f),

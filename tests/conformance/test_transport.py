@@ -77,7 +77,7 @@ async def hear(url: str, path: str, **more: Any) -> Heard:
     return heard
 
 
-def test_04_a_sign_of_life_comes_in_time_unless_told_otherwise() -> None:
+def test_04_a_keepalive_comes_in_time_unless_disabled() -> None:
     assert Settings().proxy.keepalive <= 15.0
     assert Settings().proxy.stream_budget >= 600.0
 
@@ -140,7 +140,7 @@ async def test_04_a_reward_of_four_hundred_seconds(tmp_path: Path) -> None:
         await f.world.closed(30.0)
 
 
-async def test_05_a_live_answer_comes_as_it_is_said(tmp_path: Path) -> None:
+async def test_05_a_live_answer_is_streamed_as_it_is_generated(tmp_path: Path) -> None:
     pace = 0.4
 
     async def on_token(name: str, index: int) -> None:
@@ -189,7 +189,7 @@ async def test_05_the_best_of_n_comes_in_one_burst_after_the_choice(tmp_path: Pa
         pytest.param(90.0, marks=pytest.mark.soak),
     ],
 )
-async def test_07_an_idle_connection_is_used_again(tmp_path: Path, idle: float) -> None:
+async def test_07_an_idle_connection_is_reused(tmp_path: Path, idle: float) -> None:
     assert KEEP_ALIVE > 90
     async with fronted(tmp_path) as f, contextlib.AsyncExitStack() as stack:
         lines = [await stack.enter_async_context(wire(f.url)) for _ in range(3)]

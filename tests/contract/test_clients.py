@@ -90,7 +90,7 @@ async def test_a_text_turn(tmp_path: Path, stream: bool) -> None:
 
 
 @BOTH
-async def test_reasoning_is_told_beside_the_text(tmp_path: Path, stream: bool) -> None:
+async def test_reasoning_is_sent_beside_the_text(tmp_path: Path, stream: bool) -> None:
     async with application(tmp_path) as (client, _):
         message = (await chat(client, stream, [user("Think, then say hello.")])).choices[0].message
         assert "thinks about it" in message.model_extra["reasoning"]

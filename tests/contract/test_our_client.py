@@ -56,7 +56,7 @@ async def test_two_batches(faithful: bool) -> None:
         assert (await client.status()).engine_status == "ENGINE.OFFLINE"
 
 
-async def test_a_bad_key_is_told_as_one(faithful: bool) -> None:
+async def test_a_bad_key_is_reported_as_such(faithful: bool) -> None:
     """Faithful: out of a 200."""
     async with driving(faithful=faithful) as d, client_of(d) as client:
         await d.start()
@@ -98,7 +98,7 @@ async def test_a_start_that_fails(faithful: bool) -> None:
         assert (await client.status()).engine_status == "ENGINE.ROLLING"
 
 
-async def test_what_is_offered_is_found_out(faithful: bool) -> None:
+async def test_the_routes_of_a_server_are_detected(faithful: bool) -> None:
     async with driving(faithful=faithful) as d, client_of(d) as client:
         features = await client.features()
         assert ("/register_episode" in features) is faithful

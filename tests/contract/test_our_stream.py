@@ -18,7 +18,7 @@ ASK = {"messages": [{"role": "user", "content": "hi"}]}
 
 
 @pytest.mark.parametrize("faithful", [False, True], ids=["right", "faithful"])
-async def test_a_streamed_answer_is_a_whole_one(
+async def test_a_streamed_answer_equals_a_whole_one(
     faithful: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lifecycle, "STOP_BLOCKS_SECONDS", 0.05)

@@ -58,7 +58,7 @@ def all_say(commands: Mapping[str, Sequence[str]], url: str, words: str) -> None
             child.wait()
 
 
-def test_a_wrong_address_is_told(tmp_path: Path) -> None:
+def test_a_wrong_address_is_reported(tmp_path: Path) -> None:
     commands = {
         **clients(tmp_path, NOBODY),
         "distributed": ["-m", "examples.distributed"],
@@ -75,7 +75,7 @@ def test_a_wrong_address_is_told(tmp_path: Path) -> None:
     all_say(commands, NOBODY, r"no connection|did not come in|no swarm server answered")
 
 
-def test_an_engine_that_nobody_starts_is_told(tmp_path: Path) -> None:
+def test_an_engine_that_stays_off_is_reported(tmp_path: Path) -> None:
     before = signal.getsignal(signal.SIGTERM)
     with Stage(tmp_path / "stage") as stage:
         url = stage.serve("engine")

@@ -10,7 +10,7 @@ from tests.support.stack import loop_up, until
 pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
 
 
-def test_save_go_on_and_come_back(tmp_path: Path) -> None:
+def test_a_checkpoint_is_saved_and_restored(tmp_path: Path) -> None:
     with loop_up(tmp_path / "home") as stack:
         assert "saved start at step 0" in stack.run("checkpoints", "save", "start").stdout
         with openai.OpenAI(base_url=stack.base_url, api_key="x", max_retries=0) as client:

@@ -41,7 +41,7 @@ def test_the_last_expression_of_a_text(text: str, value: Fraction | None) -> Non
 
 
 @pytest.mark.parametrize("text", ["__import__('os')", "9**9", "a + 1", "'x'", "1 if 1 else 2", ""])
-def test_nothing_but_arithmetic_is_worth_anything(text: str) -> None:
+def test_only_arithmetic_has_a_value(text: str) -> None:
     assert value_of(text) is None
 
 
@@ -74,17 +74,17 @@ SUM = Question("", "", "3 + 4")
         ("terminal", "nothing", 0.0),
     ],
 )
-def test_what_an_answer_is_worth(kind: str, answer: str, reward: float) -> None:
+def test_rewards_of_answers(kind: str, answer: str, reward: float) -> None:
     assert KINDS[kind].reward(SUM, answer) == reward
 
 
-def test_a_program_that_waits_is_ended_with_what_it_started(tmp_path: Path) -> None:
+def test_a_waiting_program_is_killed_with_its_children(tmp_path: Path) -> None:
     began = time.monotonic()
     assert run(["/bin/sh", "-c", "sleep 60 & sleep 60"], tmp_path, seconds=0.5) is None
     assert time.monotonic() - began < 30
 
 
-def test_what_left_its_group_is_ended_too(tmp_path: Path) -> None:
+def test_processes_that_left_the_group_are_killed_too(tmp_path: Path) -> None:
     program = (
         "import os,time\npid = os.fork()\nif pid: print(pid)\nelse: os.setsid(); time.sleep(60)"
     )
@@ -94,7 +94,7 @@ def test_what_left_its_group_is_ended_too(tmp_path: Path) -> None:
         psutil.Process(int(said)).wait(20)  # psutil.TimeoutExpired when it lives on
 
 
-def test_a_program_sees_nothing_of_our_environment(
+def test_a_program_does_not_inherit_our_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
@@ -104,7 +104,7 @@ def test_a_program_sees_nothing_of_our_environment(
     assert str(tmp_path) in said
 
 
-def test_the_mix_is_what_the_shares_say(tmp_path: Path) -> None:
+def test_the_mix_follows_the_shares(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "examples.cocktail", "--updates", "6"],
         cwd=ROOT,

@@ -74,7 +74,7 @@ def has_what_the_old_code_read(state: State) -> bool:
     return [(one.step, one.groups, one.mean, one.update) for one in server.steps] == sent
 
 
-def test_what_its_settings_say_means_the_same(home: Home) -> None:
+def test_its_settings_have_the_same_meaning(home: Home) -> None:
     said = yaml.safe_load(home.config.read_text())
     settings = as_json(load(home.config, {}, {}))
     assert same_fields(settings, said) == same_fields(EXPECTED["settings"], said)
@@ -119,7 +119,7 @@ def test_a_proxy_continues_its_journal(home: Home) -> None:
         opened.journal.close()
 
 
-async def test_versions_of_its_rewards_stay_and_the_present_one_is_added(home: Home) -> None:
+async def test_versions_of_its_rewards_are_kept_and_the_present_one_added(home: Home) -> None:
     """The version is a hash of the rewards' code, so the same file has a new one here."""
     opened = open_journal(home.journal)
     bus = Bus(opened.journal, "run-now", opened.state)

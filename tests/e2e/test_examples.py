@@ -41,7 +41,7 @@ RISE = 0.12
     ("name", "measure"),
     [("math", "share of right answers"), ("persona", "liveliness, 0 to 1")],
 )
-def test_a_tutorial_learns_and_ends_by_itself(tmp_path: Path, name: str, measure: str) -> None:
+def test_a_tutorial_learns_and_terminates(tmp_path: Path, name: str, measure: str) -> None:
     """Held-out questions are asked with the same seeds before and after: the gain is learnt."""
     out, err = run(name, tmp_path, "--updates", "5", "--held-out", "24").communicate(timeout=230)
     assert err == ""
@@ -75,7 +75,7 @@ def test_ctrl_c_ends_every_process(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_a_process_that_does_not_start_is_said(tmp_path: Path) -> None:
+def test_a_process_that_does_not_start_is_reported(tmp_path: Path) -> None:
     (tmp_path / "keep").mkdir()
     (tmp_path / "keep" / "home").write_text("in the way")
     _, err = run("math", tmp_path, "--keep", str(tmp_path / "keep")).communicate(timeout=60)

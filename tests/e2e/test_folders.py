@@ -164,7 +164,9 @@ def test_an_agent_that_fails_or_hangs_leaves_no_claim(tmp_path: Path, engine: st
             rolling.kill()
 
 
-def test_debug_episode_shows_all_and_a_fault_after_a_change(tmp_path: Path, engine: str) -> None:
+def test_debug_episode_shows_the_episode_and_an_error_after_a_change(
+    tmp_path: Path, engine: str
+) -> None:
     folder = written("blackbox", tmp_path / "bb")
     with subprocess.Popen(
         [sys.executable, "-m", "console", "debug-episode", str(folder), "--watch"],
@@ -260,7 +262,7 @@ def test_without_a_server_the_embedded_engine_is_started_and_stays(tmp_path: Pat
     ],
     ids=["broken row", "reward that is NaN"],
 )
-def test_bad_input_is_told_and_leaves_no_claim(
+def test_bad_input_is_reported_and_leaves_no_claim(
     tmp_path: Path, engine: str, file: str, old: str, new: str, told: str
 ) -> None:
     folder = written("blackbox", tmp_path / "bb")

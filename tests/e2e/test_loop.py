@@ -84,7 +84,7 @@ def test_a_stock_client_is_answered_and_the_policy_is_updated(tmp_path: Path) ->
         assert group.best == max(range(4), key=lambda i: (group.candidates[i].reward or 0, -i))
 
 
-async def test_what_is_on_screen_is_what_the_journal_says(tmp_path: Path) -> None:
+async def test_the_screen_shows_the_content_of_the_journal(tmp_path: Path) -> None:
     """A console's own state, fed through a restart of the proxy, against all events on disk."""
     with loop_up(tmp_path / "home") as stack:
         port = running(stack.home, "proxy").port  # type: ignore[union-attr] # it is up
@@ -275,7 +275,7 @@ def test_a_bad_hook_never_makes_a_reward(tmp_path: Path, code: str, said: str) -
         assert stack.state().totals.episodes_ended == 0
 
 
-def test_a_broken_save_shows_its_traceback_and_the_old_version_goes_on(tmp_path: Path) -> None:
+def test_a_broken_save_shows_its_traceback_and_the_old_version_stays_in_use(tmp_path: Path) -> None:
     hooks = tmp_path / "hooks"
     hooks.mkdir()
     file = hooks / "on_compute_relative_reward.py"
@@ -324,7 +324,7 @@ def test_rate_and_abort_by_command(tmp_path: Path) -> None:
         assert "Traceback" not in late.stderr
 
 
-def test_status_json_counts_what_is_claimed(tmp_path: Path) -> None:
+def test_status_json_counts_claimed_episodes(tmp_path: Path) -> None:
     with loop_up(tmp_path / "home") as stack:
         found = json.loads(stack.run("status", "--json").stdout)
         assert found["proxy"]["url"] in stack.base_url

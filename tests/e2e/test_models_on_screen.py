@@ -78,7 +78,7 @@ async def shown(here: Seat, *patterns: str) -> None:
     raise AssertionError(f"not on screen: {missing}\n{here.text()}")
 
 
-async def test_both_servers_and_who_holds_what(tmp_path: Path) -> None:
+async def test_both_servers_and_the_holders_of_their_episodes(tmp_path: Path) -> None:
     async with looking_on(tmp_path) as here:
         both = [rf"ENGINE +{role} .* step \d" for role in ROLES]
         await shown(here, r"^ watching +planner \+1 ", *both, r"\d running, \d+ of 1 other client")

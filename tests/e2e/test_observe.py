@@ -49,7 +49,7 @@ def closed(stack: Stack, count: int = 1) -> list[Group]:
     return groups
 
 
-def test_asked_rated_recorded_and_the_key_stays_secret(tmp_path: Path) -> None:
+def test_a_request_is_rated_and_recorded_and_the_key_stays_secret(tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.mkdir()
     (home / "config.yaml").write_text("rating:\n  window: 60\n")  # `accept` comes before it is over
@@ -117,7 +117,7 @@ def test_a_client_that_leaves_frees_the_upstream(tmp_path: Path) -> None:
         assert closed(stack)[0].phase == "ABORTED"
 
 
-def test_an_upstream_in_trouble(tmp_path: Path) -> None:
+def test_a_failing_upstream(tmp_path: Path) -> None:
     answers: list[Any] = []
 
     async def answer(body: dict[str, Any], index: int) -> Any:
@@ -148,7 +148,7 @@ def test_an_upstream_in_trouble(tmp_path: Path) -> None:
             assert asked("four").choices[0].message.content == "fine"
 
 
-def test_an_upstream_that_goes_and_comes_back(tmp_path: Path) -> None:
+def test_an_upstream_that_restarts(tmp_path: Path) -> None:
     with Stack(tmp_path / "home") as stack:
         with in_thread(ScriptedOpenAI()) as upstream:
             port = upstream.port

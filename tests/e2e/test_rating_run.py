@@ -43,7 +43,7 @@ async def test_an_answer_is_edited_in_an_editor_that_takes_the_terminal(tmp_path
     ]
 
 
-def test_the_grid_shows_what_a_terminal_would() -> None:
+def test_the_grid_matches_a_terminal() -> None:
     grid = Grid(12, 3)
     grid.feed("\x1b[?1049h\x1b[2J\x1b[2;3H\x1b[1;31mred\x1b[0m漢字!\x1b]0;title\x07")
     assert grid.rows == ["", "  red漢字!", ""]

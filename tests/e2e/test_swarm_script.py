@@ -69,7 +69,7 @@ def _ask(task: Task, api: OpenaiBaseUrlAndApiKey) -> float:
     return float(min(1.0, text.count("!") / 3))
 
 
-def test_many_threads_train_and_a_share_is_kept(tmp_path: Path) -> None:
+def test_many_threads_train_within_their_share(tmp_path: Path) -> None:
     """Threads, a restart of the engine in the middle, a record, a throttled client."""
     with Stack(tmp_path / "home") as stack:
         url = stack.engine().url

@@ -41,7 +41,9 @@ def part(group: Group, name: str) -> list[float]:
     return [float(str(one.value)) for one in found]
 
 
-async def test_a_command_line_is_asked_and_its_reference_reaches_the_reward(tmp_path: Path) -> None:
+async def test_a_command_target_is_asked_and_its_reference_reaches_the_reward(
+    tmp_path: Path,
+) -> None:
     rows = tmp_path / "rows.jsonl"
     asked = [
         {"id": "a", "query": "What is 1 + 1", "answer": "2"},
@@ -114,7 +116,7 @@ def alive(pids: list[int]) -> bool:
 
 
 @pytest.mark.parametrize("when", ["dry", "run"])
-def test_a_stop_ends_what_the_target_started(tmp_path: Path, when: str) -> None:
+def test_a_stop_kills_the_processes_of_the_target(tmp_path: Path, when: str) -> None:
     note, target = tmp_path / "pids", tmp_path / "hangs.yaml"
     command = f"command: ['{sys.executable}', '{APP}', --misbehave, hang, '{{query}}']\n"
     more = f"set: {{SMALL_PID: '{note}'}}\n" + ("dry: no\n" if when == "run" else "")

@@ -25,7 +25,9 @@ async def swarm() -> AsyncIterator[ScriptedSwarm]:
         yield made
 
 
-async def test_a_watcher_reads_and_serves_nobody(tmp_path: Path, swarm: ScriptedSwarm) -> None:
+async def test_a_watch_only_proxy_reads_and_serves_no_requests(
+    tmp_path: Path, swarm: ScriptedSwarm
+) -> None:
     with Stack(tmp_path / "home") as stack:
         await run(stack.proxy, "--watch-only", "--swarm-url", f"gpu={swarm.url}")
         info = running(stack.home, "proxy")
@@ -69,7 +71,7 @@ async def test_a_prompt_is_tried_and_trains_nothing(tmp_path: Path, swarm: Scrip
         assert not swarm.reward_log
 
 
-async def test_a_try_that_is_interrupted_gives_its_episode_back(
+async def test_an_interrupted_try_gives_its_episode_back(
     tmp_path: Path, swarm: ScriptedSwarm
 ) -> None:
     swarm.delay = 60.0

@@ -20,7 +20,7 @@ FLAT = 12.0
 """MB that memory may grow from the second quarter to the last."""
 
 
-async def test_nothing_is_left_of_requests(tmp_path: Path) -> None:
+async def test_no_resources_of_requests_remain(tmp_path: Path) -> None:
     async with (
         ScriptedSwarm(batch=1000, slots=64) as swarm,
         fronted(tmp_path, swarm, configured(replay_window=0)) as front,

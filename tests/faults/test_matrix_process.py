@@ -153,7 +153,7 @@ async def test_stop_under_load_and_start_again(tmp_path: Path, stops: int) -> No
         ("gone", 20.0, "gone"),
     ],
 )
-async def test_a_server_out_of_reach(tmp_path: Path, mood: Mood, seconds: float, word: str) -> None:
+async def test_an_unreachable_server(tmp_path: Path, mood: Mood, seconds: float, word: str) -> None:
     """The real times: what freezes for 20 s has lost nobody, and each trouble has its name."""
     async with seated(tmp_path / "home", 13) as seat:
         await seat.moment()

@@ -118,7 +118,7 @@ async def test_a_server_that_does_not_answer(
 
 
 @pytest.mark.parametrize("mood", ["gone", "frozen"])
-async def test_a_server_that_comes_back_soon_is_a_queue(tmp_path: Path, mood: Mood) -> None:
+async def test_during_a_short_restart_requests_queue(tmp_path: Path, mood: Mood) -> None:
     async with watched(tmp_path) as (w, far):
         await far.relay.become(mood)
         ticket = await w.ask("queued")
@@ -175,7 +175,7 @@ async def test_finished_groups_of_a_restarted_engine_are_lost_on_every_screen(
 
 
 @pytest.mark.parametrize("empty", [False, True])
-async def test_an_engine_that_somebody_else_stopped(tmp_path: Path, empty: bool) -> None:
+async def test_an_engine_stopped_by_another_client(tmp_path: Path, empty: bool) -> None:
     """Knocked OFFLINE under our feet, or killed and back with empty state."""
     async with watched(tmp_path) as (w, far):
         far.delay = 5.0
@@ -218,7 +218,7 @@ async def test_an_engine_that_somebody_else_stopped(tmp_path: Path, empty: bool)
         ("STRANGE", "? ENGINE.STRANGE"),
     ],
 )
-async def test_no_state_lets_a_request_hang(tmp_path: Path, state: str, words: str) -> None:
+async def test_no_engine_state_makes_a_request_hang(tmp_path: Path, state: str, words: str) -> None:
     """Whatever the engine says it is, a request ends within its budget."""
     chosen = settings(proxy={"answer_budget": 0.5})
     async with (

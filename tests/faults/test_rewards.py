@@ -160,7 +160,7 @@ async def until(test: Any, seconds: float = 90.0) -> None:
 
 @pytest.mark.parametrize("times", TIMES)
 @pytest.mark.parametrize("row", [*HOOKS, *ENDLESS])
-async def test_a_hook_that_fails_costs_its_groups_rewards_alone(
+async def test_a_failing_hook_only_costs_its_groups_rewards(
     row: str, times: int, tmp_path: Path
 ) -> None:
     code, words = (HOOKS | ENDLESS)[row]
@@ -178,7 +178,7 @@ async def test_a_hook_that_fails_costs_its_groups_rewards_alone(
 
 
 @pytest.mark.parametrize("times", TIMES)
-async def test_a_tuple_of_numbers_is_what_it_says(times: int, tmp_path: Path) -> None:
+async def test_a_tuple_of_numbers_is_accepted_as_rewards(times: int, tmp_path: Path) -> None:
     folder = tmp_path / "hooks"
     folder.mkdir()
     (folder / HOOK).write_text(f"{HEAD}    return (0.1, 0.2, 0.3, 0.4)\n")
@@ -190,7 +190,7 @@ async def test_a_tuple_of_numbers_is_what_it_says(times: int, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("row", ["words", "nan", "segfault"])
-async def test_one_failing_hook_among_other_parts_takes_the_group_with_it(
+async def test_one_failing_hook_among_other_parts_leaves_the_group_unrewarded(
     row: str, tmp_path: Path
 ) -> None:
     """The parts that are well do not stand in for the one that is not."""
@@ -230,7 +230,7 @@ def judged(home: Path, url: str, **more: Any) -> ComposedSource:
 
 @pytest.mark.parametrize("times", TIMES)
 @pytest.mark.parametrize("row", list(_CALLS))
-async def test_a_judge_that_fails_costs_its_groups_rewards_alone(
+async def test_a_failing_judge_only_costs_its_groups_rewards(
     row: str, times: int, tmp_path: Path
 ) -> None:
     async with ScriptedJudge() as judge:
@@ -246,7 +246,7 @@ async def test_a_judge_that_fails_costs_its_groups_rewards_alone(
 
 
 @pytest.mark.parametrize("times", TIMES)
-async def test_no_judge_there(times: int, tmp_path: Path) -> None:
+async def test_an_unreachable_judge(times: int, tmp_path: Path) -> None:
     async with ScriptedJudge() as judge:
         url = judge.url
     async with scored_by(tmp_path, judged(tmp_path, url)) as w:
@@ -254,7 +254,7 @@ async def test_no_judge_there(times: int, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("times", TIMES)
-async def test_a_missing_rubric_is_named_with_file_and_line_and_mends(
+async def test_a_missing_rubric_is_named_with_file_and_line_until_it_exists(
     times: int, tmp_path: Path
 ) -> None:
     async with ScriptedJudge() as judge:

@@ -49,7 +49,7 @@ def failed(path: str, told: str) -> bool:
     return "error" in last and told.endswith("data: [DONE]\n\n")
 
 
-async def test_a_stop_in_the_midst_of_answers(tmp_path: Path) -> None:
+async def test_a_stop_during_answers(tmp_path: Path) -> None:
     async with ScriptedSwarm(batch=100, slots=200, answer=by_user) as swarm:
         with Stack(tmp_path) as stack:
             info = await asyncio.to_thread(stack.proxy, "--swarm-url", swarm.url)
@@ -143,7 +143,7 @@ async def test_tls_files_that_cannot_be_used(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("in_file", [True, False])
-async def test_a_key_is_asked_for_and_written_nowhere(tmp_path: Path, in_file: bool) -> None:
+async def test_a_key_is_required_and_never_written(tmp_path: Path, in_file: bool) -> None:
     secret = "sk-nobody-shall-read-this"
     file = tmp_path / "key"
     file.write_text(f"{secret}\n")

@@ -4,6 +4,8 @@ import ast
 import importlib
 import subprocess
 import sys
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -34,27 +36,79 @@ def _lines(path: Path) -> int:
     return len(path.read_text().splitlines())
 
 
+@dataclass(frozen=True)
+class ClassSource:
+    """A class of the tree."""
+
+    name: str
+    methods: int
+    bases: tuple[str, ...]
+    is_top: bool
+    """It stands at the top of its module."""
+
+
+@dataclass(frozen=True)
+class ModuleSource:
+    """The classes and imported names of a module."""
+
+    path: Path
+    classes: tuple[ClassSource, ...]
+    imports: dict[str, tuple[str, str]]
+    """Local name -> the module and the name there."""
+
+
+@cache
+def _modules() -> dict[str, ModuleSource]:
+    """Return all modules by their dotted names; each file is parsed once."""
+    return {".".join(path.relative_to(ROOT).with_suffix("").parts): _module(path) for path in FILES}
+
+
+def _module(path: Path) -> ModuleSource:
+    tree = ast.parse(path.read_text())
+    tops = {id(node) for node in tree.body}
+    classes = tuple(
+        ClassSource(
+            node.name,
+            sum(isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef) for one in node.body),
+            tuple(
+                one.id
+                for one in (
+                    base.value if isinstance(base, ast.Subscript) else base for base in node.bases
+                )
+                if isinstance(one, ast.Name)
+            ),
+            id(node) in tops,
+        )
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef)
+    )
+    imports = {
+        alias.asname or alias.name: (node.module or "", alias.name)
+        for node in tree.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    return ModuleSource(path.relative_to(ROOT), classes, imports)
+
+
 def test_no_class_has_more_than_25_methods() -> None:
     large = [
-        f"{path.relative_to(ROOT)}: {node.name}"
-        for path in FILES
-        if "tests" not in path.parts
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.ClassDef)
-        if sum(isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef) for one in node.body) > 25
+        f"{module.path}: {one.name}"
+        for module in _modules().values()
+        for one in module.classes
+        if one.methods > 25
     ]
     assert not large
 
 
 def test_no_class_name_occurs_twice_in_a_package() -> None:
     places: dict[tuple[str, str], list[str]] = {}
-    for path in FILES:
-        where = path.relative_to(ROOT)
-        if where.parts[0] not in PACKAGES:
-            continue
-        for node in ast.parse(path.read_text()).body:
-            if isinstance(node, ast.ClassDef):
-                places.setdefault((where.parts[0], node.name), []).append(str(where))
+    for module in _modules().values():
+        package = module.path.parts[0]
+        if package in PACKAGES:
+            for one in module.classes:
+                if one.is_top:
+                    places.setdefault((package, one.name), []).append(str(module.path))
     twice = {name: files for (_, name), files in places.items() if len(files) > 1}
     assert not twice
 
@@ -106,33 +160,25 @@ LADDERS = {
 
 def test_no_class_has_more_than_30_methods_with_its_bases() -> None:
     """A class split by inheritance into the next file is still one class to its reader."""
-    trees = {
-        ".".join(path.relative_to(ROOT).with_suffix("").parts): ast.parse(path.read_text())
-        for path in FILES
-        if path.relative_to(ROOT).parts[0] in PACKAGES
-    }
     large = {
-        f"{module}:{node.name}"
-        for module, tree in trees.items()
-        for node in tree.body
-        if isinstance(node, ast.ClassDef) and _methods(trees, module, node.name) > 30
+        f"{name}:{one.name}"
+        for name, module in _modules().items()
+        if module.path.parts[0] in PACKAGES
+        for one in module.classes
+        if one.is_top and _methods(name, one.name) > 30
     }
     assert large == LADDERS
 
 
-def _methods(trees: dict[str, ast.Module], module: str, name: str) -> int:
-    """Methods of a class and of its bases that are ours."""
-    for node in trees[module].body if module in trees else ():
-        if isinstance(node, ast.ImportFrom):
-            for alias in node.names:
-                if (alias.asname or alias.name) == name:
-                    return _methods(trees, node.module or "", alias.name)
-        if isinstance(node, ast.ClassDef) and node.name == name:
-            own = sum(isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef) for one in node.body)
-            bases = [one.value if isinstance(one, ast.Subscript) else one for one in node.bases]
-            names = [one.id for one in bases if isinstance(one, ast.Name)]
-            return own + sum(_methods(trees, module, base) for base in names)
-    return 0
+def _methods(module: str, name: str) -> int:
+    """Return the number of methods of a class and of its bases that are ours."""
+    source = _modules().get(module)
+    if source is None or module.partition(".")[0] not in PACKAGES:
+        return 0
+    for one in source.classes:
+        if one.is_top and one.name == name:
+            return one.methods + sum(_methods(module, base) for base in one.bases)
+    return _methods(*source.imports[name]) if name in source.imports else 0
 
 
 def _imported_by(code: str) -> set[str]:

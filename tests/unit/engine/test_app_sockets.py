@@ -15,6 +15,8 @@ from tests.support.engine_client import Driver, driving, wait_for
 from tests.support.fake_policy import Bench
 from tests.support.served import served
 
+pytestmark = pytest.mark.slow
+
 
 @asynccontextmanager
 async def connected(d: Driver) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:

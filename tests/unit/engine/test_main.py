@@ -27,6 +27,8 @@ from engine.storage.experiments import Experiments
 from tests.support.engine_client import driving
 from tests.support.fake_policy import Bench
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[3]
 
 SCRIPT = """

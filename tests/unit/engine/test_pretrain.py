@@ -3,6 +3,7 @@
 from random import Random
 
 import numpy as np
+import pytest
 
 from engine import pretrain
 from engine.corpus import Corpus
@@ -11,6 +12,8 @@ from engine.pretrain import Pretrainer, ShardFeed
 from engine.tokenizer import Tokenizer
 from engine.training.model import Params
 from engine.training.optimizer import BLOCK, Adam
+
+pytestmark = pytest.mark.slow
 
 
 def _feed(seed: int) -> ShardFeed:

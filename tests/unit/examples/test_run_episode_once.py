@@ -13,6 +13,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[3]
 FOLDER = ROOT / "examples" / "blackbox"
 ROWS = [json.loads(line) for line in (FOLDER / "dataset.jsonl").read_text().splitlines()]

@@ -24,6 +24,8 @@ from examples.werewolves.game import (
 )
 from examples.werewolves.prompts import Limits, messages
 
+pytestmark = pytest.mark.slow
+
 Choose = Callable[[Ask], Move]
 
 

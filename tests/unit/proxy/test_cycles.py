@@ -14,6 +14,8 @@ import pytest
 from tests.support.front import BODIES, fronted
 from tests.support.world import settings
 
+pytestmark = pytest.mark.slow
+
 OURS = ("core", "proxy", "ajet_swarm", "uvicorn")
 
 

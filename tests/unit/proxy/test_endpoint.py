@@ -18,6 +18,8 @@ from tests.support.served import client, served
 from tests.support.stopwatch import Stopwatch
 from tests.support.world import World, settings, world
 
+pytestmark = pytest.mark.slow
+
 HELLO = {"model": "tiny", "messages": [{"role": "user", "content": "Say hello."}]}
 CHAT = "/v1/chat/completions"
 

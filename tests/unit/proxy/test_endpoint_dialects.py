@@ -15,6 +15,8 @@ from tests.support.stopwatch import Stopwatch
 from tests.support.wire import wire
 from tests.support.world import settings
 
+pytestmark = pytest.mark.slow
+
 PATHS = tuple(BODIES)
 CHAT = "/v1/chat/completions"
 ONCE = settings(rewards={"retries": 0})

@@ -19,6 +19,8 @@ from ajet_swarm.protocol.schemas import EngineState
 from ajet_swarm.protocol.task import WorkflowOutput
 from tests.support.scripted_swarm import ScriptedSwarm
 
+pytestmark = pytest.mark.slow
+
 JOB = AgentJetJob(batch_size=4, num_repeat=4, model="m")
 AGREE = "rollout_until_all_clients_agree_sync_weight"
 

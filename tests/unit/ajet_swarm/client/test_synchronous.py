@@ -13,6 +13,8 @@ from ajet_swarm.runs.episodes import run_episodes
 from tests.support.stopwatch import Stopwatch
 from tests.support.threaded_swarm import ThreadedSwarm, threaded_swarm
 
+pytestmark = pytest.mark.slow
+
 OUTPUT = WorkflowOutput(reward=0.5)
 
 

@@ -13,6 +13,8 @@ import pytest
 from ajet_swarm.client.synchronous import SwarmClient
 from tests.support.threaded_swarm import ThreadedSwarm, threaded_swarm
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[4]
 
 SCRIPT = """

@@ -22,6 +22,8 @@ from ajet_swarm.runs.retry import FOREVER, retry_with_backoff
 from tests.support.scripted_swarm import ScriptedSwarm
 from tests.support.threaded_swarm import ThreadedSwarm, threaded_swarm
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[4]
 DETAIL = "training complete: step 2 of 2"
 

@@ -11,6 +11,8 @@ import pytest
 
 from ajet_swarm.client import waits
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[4]
 
 ASLEEP = """

@@ -10,6 +10,8 @@ import pytest
 
 from ajet_swarm.common.lenient_json import lenient
 
+pytestmark = pytest.mark.slow
+
 
 def by_codec(text: str) -> str:
     """What Unicode's own replacement makes of halves."""

@@ -14,6 +14,8 @@ from ajet_swarm.debug.trace import RecordedCall
 from ajet_swarm.protocol.task import Task, WorkflowOutput
 from tests.support.threaded_swarm import threaded_swarm
 
+pytestmark = pytest.mark.slow
+
 TASKS = [Task(task_id="a"), Task(task_id="7"), Task(task_id="c")]
 
 

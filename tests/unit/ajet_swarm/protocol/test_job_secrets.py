@@ -22,6 +22,8 @@ from ajet_swarm.protocol.job_secrets import (
 )
 from ajet_swarm.protocol.job_validation import check_job
 
+pytestmark = pytest.mark.slow
+
 KEY = b"k" * 32
 _NAMES = """
 api_key apikey api-key apiKey API_KEY key token secret password hf_token wandb_api_key

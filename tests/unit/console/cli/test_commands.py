@@ -27,6 +27,8 @@ from core.runtime.sockets import bind
 from core.state import Candidate, Group, Mock, Pool, Rating, Server, State
 from tests.unit.mock.helpers import QuickServer
 
+pytestmark = pytest.mark.slow
+
 
 @dataclass
 class World:

@@ -20,6 +20,8 @@ from tests.support.scripted_swarm import ScriptedSwarm
 from tests.support.served import served
 from tests.support.world import World, world
 
+pytestmark = pytest.mark.slow
+
 
 @asynccontextmanager
 async def proxy_of(home: Home, settings: Settings) -> AsyncIterator[World]:

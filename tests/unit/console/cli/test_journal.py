@@ -26,6 +26,8 @@ from core.settings import load
 from tests.support.sample import group_events
 from tests.unit.console.cli.test_effective import proxy_of, run
 
+pytestmark = pytest.mark.slow
+
 DAY = 86_400.0
 
 

@@ -18,6 +18,8 @@ from core.runtime.home import Home
 from core.settings import Settings, load
 from tests.support.stopwatch import Stopwatch
 
+pytestmark = pytest.mark.slow
+
 
 def _patient(root: Path, settings: Settings | None = None, **more: object) -> CheckContext:
     return CheckContext(home=Home(root), settings=settings or Settings(), **more)  # type: ignore[arg-type]  # fields of several types

@@ -25,6 +25,8 @@ from tests.support.console import (
     state_of,
 )
 
+pytestmark = pytest.mark.slow
+
 SCREENS = [EngineScreen, LogScreen]
 
 

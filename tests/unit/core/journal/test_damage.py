@@ -18,6 +18,8 @@ from core.journal.storage import PAGE
 from core.journal.texts import lines_in
 from core.journal.writer import Journal, JournalError
 
+pytestmark = pytest.mark.slow
+
 GROUPS = 300
 
 

@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from core.bus import Bus
 from core.events import GroupLost, GroupMarked, GroupNoted
@@ -13,6 +14,8 @@ from core.journal.writer import Journal
 from core.state import GROUP_CAP
 from tests.support.sample import group_events
 from tests.support.stopwatch import slowness
+
+pytestmark = pytest.mark.slow
 
 
 async def filled(path: Path, count: int) -> tuple[Journal, Bus]:

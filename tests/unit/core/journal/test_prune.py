@@ -22,6 +22,8 @@ from core.journal.start import open_journal
 from core.journal.writer import Journal
 from tests.support.sample import group_events
 
+pytestmark = pytest.mark.slow
+
 DAY = 86_400.0
 NOW = time.time()
 

@@ -31,6 +31,8 @@ from core.journal.texts import (
 from core.journal.writer import Journal
 from tests.support.sample import HOSTILE
 
+pytestmark = pytest.mark.slow
+
 TRICKS = ["@[0,1]", '"},{"', "x\x9c", "\\", '\\"', "\n", "}]", '"query":"', "\x00", "\u2028", ""]
 
 

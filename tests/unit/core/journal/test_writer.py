@@ -15,6 +15,8 @@ from core.events import GroupClosed, GroupNoted, GroupOpened, ProxyStarted
 from core.journal.writer import Journal, JournalError
 from core.state import GROUP_CAP
 
+pytestmark = pytest.mark.slow
+
 
 def opened(group_id: str) -> GroupOpened:
     return GroupOpened(

@@ -17,6 +17,8 @@ from engine.server.lifecycle import Engine
 from tests.support.engine_client import Clock, Driver, driving, wait_for
 from tests.support.fake_policy import Bench
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(autouse=True)
 def _stop_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

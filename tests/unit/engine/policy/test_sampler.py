@@ -12,6 +12,8 @@ from engine.policy.sampler import Request, Sampler, choose, held_length
 from engine.tokenizer import CALL, END, TAGS, Tokenizer
 from engine.training.model import Params
 
+pytestmark = pytest.mark.slow
+
 TOKENIZER = Tokenizer.shipped()
 
 

@@ -32,6 +32,8 @@ from engine.training.optimizer import Adam
 from engine.training.state import State
 from tests.support.small_gguf import LAYERS, Small, logits, make
 
+pytestmark = pytest.mark.slow
+
 HYPER = Hyperparameters(lr=5e-3)
 
 

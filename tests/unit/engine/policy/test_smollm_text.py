@@ -12,6 +12,8 @@ from engine.policy.smollm_text import DEFAULT_SYSTEM, SmolTextCodec
 from engine.server.timelines import repair_prompt
 from tests.support.small_gguf import LETTERS, MERGES, TAGS, vocabulary
 
+pytestmark = pytest.mark.slow
+
 WORDS = vocabulary()
 TEXT = SmolTextCodec("small", WORDS, MERGES, range(len(TAGS)), {})
 

@@ -24,6 +24,8 @@ from engine.interface import (
 )
 from engine.policy.tiny import PolicyClosedError, TinyPolicy
 
+pytestmark = pytest.mark.slow
+
 HYPER = Hyperparameters()
 
 

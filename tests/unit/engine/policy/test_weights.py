@@ -18,6 +18,8 @@ from engine.policy.weights import WeightStore
 from engine.tokenizer import Tokenizer
 from engine.training.state import State
 
+pytestmark = pytest.mark.slow
+
 BASE = weights.shipped()
 
 

@@ -15,6 +15,8 @@ from engine.storage.checkpoint_store import CheckpointStore
 from engine.storage.experiments import Experiments
 from tests.support.engine_client import Driver, driving
 
+pytestmark = pytest.mark.slow
+
 BATCH = {"batch": 1, "repeat": 2}
 
 

@@ -12,6 +12,8 @@ from engine.routes import llm
 from tests.support.engine_client import driving, wait_for
 from tests.support.llm_forms import ASK_MESSAGES, bearer
 
+pytestmark = pytest.mark.slow
+
 BODIES: dict[str, dict[str, Any]] = {
     "/v1/chat/completions": {"messages": [{"role": "user", "content": "hi"}]},
     "/v1/responses": {"input": "hi"},

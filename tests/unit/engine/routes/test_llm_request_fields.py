@@ -9,6 +9,8 @@ from engine.interface import PolicyBackend
 from engine.policy.tiny import TinyPolicy
 from tests.support.engine_client import Driver, driving
 
+pytestmark = pytest.mark.slow
+
 SKY = "Why is the sky blue?"
 
 

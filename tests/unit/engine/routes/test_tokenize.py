@@ -6,6 +6,8 @@ import pytest
 
 from tests.support.engine_client import Driver, driving
 
+pytestmark = pytest.mark.slow
+
 TOOLS = [
     {
         "type": "function",

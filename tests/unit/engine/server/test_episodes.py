@@ -8,6 +8,8 @@ import pytest
 from engine.server.episode_keys import parse_key
 from tests.support.engine_client import driving
 
+pytestmark = pytest.mark.slow
+
 
 async def test_a_claim() -> None:
     async with driving() as d:

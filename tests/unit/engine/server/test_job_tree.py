@@ -13,6 +13,8 @@ from engine.interface import Hyperparameters
 from engine.server.job import Job, JobError, parse_job
 from tests.support.engine_client import driving
 
+pytestmark = pytest.mark.slow
+
 
 def verl_filler() -> dict[str, Any]:
     """Trees of the size that VERL's defaults have; none of it means anything here."""

@@ -9,6 +9,8 @@ from ajet_swarm.common.errors import AjetError
 from engine.interface import SaveError
 from tests.support.engine_client import driving, wait_for
 
+pytestmark = pytest.mark.slow
+
 
 async def test_three_batches() -> None:
     async with driving() as d:

@@ -10,6 +10,8 @@ from ajet_swarm.common.errors import AjetError
 from engine.interface import SaveError
 from tests.support.engine_client import Driver, driving, wait_for
 
+pytestmark = pytest.mark.slow
+
 
 async def test_episodes_rule() -> None:
     async with driving() as d:

@@ -18,6 +18,8 @@ from engine.storage.experiments import FOLDER, Experiments, experiment_folder
 from tests.support.engine_client import Driver, driving
 from tests.support.served import served
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path("/r")
 BATCH = {"batch": 1, "repeat": 2}
 

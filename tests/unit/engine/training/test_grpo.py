@@ -18,6 +18,8 @@ from engine.training.grpo import Learner, advantages
 from engine.training.model import log_softmax, logits_only
 from engine.training.state import State
 
+pytestmark = pytest.mark.slow
+
 TOKENIZER = Tokenizer.shipped()
 BASE = weights.shipped()
 HYPER = Hyperparameters()

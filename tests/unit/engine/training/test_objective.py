@@ -18,6 +18,8 @@ from engine.training.objective import advantages, token_loss
 from engine.training.optimizer import Adam
 from engine.training.state import State
 
+pytestmark = pytest.mark.slow
+
 SMALL = Config(vocab=264, width=16, layers=3, heads=2, hidden=12, context=32, blocked=(3, 261))
 FIELD = Hyperparameters(kl_form="k3", advantage="standard", frozen=0, kl=0.3)
 

@@ -14,6 +14,8 @@ from mock.dataset.interface import LINE_LIMIT, Reader
 from mock.dataset.rows import BadRow, Row, RowError
 from mock.dataset.shuffle import Shuffle, order
 
+pytestmark = pytest.mark.slow
+
 
 def read_all(reader: Reader) -> list[tuple[int, dict[str, Any] | str]]:
     """Line and record, or cause, of everything."""

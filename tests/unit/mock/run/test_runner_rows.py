@@ -35,6 +35,8 @@ from mock.tally import RunCounters
 from mock.targets.openai import SESSION
 from tests.unit.mock.helpers import FakeControl, Target, open_runner, until, write_rows
 
+pytestmark = pytest.mark.slow
+
 FAST = Pace(concurrency=2, poll=0.01)
 
 

@@ -15,6 +15,8 @@ from mock.targets.process import _GUARDS
 from tests.unit.mock.helpers import Target, until
 from tests.unit.mock.target_helpers import ask, never, question, target_of
 
+pytestmark = pytest.mark.slow
+
 RUN = "kind: command\ncommand: [PY, APP, --misbehave, {kind}, '{{query}}']\ntimeout: {timeout}\n"
 
 

@@ -8,6 +8,8 @@ from mock.targets.openai import Answer, Unreachable
 from mock.targets.python import PythonTarget
 from tests.unit.mock.target_helpers import ask, never, question, target_of
 
+pytestmark = pytest.mark.slow
+
 MODULE = """
 import asyncio, os, sys, time
 

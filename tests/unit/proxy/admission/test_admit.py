@@ -29,6 +29,8 @@ from tests.support.scripted_swarm import ScriptedSwarm
 from tests.support.stopwatch import Stopwatch
 from tests.support.world import FAST, HEADERS, World, sent, settings, world
 
+pytestmark = pytest.mark.slow
+
 TOOLS = [{"type": "function", "function": {"name": "ls", "parameters": {}}}]
 TITLE = "You are a title generator. You output ONLY a thread title. Nothing else."
 

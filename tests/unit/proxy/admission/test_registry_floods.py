@@ -18,6 +18,8 @@ from tests.support.scripted_swarm import ScriptedSwarm
 from tests.support.stopwatch import Stopwatch
 from tests.support.world import HEADERS, World, settings, world
 
+pytestmark = pytest.mark.slow
+
 UNCAPPED = settings(proxy={"session_cap": 0, "session_calls": 0})
 FLOOD = 500
 ONE, OTHER = "10.0.0.1", "10.0.0.2"

@@ -12,6 +12,8 @@ from tests.support.front import BODIES, Front, fronted
 from tests.support.scripted_swarm import ScriptedSwarm
 from tests.support.world import World, settings, world
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 async def b() -> AsyncIterator[ScriptedSwarm]:

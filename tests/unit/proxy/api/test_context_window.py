@@ -25,6 +25,8 @@ from tests.support.scripted_openai import ScriptedOpenAI
 from tests.support.served import client, served
 from tests.support.world import world
 
+pytestmark = pytest.mark.slow
+
 LONG = "word " * 5000
 MESSAGES = [{"role": "user", "content": LONG}]
 LONG_BODIES: dict[str, dict[str, Any]] = {

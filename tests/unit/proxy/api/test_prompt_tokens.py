@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,6 +16,8 @@ from proxy.api.prompt_tokens import (
 )
 from proxy.dialects.messages.request import read_count, read_messages
 from proxy.dialects.request import ChatRequest
+
+pytestmark = pytest.mark.slow
 
 JSON = {"content-type": "application/json"}
 

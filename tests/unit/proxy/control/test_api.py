@@ -40,6 +40,8 @@ from tests.support.sample import group_events
 from tests.support.served import served
 from tests.support.world import world
 
+pytestmark = pytest.mark.slow
+
 
 class FakeGroupCommands(GroupCommands):
     """Records the calls of its command methods, and of the registry's methods."""

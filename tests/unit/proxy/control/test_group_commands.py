@@ -14,6 +14,8 @@ from core.events import AnswerReturned, GroupRated, RatingAwaited
 from tests.support.scripted_swarm import ScriptedSwarm
 from tests.support.world import World, settings, world
 
+pytestmark = pytest.mark.slow
+
 LONG = settings(rating={"window": 30.0})
 FIRST = settings(rating={"mode": "answer_first"})
 HOLD = settings(rating={"mode": "hold"})

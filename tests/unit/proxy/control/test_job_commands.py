@@ -30,6 +30,8 @@ from tests.support.alerts import todo_of
 from tests.support.kept_swarm import KeptSwarm
 from tests.support.world import World, world
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(autouse=True)
 def remote_model(monkeypatch: pytest.MonkeyPatch) -> None:

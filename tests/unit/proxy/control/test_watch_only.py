@@ -32,6 +32,8 @@ from proxy.servers.slots import read_details
 from tests.support.scripted_swarm import ScriptedSwarm
 from tests.support.served import served
 
+pytestmark = pytest.mark.slow
+
 READS = frozenset(
     {
         "/get_engine_status",

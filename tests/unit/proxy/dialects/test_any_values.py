@@ -22,6 +22,8 @@ from proxy.dialects.tool_constraints import apply_tool_choice
 from proxy.http.errors import ApiError
 from tests.unit.proxy.dialects.chat_forms import JSON, QUICK
 
+pytestmark = pytest.mark.slow
+
 _CALL = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
 _SCHEMA = {"type": "object", "properties": {"a": {"type": "string"}}}
 _FORM = {"type": "json_schema", "json_schema": {"name": "n", "schema": _SCHEMA}}

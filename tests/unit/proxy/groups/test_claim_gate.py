@@ -11,6 +11,8 @@ from ajet_swarm.claims.lane_queue import LaneQueue
 from ajet_swarm.common.tasks import Tasks
 from proxy.groups.claim_gate import CLAIMING, ClaimGate, ClaimTurn
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 async def tasks() -> AsyncIterator[Tasks]:

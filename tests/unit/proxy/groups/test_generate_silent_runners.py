@@ -12,6 +12,8 @@ from core.settings import Settings
 from tests.support.scripted_swarm import Cut, Denied, End, ScriptedSwarm
 from tests.support.world import World, settings, texts, world
 
+pytestmark = pytest.mark.slow
+
 ABORT = "/abort_episode"
 UNTRAINED = {"x-ajet-train": "no"}
 

@@ -25,6 +25,8 @@ from tests.support.scripted_swarm import ScriptedSwarm
 from tests.support.stopwatch import Stopwatch
 from tests.support.world import sent, settings, world
 
+pytestmark = pytest.mark.slow
+
 OVERFLOW = "AgentJet: Exceeded max model context length."
 
 

@@ -15,6 +15,8 @@ from tests.support.scripted_chat import completion
 from tests.support.scripted_swarm import Denied, ScriptedSwarm
 from tests.support.world import sent, settings, texts, world
 
+pytestmark = pytest.mark.slow
+
 OVERFLOW = "AgentJet: Exceeded max model context length."
 
 

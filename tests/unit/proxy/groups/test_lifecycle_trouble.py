@@ -17,6 +17,8 @@ from proxy.servers.facts import is_down
 from tests.support.scripted_swarm import ScriptedSwarm
 from tests.support.world import World, settings, world
 
+pytestmark = pytest.mark.slow
+
 ROUTES = ("/claim_episode", "/v1/chat/completions", "/get_engine_status", "/abort_episode")
 
 

@@ -20,6 +20,8 @@ from tests.support.scripted_swarm import ScriptedSwarm
 from tests.support.stopwatch import Stopwatch
 from tests.support.world import FAST, World, settings, world
 
+pytestmark = pytest.mark.slow
+
 HOLD = settings(rating={"mode": "hold"})
 
 

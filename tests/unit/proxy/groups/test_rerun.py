@@ -12,6 +12,8 @@ from proxy.rewards.source import GroupContext
 from tests.support.sample import group_events
 from tests.support.world import World, sent, settings, world
 
+pytestmark = pytest.mark.slow
+
 HOLD = settings(rating={"mode": "answer_first"})
 
 

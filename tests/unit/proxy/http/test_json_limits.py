@@ -18,6 +18,8 @@ from proxy.dialects.validation import MOST_STOPS
 from proxy.http.errors import ApiError
 from proxy.http.json_limits import MOST_FIELDS, MOST_VALUES, check_values, has_more_values
 
+pytestmark = pytest.mark.slow
+
 CHAT = chat_dialect("reasoning")
 JSON = {"content-type": "application/json"}
 SAID: list[dict[str, Any]] = [{"role": "user", "content": "hi"}]

@@ -16,6 +16,8 @@ from tests.support.alerts import cause_of
 from tests.support.scripted_swarm import ScriptedSwarm
 from tests.support.world import World, settings, world
 
+pytestmark = pytest.mark.slow
+
 DEAD = "5f0c4d1e-9a3b-4c57-8e2f-0123456789ab"
 KEY = "held:s"
 OFF = {"straggler_after": 0, "straggler_limit": 0}

@@ -18,6 +18,8 @@ from core.settings import load
 from tests.support.served import served
 from tests.unit.console.cli.test_effective import proxy_of, run
 
+pytestmark = pytest.mark.slow
+
 
 class Engine:
     """An embedded engine as far as these commands ask it."""

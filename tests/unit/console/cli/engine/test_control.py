@@ -30,6 +30,8 @@ from tests.support.served import served
 from tests.support.stored import stored_bytes
 from tests.support.world import World, world
 
+pytestmark = pytest.mark.slow
+
 
 @dataclass
 class Two:

@@ -12,6 +12,8 @@ from ajet_swarm.compat_paths import MODULES
 from console.cli import main
 from tests.support.threaded_swarm import threaded_swarm
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[5]
 
 TUTORIAL = """

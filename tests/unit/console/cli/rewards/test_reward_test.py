@@ -12,6 +12,8 @@ from core.runtime.home import Home
 from tests.support.sample import NOW, group_events
 from tests.unit.proxy.rewards.trial.test_replay import kept, written
 
+pytestmark = pytest.mark.slow
+
 ROWS = (
     {"query": "q", "answers": ["Paris is it.", "no"], "rewards": [0.1, 0.9]},
     {"query": "r", "answers": ["a b c", "d e f"]},

@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,6 +12,8 @@ from proxy.dialects.base import Writer
 from proxy.dialects.messages.request import MESSAGES, read_messages
 from proxy.dialects.request import PublicAnswer, deltas, public_answer
 from proxy.http.errors import ApiError
+
+pytestmark = pytest.mark.slow
 
 JSON = {"content-type": "application/json"}
 USAGE = {"prompt_tokens": 42, "completion_tokens": 33, "total_tokens": 75}

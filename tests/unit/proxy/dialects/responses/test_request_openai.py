@@ -14,6 +14,8 @@ from proxy.dialects.responses.request import responses
 from proxy.dialects.responses.store import ResponseStore
 from proxy.http.errors import ApiError
 
+pytestmark = pytest.mark.slow
+
 USAGE = {"prompt_tokens": 5, "completion_tokens": 7}
 TOOL: Any = {"type": "function", "name": "get_weather", "parameters": {"type": "object"}}
 PATCH: Any = {"type": "custom", "name": "apply_patch"}

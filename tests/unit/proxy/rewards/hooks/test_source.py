@@ -12,6 +12,8 @@ import pytest
 from proxy.rewards.hooks.source import HookSource
 from proxy.rewards.source import ScoreSheet
 
+pytestmark = pytest.mark.slow
+
 GOOD = """
     async def on_compute_relative_reward(valid_results, all_answers):
         return [float(len(a["content"])) for a in all_answers]

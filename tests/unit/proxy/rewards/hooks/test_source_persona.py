@@ -15,6 +15,8 @@ from proxy.rewards.hooks.source import HookSource
 from proxy.rewards.hooks.tutorial_api import EpisodeResult, install_shim
 from proxy.rewards.hooks.tutorial_loggers import install_logs
 
+pytestmark = pytest.mark.slow
+
 EXAMPLE = Path(__file__).resolve().parents[5] / "examples" / "hooks" / "persona"
 ANSWERS: tuple[Any, ...] = (
     "Wow, I love Paris! Its museums are amazing!",

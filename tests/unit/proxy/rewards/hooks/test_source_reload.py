@@ -14,6 +14,8 @@ from proxy.rewards.hooks.child import HookLimits
 from proxy.rewards.source import SourceHealth
 from tests.support.stopwatch import slowness
 
+pytestmark = pytest.mark.slow
+
 
 def constant(value: float) -> str:
     return f"def on_compute_relative_reward(v, a):\n    return [{value}] * len(a)\n"

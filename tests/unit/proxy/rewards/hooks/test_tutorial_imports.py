@@ -10,6 +10,8 @@ from proxy.rewards.hooks import tutorial_loggers as logs
 from proxy.rewards.hooks.child import HookLimits
 from proxy.rewards.hooks.tutorial_loggers import Logger
 
+pytestmark = pytest.mark.slow
+
 HERE = {name: importlib.util.find_spec(name) is not None for name in ("loguru", "beast_logger")}
 
 

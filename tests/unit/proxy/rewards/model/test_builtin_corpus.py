@@ -5,6 +5,8 @@ import pytest
 from proxy.rewards.model.assembly import score_group
 from tests.support.reward_corpus import NAMES, measured, prompts
 
+pytestmark = pytest.mark.slow
+
 BARS = {"assistant": 0.85, "agent": 0.90, "sums": 0.98}
 """Least share of pairs in the right order, of the prompts tuned on and of those held out."""
 
