@@ -1,1 +1,1 @@
-"""The operator's seat: the terminal console, the command line and the supervisor."""
+"""The operator's side: terminal console, command line and process supervisor."""

@@ -1,4 +1,4 @@
-"""The console: one Textual app over one session. It paints first and asks questions later."""
+"""The console: one Textual app over one session; slow work starts after the first paint."""
 
 import gc
 import logging
@@ -46,17 +46,17 @@ WIDTHS = [(0, "-narrow"), (120, "-wide"), (160, "-very-wide")]
 HEIGHTS = [(0, "-short"), (36, "-tall"), (44, "-very-tall")]
 
 _INPUT = (events.Key, events.Paste, events.MouseDown, events.MouseScrollDown, events.MouseScrollUp)
-"""Events that show that somebody is at this console."""
+"""Events that show that an operator is present."""
 _SEVERITIES: Mapping[str, Severity] = {"warning": "warning", "error": "error"}
 _STYLES = Path(__file__).parent / "styles"
 
 
 class ConsoleApp(OperatorMessages):
-    """The operator's seat.
+    """The terminal console of one operator.
 
     Attributes:
-        session: What this console sees and orders.
-        view_faults: Failures of screens to paint; each is logged, none ends the console.
+        session: State and commands of this console.
+        view_faults: Errors of screens while painting; each is logged, none ends the console.
         key_problems: Keys of the settings that cannot be used, a sentence each.
         sanitizer: Keeps control characters, also typed or pasted ones, from the terminal.
     """
@@ -100,33 +100,35 @@ class ConsoleApp(OperatorMessages):
         self._keys_ahead = KeyQueue(self, super().on_event, self.flush_screen)
 
     def get_line_filters(self) -> Sequence[LineFilter]:
-        """The last thing that is done to a line: nothing in it can reach past its cells."""
+        """Return the line filters; the sanitizer comes last."""
         return [*super().get_line_filters(), self.sanitizer]
 
     def get_driver_class(self) -> type[Driver]:
-        """Textual's driver; on a terminal of Linux or macOS one with job control."""
+        """Return Textual's driver, on Linux and macOS with job control."""
         driver = super().get_driver_class()
         if driver.__name__ != "LinuxDriver":
             return driver
-        from console.shell.terminal_driver import JobControlDriver  # imports what Windows has not
+        from console.shell.terminal_driver import (
+            JobControlDriver,
+        )  # imports modules that Windows lacks
 
         return JobControlDriver
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
-        """Semantic colours for themes that are not ours."""
+        """Return semantic colours for foreign themes."""
         return dict(DEFAULTS)
 
-    # Life
+    # Start and end
 
     def on_mount(self) -> None:
-        """Show the first screen; whatever takes time begins after it was painted."""
+        """Show the first screen; slow work begins after it was painted."""
         logging.getLogger().addHandler(self._handler)
         self.switch_mode(self._first)
         self.set_interval(FLUSH_SECONDS, self.flush)
         self.call_after_refresh(self._begin)
 
     def on_unmount(self) -> None:
-        """Leave nothing behind in this process."""
+        """Remove the log handler of this app."""
         logging.getLogger().removeHandler(self._handler)
 
     def _begin(self) -> None:
@@ -165,7 +167,7 @@ class ConsoleApp(OperatorMessages):
 
     @property
     def front(self) -> ConsoleScreen | None:
-        """The console screen the operator looks at, be it below a question."""
+        """The console screen in front, even below a dialog."""
         for screen in reversed(self.screen_stack):
             if isinstance(screen, ConsoleScreen):
                 return screen
@@ -178,21 +180,21 @@ class ConsoleApp(OperatorMessages):
                 self.guarded(lambda: screen.flush(dirty))
 
     def guarded(self, paint: Callable[[], None]) -> None:
-        """Paint a part; a fault in it is told and logged once and does not end the console."""
+        """Paint a part; an error in it is shown and logged once and does not end the console."""
         try:
             paint()
-        except Exception as error:  # the seat must outlive a fault in one view
+        except Exception as error:  # the console must survive an error in one view
             front = self.front
             area = front.area if front is not None else "?"
             fault = f"{area}: {type(error).__name__}: {error}"
-            if fault in self.view_faults:  # it comes back with every flush
+            if fault in self.view_faults:  # it recurs with every flush
                 return
             self.view_faults.append(fault)
             log.exception("a screen could not be painted")
             self.say(f"A part of this screen cannot be shown ({fault}). See the log (F7)", "error")
 
     def on_resize(self, event: events.Resize) -> None:
-        """Say that the terminal is too small, and take it back."""
+        """Show or hide the message that the terminal is too small."""
         small = event.size.width < MIN_WIDTH or event.size.height < MIN_HEIGHT
         shown = [screen for screen in self.screen_stack if isinstance(screen, TooSmallScreen)]
         if small and not shown:
@@ -202,7 +204,7 @@ class ConsoleApp(OperatorMessages):
                 screen.dismiss()
 
     async def on_event(self, event: events.Event) -> None:
-        """Keys go one by one, each after the one before has had its effect."""
+        """Handle keys one by one, each after the previous one has taken effect."""
         if isinstance(event, _INPUT):
             self.session.input_at = self.session.now()
         if isinstance(event, events.Key | events.Paste) and not event.is_forwarded:
@@ -210,15 +212,15 @@ class ConsoleApp(OperatorMessages):
         else:
             await super().on_event(event)
 
-    # Going places
+    # Navigation
 
     @property
     def shown_screens(self) -> list[ScreenSpec]:
-        """The screens that keys and lists lead to; the others open by their F-key alone."""
+        """The screens that keys and lists offer; others only open by their F-key."""
         return shown_screens(self.places, self.session.state)
 
     def action_go(self, name: str, by_digit: bool = False) -> None:
-        """Show a screen; its own front page when it is the present one."""
+        """Show a screen; if it is already open, its front page."""
         if self.current_mode != name:
             self.switch_mode(name)
             return
@@ -228,7 +230,7 @@ class ConsoleApp(OperatorMessages):
             self.pop_screen()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Bare digits switch screens only where they do not vote."""
+        """Return whether an action is available; digits switch screens only if they do not vote."""
         if action == "go" and len(parameters) > 1:
             if parameters[0] not in {place.name for place in self.shown_screens}:
                 return False
@@ -236,11 +238,11 @@ class ConsoleApp(OperatorMessages):
         if action == "jump":
             return not isinstance(self.screen, JumpScreen | TooSmallScreen | CommandPalette)
         if action == "suspend_process":
-            return not isinstance(self.focused, TextArea)  # there ctrl+z undoes
+            return not isinstance(self.focused, TextArea)  # ctrl+z undoes there
         return True
 
     def action_help(self) -> None:
-        """Keys and help of the focused part and of the present screen."""
+        """Show keys and help of the focused widget and the current screen."""
         screen = self.screen
         if isinstance(screen, ConsoleScreen):
             self.push_screen(HelpScreen(screen, self.key_problems))
@@ -254,26 +256,26 @@ class ConsoleApp(OperatorMessages):
             await arrived
 
     def action_line(self) -> None:
-        """`:name` opens a screen by its name, a group or an episode by its id."""
+        """Open the `:` line for the name of a screen, or the id of a group or episode."""
         self.push_screen(LineScreen(self.shown_screens), partial(open_by_name, self))
 
     def open_job(self, server: str) -> None:
         """Open the screen with the job of a server."""
-        from console.screens.job import JobScreen  # the start imports no screen
+        from console.screens.job import JobScreen  # screens are imported on first use
 
         self.push_screen(JobScreen(server))
 
     def open_probe(self, server: str | None) -> None:
-        """Open the screen of prompts that were tried, unless it is the present one."""
+        """Open the Try screen unless it is already open."""
         from console.screens.probes import ProbesScreen
 
         if not isinstance(self.screen, ProbesScreen):
             self.push_screen(ProbesScreen(server))
 
-    # Leaving
+    # Quitting
 
     async def action_quit(self) -> None:
-        """Leave; asks when processes that were started here still run."""
+        """Quit; ask first while processes started here are running."""
         if isinstance(self.screen, QuitScreen):
             return
         self.run_worker(self._quit(), group="quit", exclusive=True, exit_on_error=False)
@@ -292,7 +294,7 @@ class ConsoleApp(OperatorMessages):
             try:
                 await self.push_screen(stopping)
                 await processes.stop_all()
-            except BaseException:  # asked once more, or it failed
+            except BaseException:  # quit was requested again, or stopping failed
                 stopping.leave()
                 raise
             self.exit(0)
@@ -309,11 +311,11 @@ def run_console(options: "ConsoleOptions") -> int:
 
     watch_terminal(sys.stdin.fileno())
     logging.getLogger().setLevel(logging.INFO)
-    logging.getLogger("httpx").setLevel(logging.WARNING)  # one line for each request otherwise
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # it logs a line per request otherwise
     session, starter = open_session(options)
 
     async def begin(session: Session) -> None:
-        gc.freeze()  # what is there by now stays: looking through it again held up keys by 0.1 s
+        gc.freeze()  # start-up objects stay alive: scanning them delayed keys by 0.1 s
         gc.set_threshold(5_000, 20, 50)
         await starter(session)
 

@@ -1,4 +1,4 @@
-"""How the console talks with its operator: toasts, questions, orders, the clipboard."""
+"""Messages of the console: toasts, dialogs, command outcomes, clipboard."""
 
 import logging
 import time
@@ -17,25 +17,25 @@ log = logging.getLogger(__name__)
 
 
 class OperatorMessages(App[int]):
-    """An app over one session that says how its orders went."""
+    """An app over one session that reports the outcomes of its commands."""
 
     session: Session
-    _told: tuple[str, float] = ("", 0.0)
-    """What the last toast says, and when it goes, by the monotonic clock."""
+    _last_toast: tuple[str, float] = ("", 0.0)
+    """Text of the last toast, and its monotonic expiry time."""
 
     def say(self, message: str, severity: Severity = "information") -> None:
-        """A toast; text from anywhere, shown as it is. The same once more adds none to it."""
+        """Show a toast without interpreting markup; drop a repetition of the visible one."""
         shown = plain(message)
         shown = shown if len(shown) <= 600 else shown[:599] + "…"
         seconds, now = (4 if severity == "information" else 8), time.monotonic()
-        if shown == self._told[0] and now < self._told[1]:
+        if shown == self._last_toast[0] and now < self._last_toast[1]:
             return
-        self._told = (shown, now + seconds)
+        self._last_toast = (shown, now + seconds)
         self.notify(shown, severity=severity, markup=False, timeout=seconds)
 
     def clear_notifications(self) -> None:
-        """Take all toasts away."""
-        self._told = ("", 0.0)
+        """Remove all toasts."""
+        self._last_toast = ("", 0.0)
         super().clear_notifications()
 
     async def confirm(
@@ -44,10 +44,10 @@ class OperatorMessages(App[int]):
         """Ask before something is lost; await it inside a worker.
 
         Args:
-            title: What is about to be done.
-            body: What it costs, in numbers.
-            danger_label: The verb on the button, "Abort" say.
-            detail: A longer text to read before, which scrolls.
+            title: Title of the dialog.
+            body: The loss, in numbers.
+            danger_label: Verb on the button, such as "Abort".
+            detail: A longer text that scrolls.
         """
         return await self.push_screen_wait(ConfirmScreen(title, body, danger_label, detail))
 
@@ -58,7 +58,7 @@ class OperatorMessages(App[int]):
         return await self.push_screen_wait(AskScreen(title, label, value, hint))
 
     def run_command(self, name: str, /, **args: Any) -> None:
-        """Order something in the background; a toast says how it went."""
+        """Send a command in the background; a toast shows the outcome."""
         self.run_worker(
             self.order(name, **args),
             name=name,
@@ -68,7 +68,7 @@ class OperatorMessages(App[int]):
         )
 
     async def order(self, name: str, /, **args: Any) -> bool:
-        """Order something, tell how it went, and return whether it was done."""
+        """Send a command, show the outcome, and return whether it succeeded."""
         if name == "engine.start" and not await may_start(cast(AppHost, self), args):
             return False
         outcome = await self.session.command(name, **args)
@@ -77,13 +77,13 @@ class OperatorMessages(App[int]):
         return outcome.ok
 
     def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
-        """Background work that fails is told, and written to the log with its traceback."""
+        """Show failed background work, and log it with its traceback."""
         if event.state is WorkerState.ERROR:
             error = event.worker.error
             log.error("%s failed", event.worker.name, exc_info=error)
             self.say(f"{event.worker.name} failed: {error}. See the log (F7)", "error")
 
     def copy(self, text: str, what: str = "Copied") -> None:
-        """Put text on the operator's clipboard (OSC 52) and say so."""
+        """Copy text to the operator's clipboard (OSC 52), with a toast."""
         self.copy_to_clipboard(text)
         self.say(f"{what} ({len(text)} characters)")

@@ -1,1 +1,1 @@
-"""UI state and rules, without Textual."""
+"""UI state and rules; independent of Textual."""

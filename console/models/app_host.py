@@ -1,4 +1,4 @@
-"""The app as screens, widgets and models see it: an interface, so that none of them imports it."""
+"""Interface of the app for screens, widgets and models, so that none of them imports it."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager
@@ -19,7 +19,7 @@ Result = TypeVar("Result")
 
 
 class HostedScreen(Protocol):
-    """What the app and the palette need of `console.screens.base.ConsoleScreen`."""
+    """Interface of `console.screens.base.ConsoleScreen` for the app and the palette."""
 
     @property
     def is_attached(self) -> bool: ...
@@ -44,7 +44,7 @@ class HostedScreen(Protocol):
 
 
 class AppHost(Protocol):
-    """What `console.app.ConsoleApp` offers to the parts it shows."""
+    """Interface of `console.app.ConsoleApp` for screens, widgets and models."""
 
     session: Session
     places: Sequence[ScreenSpec]
@@ -72,7 +72,7 @@ class AppHost(Protocol):
 
     @property
     def front(self) -> HostedScreen | None:
-        """The console screen in front, be it below a question."""
+        """The console screen in front, even below a dialog."""
         ...
 
     # The operator
@@ -94,7 +94,7 @@ class AppHost(Protocol):
         ...
 
     def copy(self, text: str, what: str = "Copied") -> None:
-        """Put text on the operator's clipboard and say so."""
+        """Copy text to the operator's clipboard, with a toast."""
         ...
 
     # Commands
@@ -145,11 +145,11 @@ class AppHost(Protocol):
         ...
 
     def action_jump(self) -> None:
-        """Offer a letter for each part of the screen."""
+        """Open jump mode: a letter for each part of the screen."""
         ...
 
     async def action_quit(self) -> None:
-        """Leave; ask first when processes that were started here still run."""
+        """Quit; ask first while processes started here are running."""
         ...
 
     def open_job(self, server: str) -> None:
@@ -161,7 +161,7 @@ class AppHost(Protocol):
         ...
 
     def suspend(self) -> AbstractContextManager[None]:
-        """Leave the terminal to another program."""
+        """Hand the terminal over to another program."""
         ...
 
     # Painting

@@ -9,7 +9,7 @@ from console.models.advice import context_of
 from console.models.alerts import held_up
 from console.models.consequences import server_of
 from console.models.group_obstacles import obstacle
-from console.models.job_commands import of_all, orders_of, said_of
+from console.models.job_commands import commands_for_all, commands_of, servers_text
 from console.session.app_state import Session
 from console.text.alerts import alert_text
 from core.commands import COMMANDS, MODES
@@ -30,7 +30,7 @@ class AvailableCommand:
     value: str = ""
     """Present value of that argument."""
     servers: tuple[str, ...] = ()
-    """Servers that it is sent to, one after the other; empty for the one in `args`."""
+    """Servers that it is sent to; empty for the one in `args`."""
 
     @property
     def danger(self) -> bool:
@@ -44,8 +44,8 @@ def available_commands(
     """Return the commands that can be sent now.
 
     Args:
-        group_id: The group the screen points at, if any.
-        server: The server it points at; None for the first.
+        group_id: The target group of the screen, if any.
+        server: The target server of the screen; None for the first one.
     """
     if session.observing:
         return []
@@ -60,9 +60,9 @@ def _all(session: Session, group_id: str | None, server: str | None) -> list[Ava
     if session.seen:
         for one in _servers(session, server):
             commands += _engine(session, one)
-        commands += _everywhere(session)
+        commands += _several_servers(session)
         commands += _modes(session)
-        commands += _held_up(session)
+        commands += _stalls(session)
         commands += _mock(session)
         context = context_of(session)
         for alert in session.state.alerts.values():
@@ -90,9 +90,9 @@ def is_available(session: Session, command: str, **args: Any) -> bool:
 
 
 _GROUP_VERBS = ("accept", "unrate", "abort", "rescore", "refill", "rerun", "mark", "note")
-_NOT_NOW = {
-    "rating.accept_all": "no open rating holds anything up",
-    "rating.abort_all": "no open rating holds anything up",
+_REASONS = {
+    "rating.accept_all": "no open rating causes a stall",
+    "rating.abort_all": "no open rating causes a stall",
     "engine.start": "no server is OFFLINE",
     "engine.stop": "no server is running",
     "mock.pause": "no mock user is running",
@@ -105,7 +105,7 @@ def unavailable_commands(session: Session, group_id: str | None) -> Iterator[tup
     """Yield title and reason of unavailable commands; none on a read-only console.
 
     Args:
-        group_id: The group the screen points at, if any.
+        group_id: The target group of the screen, if any.
     """
     if session.observing or not session.seen:
         return
@@ -117,7 +117,7 @@ def unavailable_commands(session: Session, group_id: str | None) -> Iterator[tup
             nowhere = "no group selected: 2 opens the list"
             why = nowhere if group is None else obstacle(verb, group, session.now())
             yield COMMANDS[name].title, why or "not available for this group now"
-    for name, why in _NOT_NOW.items():
+    for name, why in _REASONS.items():
         if name not in offered and session.allows(name):
             yield COMMANDS[name].title, why
 
@@ -159,28 +159,28 @@ def _engine(session: Session, server: Server) -> Iterator[AvailableCommand]:
         return
     where = f" {one_line(server.name, 24)}" if len(session.state.servers) > 1 else ""
     args = {"server": server.name}
-    if "engine.start" in orders_of(server):
+    if "engine.start" in commands_of(server):
         yield _offer("engine.start", where, args=args)
         yield _offer(
             "engine.start",
             f"{where} for rating by hand",
-            help_text="One task a step, a higher learning rate: each rating shows soon",
+            help_text="One task per step, a higher learning rate: each rating takes effect soon",
             args={**args, "preset": "hand"},
         )
-    for name in orders_of(server):
+    for name in commands_of(server):
         if name != "engine.start":
             yield _offer(name, where, args=args)
     if server.checkpoints is not None:
-        yield from _kept(server, where, args)
+        yield from _checkpoints(server, where, args)
 
 
-def _everywhere(session: Session) -> Iterator[AvailableCommand]:
-    """Return commands to several servers at once."""
-    for name, fit in of_all(session):
-        yield _offer(name, f" {said_of(fit, len(session.state.servers))}", servers=fit)
+def _several_servers(session: Session) -> Iterator[AvailableCommand]:
+    """Yield commands that apply to several servers."""
+    for name, fit in commands_for_all(session):
+        yield _offer(name, f" {servers_text(fit, len(session.state.servers))}", servers=fit)
 
 
-def _kept(server: Server, where: str, args: Mapping[str, Any]) -> Iterator[AvailableCommand]:
+def _checkpoints(server: Server, where: str, args: Mapping[str, Any]) -> Iterator[AvailableCommand]:
     """Return commands about the checkpoints of a server."""
     saved = server.checkpoints or ()
     named = [one for one in saved if not one.kept]
@@ -207,7 +207,7 @@ def save_name(server: Server) -> str:
 def _modes(session: Session) -> Iterator[AvailableCommand]:
     words = {
         "off": "automatic rewards; override one until its group is finished",
-        "answer_first": "the user is answered at once, you rate later",
+        "answer_first": "the user gets an answer at once, you rate later",
         "hold": "the user waits for your rating, within the answer budget",
     }
     for mode in MODES:
@@ -216,7 +216,7 @@ def _modes(session: Session) -> Iterator[AvailableCommand]:
             yield AvailableCommand("rating.mode", title, words[mode], args={"mode": mode})
 
 
-def _held_up(session: Session) -> Iterator[AvailableCommand]:
+def _stalls(session: Session) -> Iterator[AvailableCommand]:
     """Return the commands that end a stall by open ratings."""
     state = session.state
     for name, cause in held_up(state, session.now()).items():

@@ -1,8 +1,8 @@
-"""A rating while it is typed: the order shown, the keys pressed, their meaning.
+"""The ballot: a rating while it is typed, with the order shown, the keys and their meaning.
 
-Keys name *places* on screen; votes name candidates. Blind, the places are shuffled by a seed that
-comes from the group's id, so that the same group is shown in the same order again; the seed and
-the order go with the vote. A group that comes back for a second vote is shuffled otherwise.
+Keys refer to *places* on screen, votes to candidates. In a blind vote the places are shuffled by
+a seed derived from the group's id, so that a group is always shown in the same order; seed and
+order are recorded with the vote. A second vote on a group uses another order.
 """
 
 import hashlib
@@ -38,8 +38,8 @@ def shown_order(group_id: str, indices: Sequence[int], blind: bool) -> tuple[int
     return tuple(sorted(indices, key=lambda index: _hash(f"{group_id}:{index}")))
 
 
-def again(group_id: str, indices: Sequence[int]) -> tuple[str, tuple[int, ...]]:
-    """Return another seed and its order, which differs from the first one."""
+def reshuffled(group_id: str, indices: Sequence[int]) -> tuple[str, tuple[int, ...]]:
+    """Return another seed and its order for a second vote."""
     first = shown_order(group_id, indices, blind=True)
     order, name = first, group_id
     for turn in range(1, 32):
@@ -64,12 +64,12 @@ class Ballot:
 
     Attributes:
         shown: Candidate index at each place.
-        scoring: Digits are scores, one a candidate, in place of an order.
-        armed: A rating that waits for a second key, because it makes a dead group: tie or bad.
-        revealed: The rewards were shown before the vote.
+        scoring: Whether digits are scores, one per candidate, instead of ranks.
+        armed: A rating that needs a second key press because it makes a dead group: tie or bad.
+        revealed: Whether the rewards were shown before the vote.
         tags: Reasons recorded with the vote.
-        base: The candidate the others are compared with, word by word; None for none.
-        bounds: The rewards that the lowest and the highest score stand for.
+        base: Index of the candidate that the others are compared with; None for none.
+        bounds: Rewards of the lowest and the highest score.
     """
 
     def __init__(
@@ -85,13 +85,13 @@ class Ballot:
         self.n = max(group.n, len(group.candidates))
         self.blind = blind
         self.second = second
-        """The group was rated and sent before: this vote only checks that one."""
+        """Whether the group was rated and sent before, so that this vote only checks the first."""
         self.bounds = bounds
         if second:
-            able = [one.index for one in group.candidates if one.reward is not None]
-            self._seeded, self.shown = again(group.group_id, able)
+            eligible = [one.index for one in group.candidates if one.reward is not None]
+            self._seed_text, self.shown = reshuffled(group.group_id, eligible)
         else:
-            self._seeded = group.group_id
+            self._seed_text = group.group_id
             self.shown = shown_order(group.group_id, answered(group), blind)
         self.scoring = False
         self.armed = ""
@@ -108,7 +108,7 @@ class Ballot:
         """Whether nothing was typed."""
         return not (self._order or self._scores or self.armed)
 
-    def touched(self, now: float) -> None:
+    def record_key(self, now: float) -> None:
         """Record a key."""
         if self.first_key_at is None:
             self.first_key_at = now
@@ -119,7 +119,7 @@ class Ballot:
         """Type a digit; return the vote when that completes it, else None.
 
         Raises:
-            ValueError: the digit names nothing here; the text says why.
+            ValueError: the digit is invalid here; the message says why.
         """
         self.armed = ""
         return self._score(key) if self.scoring else self._rank(key)
@@ -174,7 +174,7 @@ class Ballot:
     # --- what it means -----------------------------------------------------------------------
 
     def vote(self) -> Vote | None:
-        """Return what Enter would send; None for nothing."""
+        """Return the vote that Enter would send; None for none."""
         if self.armed:
             return Vote(self.armed)
         if self.scoring:
@@ -190,7 +190,7 @@ class Ballot:
         return Vote("best", order=(self._order[0],))
 
     def typed(self, index: int) -> str:
-        """Return what was typed for a candidate: its rank, its score, or nothing."""
+        """Return the label typed for a candidate: its rank, its score, or ""."""
         if self.scoring:
             place = self.shown.index(index) if index in self.shown else len(self._scores)
             return f"={self._scores[place]}" if place < len(self._scores) else ""
@@ -204,7 +204,7 @@ class Ballot:
         return low + (high - low) * key / TOP_SCORE
 
     def meaning(self) -> str:
-        """Return what Enter would send, in words and rewards by place; help for an empty ballot."""
+        """Return a description of the vote that Enter would send, or help for an empty ballot."""
         vote = self.vote()
         if vote is None:
             return self._next_key()
@@ -213,13 +213,13 @@ class Ballot:
         values = " ".join(number(rewards[index]) for index in self.shown)
         if is_dead([value for value in rewards if value is not None]):
             name = {"tie": "tie", "bad": "all bad"}.get(vote.rating, "equal scores")
-            return f"{name}: rewards {values} → a dead group, it teaches nothing. Enter {sends}"
+            return f"{name}: rewards {values} → a dead group, no signal. Enter {sends}"
         if vote.rating == "best" and len(self._order) > 1:
             return f"{self._so_far()} · Enter now: best only, rewards {values}"
         return f"{vote.rating}: rewards {values}. Enter {sends}"
 
     def _so_far(self) -> str:
-        """Return `ranking: rewards – 1.00 0.67 –, go on`: the meaning of the finished ranking."""
+        """Return `ranking: rewards – 1.00 0.67 –, ...`: the rewards typed so far."""
         rest = [index for index in self.shown if index not in self._order]
         rewards = self.rewards(Vote("ranking", order=(*self._order, *rest)))
         figures = [number(rewards[index]) if index in self._order else "–" for index in self.shown]
@@ -230,19 +230,19 @@ class Ballot:
         if vote.rating == "scores":
             by_index = dict(zip(sorted(self.shown), vote.scores, strict=True))
             return tuple(by_index.get(index) for index in range(self.n))
-        able = sorted(self.shown)
-        places = tuple(able.index(index) for index in vote.order)
+        eligible = sorted(self.shown)
+        places = tuple(eligible.index(index) for index in vote.order)
         kind = cast(Kind, vote.rating)
-        rewards = rating_rewards(RatingInput(kind, places), len(able), self.bounds)
-        given = dict(zip(able, rewards, strict=True))
-        return tuple(given.get(index) for index in range(self.n))
+        rewards = rating_rewards(RatingInput(kind, places), len(eligible), self.bounds)
+        by_candidate = dict(zip(eligible, rewards, strict=True))
+        return tuple(by_candidate.get(index) for index in range(self.n))
 
     def _next_key(self) -> str:
         if self.scoring:
             place, (low, high) = len(self._scores) + 1, self.bounds
             if not self._scores:
-                asked = f"a digit for answer {place}, 0 is worst, 9 is best"
-                return f"scores: {asked} (sent as {low:g} to {high:g})"
+                prompt = f"a digit for answer {place}, 0 is worst, 9 is best"
+                return f"scores: {prompt} (sent as {low:g} to {high:g})"
             figures = [number(self._reward(key)) for key in self._scores]
             figures += ["–"] * (len(self.shown) - len(figures))
             return (
@@ -255,21 +255,21 @@ class Ballot:
         return f"shuffled: {keys}" if self.blind and many > 1 else keys
 
     def note(self) -> str:
-        """Return how the vote came about, for the record: `blind; shown 3 1 4 2; seed 5f3a9c21`."""
+        """Return how the vote was cast, for the record: `blind; shown 3 1 4 2; seed 5f3a9c21`."""
         places = " ".join(str(index + 1) for index in self.shown)
         if not self.blind:
             return f"open; shown {places}"
         how = "revealed before the vote" if self.revealed else "blind"
-        return f"{how}; shown {places}; seed {seed(self._seeded)}"
+        return f"{how}; shown {places}; seed {seed(self._seed_text)}"
 
-    def look(self, now: float) -> dict[str, object]:
-        """Return how the vote came about, as arguments of its command."""
+    def attention(self, now: float) -> dict[str, object]:
+        """Return how the vote was cast, as arguments of its command."""
         args: dict[str, object] = {
             "shown": list(self.shown),
             "looked": round(max(0.0, now - self.shown_at), 2),
         }
         if self.blind:
-            args["seed"] = seed(self._seeded)
+            args["seed"] = seed(self._seed_text)
         if not self.second:
             args["blind"] = self.blind and not self.revealed
             if self.first_key_at is not None:

@@ -26,7 +26,7 @@ class BulkVerb:
     ask: str = ""
     """Name of the text argument to ask for."""
     question: Callable[[State, Sequence[Group]], str] | None = None
-    """Returns the loss to confirm; None asks nothing."""
+    """Returns the loss to confirm; None for an action without a question."""
 
     def fits(self, groups: Sequence[Group], now: float) -> list[Group]:
         """Return the groups that it applies to."""
@@ -78,8 +78,8 @@ def _accept_cost(state: State, groups: Sequence[Group]) -> str:
 
 def _rescore_cost(state: State, groups: Sequence[Group]) -> str:
     return (
-        f"The automatic rewards of {plural(len(groups), 'group')} are replaced by what the rewards "
-        "say now. Ratings stay."
+        f"The automatic rewards of {plural(len(groups), 'group')} are computed again with the "
+        "current rewards. Ratings stay."
     )
 
 
@@ -92,7 +92,7 @@ def _rerun_cost(state: State, groups: Sequence[Group]) -> str:
     count = sum(group.n for group in groups)
     trained = sum(group.episode_type == "train" for group in groups)
     return (
-        f"{plural(len(groups), 'request')} asked again: {plural(count, 'episode')} claimed, "
+        f"{plural(len(groups), 'request')} sent again: {plural(count, 'episode')} claimed, "
         f"{plural(trained, 'group')} more in training."
     )
 
@@ -111,7 +111,7 @@ BULK = (
 
 
 def verbs(*, read_only: bool) -> tuple[BulkVerb, ...]:
-    """Return the available actions; a read-only console has those that read."""
+    """Return the available actions; a read-only console only has those that read."""
     return tuple(verb for verb in BULK if not (read_only and verb.command))
 
 
@@ -119,8 +119,8 @@ def winner_text(group: Group, events: Iterable[Event]) -> str:
     """Return the whole text of a group's winner, or of its first answer; empty without any.
 
     Args:
-        group: As the state has it, perhaps cut.
-        events: Those of the group.
+        group: The group in state; its texts may be cut.
+        events: The events of the group.
     """
     indices = answered(group)
     index = group.best if group.best is not None else (indices[0] if indices else 0)

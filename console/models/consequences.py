@@ -1,4 +1,4 @@
-"""What a command would destroy, in numbers, for the question before it."""
+"""Consequences of a command in numbers, for its confirmation dialog."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -16,23 +16,25 @@ FILLING = frozenset({"ROLLING", "ROLLING_POST"})
 
 def stop_loss(state: State, server: Server) -> str:
     """Return what stopping an engine costs everyone who uses it."""
-    return "\n".join([*_given_up(state, server), "What was trained up to the last update is kept."])
+    return "\n".join(
+        [*_stop_costs(state, server), "What was trained up to the last update is kept."]
+    )
 
 
 def apply_loss(state: State, server: Server) -> str:
     """Return what applying a job costs everyone who uses the engine."""
     if server.state == "OFFLINE" and not server.lost:
-        return "It is OFFLINE: it is started with its job, nothing is lost."
+        return "The engine is OFFLINE: it starts with the job, nothing is lost."
     return "\n".join(
         [
             stop_loss(state, server),
             "",
-            "Then it waits until the engine is OFFLINE, the job is sent and the engine started.",
+            "Once the engine is OFFLINE, the job is sent and the engine started.",
         ]
     )
 
 
-def _given_up(state: State, server: Server) -> list[str]:
+def _stop_costs(state: State, server: Server) -> list[str]:
     ours = [group for group in state.open_groups() if group.server == server.name]
     unrated = sum(1 for group in ours if group.phase == "AWAITING_RATING" and group.rating is None)
     lines = []
@@ -50,7 +52,7 @@ def _given_up(state: State, server: Server) -> list[str]:
             f"The pool of this step is discarded: {plural(pool.completed_tasks, 'task')}{rated}."
         )
     else:
-        lines.append("The server does not say what is claimed: all of it is lost.")
+        lines.append("The server does not report claimed episodes: all of them are lost.")
     if ours:
         lines.append(
             f"{plural(len(ours), 'open group')} of yours {_are(len(ours))} given up, "
@@ -103,7 +105,7 @@ def restore_loss(session: Session, server: Server, name: str) -> str:
         lines.append("The engine stays OFFLINE: resume it to continue from there.")
     else:
         lines += ["", "The engine is stopped for it and continues from there:"]
-        lines += _given_up(session.state, server)
+        lines += _stop_costs(session.state, server)
     return "\n".join(lines)
 
 
@@ -165,9 +167,9 @@ def waiting_loss(state: State) -> list[str]:
     lines = []
     if accepted:
         waiting = _waiting(len(accepted))
-        lines.append(f"{waiting}: after 10 s the automatic reward is sent for what is unrated")
+        lines.append(f"{waiting}: after 10 s the automatic rewards are sent for unrated groups")
     if gone := len(waits) - len(accepted):
-        lines.append(f"{_waiting(gone)}: after 10 s what is unrated is given up, nothing is sent")
+        lines.append(f"{_waiting(gone)}: after 10 s unrated groups are given up, nothing is sent")
     return lines
 
 
@@ -188,13 +190,13 @@ def _process_loss(session: Session, role: str) -> str:
         lines.append(f"{plural(open_groups, 'open group')} at the moment.")
         lines += [f"{one}." for one in waiting_loss(session.state)]
     else:
-        lines.append("It continues from its last update; what was claimed in this step is lost.")
+        lines.append("It continues from its last update; episodes claimed in this step are lost.")
         lines.append(f"{plural(open_groups, 'open group')} of yours {_are(open_groups)} given up.")
     return "\n".join(lines)
 
 
 def loss(session: Session, name: str, args: Mapping[str, Any]) -> str:
-    """Return the body of the question before the dangerous command `name`; empty when unknown."""
+    """Return the body of the confirmation of command `name`; empty when unknown."""
     state = session.state
     if name == "group.abort":
         group = state.groups.get(str(args.get("group_id", "")))
@@ -236,9 +238,9 @@ def boot_trouble(
     """Return why a boot seems to have failed, and what to do; empty while it does not."""
     if server.state != "BOOTING" or not server.since or now - server.since < limit:
         return ""
-    way = "Stop the engine (k), look at its log (F7), then start it again (s)"
+    advice = "Stop the engine (k), look at its log (F7), then start it again (s)"
     return f"BOOTING for {elapsed(now - server.since)}: the start has probably failed. " + (
-        "Its log (F7) says why" if read_only else way
+        "Its log (F7) shows why" if read_only else advice
     )
 
 

@@ -1,4 +1,4 @@
-"""Where datasets are found: the home's datasets folder, the working folder, the shipped one."""
+"""Dataset lookup: the home's datasets folder, the working folder, the shipped questions."""
 
 import os
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ FOLDER = "datasets"
 """The folder of a home for datasets."""
 SHIPPED = "shipped"
 """Name of the shipped questions."""
-MOST = 500
+MAX_DATASETS = 500
 """Most datasets that are listed."""
 _MARKS = ("dataset_dict.json", "state.json")
 
@@ -36,7 +36,7 @@ def find_dataset(home: Home, text: str) -> Path:
     """Return the file or folder of `text`: a path, else a name in the home's datasets folder.
 
     Raises:
-        UsageError: neither is there; names both places.
+        UsageError: there is no such dataset in either place.
     """
     from mock.dataset import shipped
 
@@ -48,10 +48,10 @@ def find_dataset(home: Home, text: str) -> Path:
     own = home.root / FOLDER / text
     if own.exists():
         return own
-    near = _near(home, text)
+    suggestion = _suggestion(home, text)
     raise UsageError(
         f"there is no dataset `{text}`, neither here nor in {home.root / FOLDER}",
-        todo=f"Did you mean {near}?" if near else "Name a file, or put it there",
+        todo=f"Did you mean {suggestion}?" if suggestion else "Name a file, or put it there",
     )
 
 
@@ -72,8 +72,8 @@ def datasets(root: Path, here: Path) -> list[DatasetChoice]:
     choices = [DatasetChoice("", "the shipped questions", "shipped")]
     seen: set[Path] = set()
     for folder, where in ((root / FOLDER, "home"), (here, "here")):
-        inside = sorted(_inside(folder), key=lambda one: (-one[1].st_mtime, one[0].name))
-        for path, stat in inside[:MOST]:
+        inside = sorted(_candidates(folder), key=lambda one: (-one[1].st_mtime, one[0].name))
+        for path, stat in inside[:MAX_DATASETS]:
             real = path.resolve()
             if real in seen:
                 continue
@@ -83,10 +83,10 @@ def datasets(root: Path, here: Path) -> list[DatasetChoice]:
             choices.append(
                 DatasetChoice(name, path.name, where, 0 if folded else stat.st_size, folded)
             )
-    return choices[:MOST]
+    return choices[:MAX_DATASETS]
 
 
-def _inside(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
+def _candidates(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
     from mock.dataset import SUFFIXES
 
     try:
@@ -107,7 +107,7 @@ def _inside(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
             continue
 
 
-def _near(home: Home, text: str) -> str:
+def _suggestion(home: Home, text: str) -> str:
     names = [one.name for one in datasets(home.root, Path.cwd()) if one.path]
     matches = closest(text, names, cutoff=0.5)
     return f"`{matches[0]}`" if matches else ""

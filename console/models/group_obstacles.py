@@ -88,7 +88,7 @@ def _refill_obstacle(group: Group) -> str | None:
     if group.episode_type == "eval":
         return "This request is not trained on; it needs no more candidates"
     if not group.rateable:
-        return "It is closed: it cannot be refilled; A asks it again as a new group"
+        return "It is closed: it cannot be refilled; A sends it again as a new group"
     if group.phase != "AWAITING_RATING":
         return "Only a group that waits for you can be refilled"
     if len(answered(group)) >= group.n:

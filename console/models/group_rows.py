@@ -1,7 +1,8 @@
-"""The groups of the list and their order: newest first, by group id.
+"""Rows of the group list: filter, order, and paging into the journal.
 
-In the plain list the groups of state stand above those of the journal, which are read by page. A
-filter or another order looks at state, and at what a search has found in the journal.
+Without a filter and in time order, the groups in memory come first, then those of the journal,
+which is read page by page. A filter or another order applies to the groups in memory and to the
+matches that a search has read from the journal.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -69,7 +70,7 @@ class RowModel:
         """Search for matches in the journal; None without a filter or without older groups."""
         self.order = BY_TIME
         self.upward = False
-        """The smallest on top."""
+        """Whether the smallest value is on top."""
         self._filter = Filter()
         self._passed: dict[str, bool] = {}
         self._groups: Mapping[str, Group] = {}
@@ -81,7 +82,7 @@ class RowModel:
 
     @property
     def plain(self) -> bool:
-        """Whether everything is listed by time: only then the whole journal can be reached."""
+        """Whether all groups are listed in time order; only then the whole journal is listed."""
         return not self._filter and self.order is BY_TIME and not self.upward
 
     @property
@@ -89,9 +90,9 @@ class RowModel:
         """Number of rows."""
         return len(self.ids) + self.older
 
-    def set_filter(self, wanted: Filter) -> None:
+    def set_filter(self, row_filter: Filter) -> None:
         """Filter from the next `update` on."""
-        self._filter = wanted
+        self._filter = row_filter
         self._passed.clear()
         self.search = None
 
@@ -109,10 +110,10 @@ class RowModel:
         """Apply changes; return whether the rows or their order have changed.
 
         Args:
-            groups: Those of state, oldest first.
-            dirty: Keys of what changed.
-            total: Groups there ever were.
-            now: For values that grow with time.
+            groups: The groups in memory, oldest first.
+            dirty: Keys of the changes.
+            total: Number of groups ever opened.
+            now: Unix seconds, for values that grow with time.
         """
         self._groups = groups
         self.total = max(total, len(groups))
@@ -124,14 +125,14 @@ class RowModel:
             self._passed.clear()
             fresh = newest_first
             if evicted and self.plain:
-                # The oldest of state may be open ones that were kept while newer ones fell out:
-                # they are shown where they belong, between those of the journal.
+                # The oldest groups in memory may be open ones that stayed while newer ones were
+                # evicted: they are listed at their place between those of the journal.
                 first_open = next((at for at, one in enumerate(groups.values()) if not one.open), 0)
                 older = evicted + first_open
                 fresh = newest_first[: len(newest_first) - first_open]
         else:
             fresh = self._filtered(groups, newest_first, dirty)
-            fresh += self._found(groups, evicted)
+            fresh += self._journal_matches(groups, evicted)
         if not (self.order is BY_TIME and not self.upward):
             fresh = self._sorted(fresh, now)
         changed = fresh != self.ids or older != self.older
@@ -149,7 +150,7 @@ class RowModel:
         }
         return [key for key, passed in self._passed.items() if passed]
 
-    def _found(self, groups: Mapping[str, Group], evicted: int) -> list[str]:
+    def _journal_matches(self, groups: Mapping[str, Group], evicted: int) -> list[str]:
         if evicted and self.search is None:
             self.search = Search(self._filter, self.total - self._newest())
         if self.search is None:
@@ -190,7 +191,7 @@ class RowModel:
             return self.known(self.ids[place])
         if not 0 <= place < self.count:
             return None
-        group = self.history.at(self._lowest(place))
+        group = self.history.at(self._flip(place))
         return self._groups.get(group.group_id, group) if group is not None else None
 
     def missing(self, first: int, last: int) -> int | None:
@@ -199,10 +200,10 @@ class RowModel:
         last = min(last, self.count - 1)
         if first > last:
             return None
-        return self.history.missing(self._lowest(last), self._lowest(first))
+        return self.history.missing(self._flip(last), self._flip(first))
 
-    def _lowest(self, place: int) -> int:
-        """Convert between the rank and the row of a group: rows are counted from the top."""
+    def _flip(self, place: int) -> int:
+        """Convert a rank to a row or a row to a rank; ranks count from the bottom."""
         return self.count - 1 - place + self.history.start
 
     def place(self, group_id: str | None) -> int | None:
@@ -215,7 +216,7 @@ class RowModel:
             rank = self.history.rank(group_id)
             if rank is None or not 0 <= rank - self.history.start < self.older:
                 return None
-            return self._lowest(rank)
+            return self._flip(rank)
 
     def around(self, place: int, reach: int = 200) -> list[str]:
         """Return the ids of the groups near a row, from the top, as far as they are known."""

@@ -1,4 +1,4 @@
-"""Commands about jobs and about all servers at once, as far as they are available."""
+"""Available commands about jobs, for one server and for all servers."""
 
 from collections.abc import Iterator
 
@@ -11,7 +11,7 @@ NAMES = 6
 """Most servers that a title or a question names."""
 
 
-def orders_of(server: Server) -> Iterator[str]:
+def commands_of(server: Server) -> Iterator[str]:
     """Return the names of the commands that start, stop or change the engine of a server now."""
     if server.lost or server.state == "OBSERVING":
         return
@@ -26,18 +26,18 @@ def orders_of(server: Server) -> Iterator[str]:
         yield "engine.apply"
 
 
-def of_all(session: Session) -> Iterator[tuple[str, tuple[str, ...]]]:
+def commands_for_all(session: Session) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Return each command with the servers it applies to, when there are several servers."""
     servers = session.state.servers
     if len(servers) < 2:
         return
     for name in ("engine.start", "engine.stop", "engine.apply"):
-        fit = tuple(one.name for one in servers.values() if name in orders_of(one))
+        fit = tuple(one.name for one in servers.values() if name in commands_of(one))
         if fit:
             yield name, fit
 
 
-def said_of(names: tuple[str, ...], of: int) -> str:
+def servers_text(names: tuple[str, ...], of: int) -> str:
     """Return `all 3 servers`, or their names."""
     if len(names) == of:
         return f"all {of} servers"

@@ -1,4 +1,4 @@
-"""The fields of a job that an operator changes; they load nothing of the protocol."""
+"""Fields of the job form. Importing this module does not load the protocol package."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -26,17 +26,15 @@ FIELDS: Final[Sequence[Field]] = (
         "ajet.model.path",
         "Model",
         "text",
-        "What is trained: a folder or name on the server",
+        "The model to train: a folder or name on the server",
     ),
-    Field(
-        "batch", "ajet.data.train_batch_size", "Tasks a step", "int", "Tasks that make one update"
-    ),
+    Field("batch", "ajet.data.train_batch_size", "Tasks a step", "int", "Tasks per update"),
     Field(
         "repeats",
         "ajet.rollout.num_repeat",
         "Repeats",
         "int",
-        "Episodes a task: the candidates of a group",
+        "Episodes per task: the candidates of a group",
     ),
     Field(
         "lr", "ajet.trainer_common.optim.lr", "Learning rate", "float", "Size of an update's step"
@@ -74,28 +72,28 @@ FIELDS: Final[Sequence[Field]] = (
         "ajet.data.max_prompt_length",
         "Prompt",
         "int",
-        "Tokens of a prompt at most; empty: server default",
+        "Most tokens of a prompt; empty: server default",
     ),
     Field(
         "response",
         "ajet.data.max_response_length",
         "Response",
         "int",
-        "Tokens of all answers of an episode at most",
+        "Most tokens of all answers of an episode",
     ),
     Field(
         "turn",
         "ajet.rollout.max_response_length_in_one_turn",
         "One turn",
         "int",
-        "Tokens of one answer at most",
+        "Most tokens of one answer",
     ),
     Field(
         "window",
         "ajet.rollout.max_model_len",
         "Window",
         "int",
-        "Tokens the model reads at once; prompt + response",
+        "Tokens in the context window; prompt + response",
     ),
 )
 BY_NAME: Final[Mapping[str, Field]] = {field.name: field for field in FIELDS}
@@ -110,7 +108,7 @@ RULES: Final[Mapping[str, str]] = {
 
 
 class FieldError(UsageError):
-    """A field is invalid; `field` is its name."""
+    """Error of one field; `field` is its name."""
 
     def __init__(self, field: Field, what: str, todo: str) -> None:
         self.field = field.name

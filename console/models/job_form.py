@@ -1,6 +1,8 @@
-"""Converts between the fields of a job and its YAML, and finds the changes."""
+"""The job form: conversion between fields and YAML, differences, the edited draft."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from dataclasses import field as dataclass_field
 from typing import Any
 
 from ajet_swarm.common.errors import UsageError
@@ -8,16 +10,17 @@ from ajet_swarm.common.text import one_line
 from ajet_swarm.protocol import job as jobs
 from ajet_swarm.protocol.job import Job, dump_job, get, load_job, put
 from ajet_swarm.protocol.job_diff import MISSING, Change, changes, same
-from ajet_swarm.protocol.job_secrets import masked, secret_part, without_secrets
+from ajet_swarm.protocol.job_secrets import MASK, masked, secret_part, without_secrets
 from ajet_swarm.protocol.job_validation import CheckedJob, Notice, check_job
 from ajet_swarm.protocol.server_job import REQUIRED, ModelError, for_server
 from console.models.job_fields import BY_NAME, FIELDS, RULES, Field, FieldError, field_of
+from core.control_payloads import JobInfo
 
 __all__ = ["Change", "CheckedJob", "ModelError", "Notice", "check_job", "for_server", "masked"]
 
 
 def shown(value: Any) -> str:
-    """Return a value as people type it."""
+    """Return a value as an operator types it."""
     if value is MISSING:
         return "–"
     if value is None:
@@ -33,7 +36,7 @@ def values(text: str) -> dict[str, str]:
     """Return the text of each field for a job; empty where the job sets nothing.
 
     Raises:
-        JobError: the text is no job.
+        JobError: the text is not a job.
     """
     job = load_job(text)
     texts: dict[str, str] = {}
@@ -43,16 +46,16 @@ def values(text: str) -> dict[str, str]:
     return texts
 
 
-def with_values(text: str, given: Mapping[str, str]) -> str:
+def with_values(text: str, new_values: Mapping[str, str]) -> str:
     """Return the job with other values in its fields; the same text when nothing differs.
 
     Raises:
-        FieldError: a field cannot be used; names it.
-        JobError: the text is no job.
+        FieldError: a field is invalid.
+        JobError: the text is not a job.
     """
     job, before = load_job(text), values(text)
     changed = False
-    for name, typed in given.items():
+    for name, typed in new_values.items():
         field = BY_NAME[name]
         if typed.strip() == before[name]:
             continue
@@ -69,7 +72,7 @@ def parse_set(pairs: Sequence[str]) -> dict[str, str]:
     """Parse `lr=1e-4` and the like, as typed on the command line.
 
     Raises:
-        UsageError: no `=`, or a field that is none.
+        UsageError: `=` is missing, or the field is unknown.
     """
     settings: dict[str, str] = {}
     for pair in pairs:
@@ -86,7 +89,7 @@ def _read(field: Field, typed: str) -> Any:
     if not typed:
         if field.name == "model":
             raise FieldError(field, "is empty", field.about)
-        return None  # the server takes its own value
+        return None  # the server uses its default
     if field.kind == "rule":
         if typed not in jobs.STOP_RULES:
             raise FieldError(field, f"cannot be `{typed:.40}`", f"One of: {', '.join(RULES)}")
@@ -117,12 +120,12 @@ def difference(running: str, text: str, whole: bool) -> list[Change]:
     """Return the changes of a job against the running one, fields first.
 
     Args:
-        running: The job that runs, as far as it is known.
-        text: The new one.
-        whole: All of the running one is known; else only keys that are known are compared.
+        running: The running job, as far as it is known.
+        text: The new job.
+        whole: Whether the whole running job is known; else only known keys are compared.
 
     Raises:
-        JobError: one of them is no job.
+        JobError: one of them is not a job.
     """
     if not running:
         return []
@@ -159,3 +162,102 @@ def change_words(change: Change) -> tuple[str, str, str]:
 def _value(value: Any) -> str:
     words = {rule: word for word, rule in RULES.items()}
     return words.get(value, shown(value)) if isinstance(value, str) else shown(value)
+
+
+@dataclass(slots=True)
+class JobDraft:
+    """The job on the job screen, checked after each change."""
+
+    sheet: JobInfo | None = None
+    """The server's jobs; None before they are read."""
+    text: str = ""
+    base: str = ""
+    """Text that the fields were filled from; its comments survive while no field changes."""
+    wrong: UsageError | None = None
+    """Error that prevents sending it; None for a valid job."""
+    notices: tuple[Notice, ...] = ()
+    changes: Sequence[Change] = dataclass_field(default_factory=list)
+
+    def take(self, text: str) -> None:
+        """Replace the text."""
+        self.text = text
+        self.check()
+
+    def fields(self) -> dict[str, str] | None:
+        """Return the values for the fields; None when the text is not a job."""
+        try:
+            fields = values(self.text)
+        except UsageError:
+            return None
+        self.base = self.text
+        return fields
+
+    def edit(self, new_values: Mapping[str, str]) -> None:
+        """Put the fields into the text; an invalid field leaves the text as it is."""
+        try:
+            self.text = with_values(self.base, new_values)
+        except UsageError as error:
+            self.wrong = error
+            return
+        self.check()
+
+    def check(self) -> None:
+        """Find errors and warnings, and the differences from the job of the server."""
+        self.wrong, self.notices = None, ()
+        try:
+            self.notices = check_job(self.text, "line").notices
+            if self.sheet is not None:
+                self.changes = difference(self.sheet.running, self.text, self.sheet.whole)
+                if not self.sheet.embedded:
+                    self._check_model(self.sheet.model)
+        except UsageError as error:
+            self.wrong = error
+
+    def _check_model(self, unnamed: str) -> None:
+        """Check that an AgentJet server can train the model; `unnamed` is the default model."""
+        try:
+            for_server(self.text, unnamed)
+        except ModelError as error:
+            todo = "Give a folder or hub name on the server"
+            raise FieldError(BY_NAME["model"], error.what, todo) from error
+
+    def first_job(self) -> tuple[str, str]:
+        """Return model and masked text of an AgentJet server's job; empty for an embedded one."""
+        if self.sheet is None or self.sheet.embedded:
+            return "", ""
+        text = masked(for_server(self.text, self.sheet.model).text)
+        return values(text)["model"], text
+
+    def differs(self, text: str) -> bool:
+        """Return whether it differs from `text`, or is invalid."""
+        if isinstance(self.wrong, FieldError):  # the text is unchanged, but the field is not
+            return True
+        if self.text == text:
+            return False
+        try:
+            return bool(difference(text, self.text, True))
+        except UsageError:
+            return True
+
+    @property
+    def shows_secrets(self) -> bool:
+        """Whether it contains secrets as typed, which the saved job masks."""
+        return (
+            self.sheet is not None and masked(self.text) != self.text and MASK in self.sheet.saved
+        )
+
+    @property
+    def wrong_line(self) -> int:
+        """The invalid line, from 1; 0 when unknown."""
+        place = self.wrong.where.rpartition(":")[2] if self.wrong is not None else ""
+        return int(place) if place.isdecimal() else 0
+
+    @property
+    def error_text(self) -> str:
+        """The error, in one sentence."""
+        wrong = self.wrong
+        if wrong is None:
+            return ""
+        where = "" if wrong.where == "line" else wrong.where.replace("line:", "line ")
+        error_text = ": ".join(text for text in (where, wrong.what) if text)
+        return f"{error_text}. {wrong.todo}" if wrong.todo else error_text

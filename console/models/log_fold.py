@@ -15,18 +15,18 @@ class Block:
     """A traceback: the indices of its lines; the last one names the exception."""
 
     head: int
-    places: list[int]
+    lines: list[int]
     whole: bool = False
     """Whether the line with the exception was added."""
     folded: bool = True
 
 
 class Folds:
-    """Finds tracebacks in lines as they arrive, also when two processes write at once.
+    """Finds tracebacks in arriving lines, even when two processes write at once.
 
     Attributes:
-        folded: Whether tracebacks that come are folded.
-        rows: Place of each line that is in sight, in order.
+        folded: Whether new tracebacks are folded.
+        rows: Index of each visible line, in order.
     """
 
     def __init__(self, folded: bool = True) -> None:
@@ -36,7 +36,7 @@ class Folds:
         self._open: dict[str, Block] = {}
 
     def add(self, place: int, line: LogLine) -> None:
-        """Add the line at `place`; places count up."""
+        """Add the line with index `place`; indices count up."""
         block = self._continues(line)
         if block is None:
             if line.text.lstrip("+ |").startswith(HEAD):
@@ -44,7 +44,7 @@ class Folds:
                 self._block_of[place] = self._open[line.source] = block
             self.rows.append(place)
             return
-        block.places.append(place)
+        block.lines.append(place)
         self._block_of[place] = block
         if not block.folded:
             self.rows.append(place)
@@ -91,19 +91,19 @@ class Folds:
         """Fold or unfold a traceback."""
         if block.folded != folded:
             block.folded = folded
-            self._again()
+            self._rebuild_rows()
 
     def set_all(self, folded: bool) -> None:
         """Fold or unfold all tracebacks, and later ones too."""
         self.folded = folded
         for block in self._block_of.values():
             block.folded = folded
-        self._again()
+        self._rebuild_rows()
 
-    def _again(self) -> None:
+    def _rebuild_rows(self) -> None:
         last = max(self.rows[-1] if self.rows else -1, max(self._block_of, default=-1))
-        self.rows = [place for place in range(last + 1) if self._in_sight(place)]
+        self.rows = [place for place in range(last + 1) if self._is_visible(place)]
 
-    def _in_sight(self, place: int) -> bool:
+    def _is_visible(self, place: int) -> bool:
         block = self._block_of.get(place)
         return block is None or not block.folded or block.head == place

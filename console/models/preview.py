@@ -27,7 +27,7 @@ class Preview:
 
     path: str = ""
     rows: tuple[tuple[str, str], ...] = ()
-    """Query and reference answer (empty when there is none) of the first usable rows."""
+    """Query and reference answer (empty when column_names is none) of the first usable rows."""
     problems: tuple[str, ...] = ()
     error: str = ""
     """Why nothing can be shown, or sent."""
@@ -61,7 +61,7 @@ def read_preview(path: str, columns: str = "", home: Path | None = None) -> Prev
 def previews(
     path: str, columns: str = "", home: Path | None = None
 ) -> Generator[Preview, None, None]:
-    """Yield more and more of a dataset, until it is counted; never raises.
+    """Yield growing previews until all rows are counted; never raises.
 
     Args:
         path: A file or folder, or its name in the home's datasets folder; empty for the questions
@@ -78,7 +78,7 @@ def previews(
         named = read_columns(columns)
         with Dataset(open_reader(file), named) as dataset:
             size = file.stat().st_size if file.is_file() else 0
-            yield from _look(replace(empty, size=size), dataset)
+            yield from _scan(replace(empty, size=size), dataset)
     except AjetError as error:
         todo = f". {error.todo}" if error.todo and "JSONL, JSON" not in error.todo else ""
         what = error.what.removeprefix("the dataset ")
@@ -98,28 +98,28 @@ def _find(path: str, home: Path | None) -> Path:
     return file
 
 
-def _look(begun: Preview, dataset: Dataset) -> Iterator[Preview]:
+def _scan(first: Preview, dataset: Dataset) -> Iterator[Preview]:
     reader = dataset.reader
-    looked = _Looked()
+    rows_read = _RowsRead()
     position = 0
     while True:
         more = dataset.scan(_STEP if position < CHECKED else _COUNT_STEP)
-        while position < min(dataset.row_count, CHECKED) and looked.take(dataset, position):
+        while position < min(dataset.row_count, CHECKED) and rows_read.take(dataset, position):
             position += 1
             if position % _STEP == 0:
                 break
-        there = tuple(looked.names) or reader.columns()
-        error = _fault(dataset, there, looked, position)
+        column_names = tuple(rows_read.names) or reader.columns()
+        error = _fault(dataset, column_names, rows_read, position)
         now = replace(
-            begun,
+            first,
             kind=reader.kind,
-            rows=tuple(looked.rows),
-            problems=tuple(looked.problems),
-            columns=_parts(dataset.columns, there),
+            rows=tuple(rows_read.rows),
+            problems=tuple(rows_read.problems),
+            columns=_parts(dataset.columns, column_names),
             count=dataset.row_count,
             whole=dataset.whole,
             checked=position,
-            bad=looked.bad,
+            bad=rows_read.bad,
             error=error,
         )
         yield now
@@ -127,7 +127,7 @@ def _look(begun: Preview, dataset: Dataset) -> Iterator[Preview]:
             return
 
 
-class _Looked:
+class _RowsRead:
     """The content of the rows read so far."""
 
     def __init__(self) -> None:
@@ -154,22 +154,26 @@ class _Looked:
         return True
 
 
-def _fault(dataset: Dataset, there: tuple[str, ...], looked: _Looked, position: int) -> str:
-    """Return why it cannot be used, as far as that is known."""
-    if dataset.columns.named or not looked.rows:
+def _fault(
+    dataset: Dataset, column_names: tuple[str, ...], rows_read: _RowsRead, position: int
+) -> str:
+    """Return why the dataset cannot be used, as far as known."""
+    if dataset.columns.named or not rows_read.rows:
         try:
-            if there:
-                dataset.columns.check(there, "")
+            if column_names:
+                dataset.columns.check(column_names, "")
         except AjetError as error:
             todo = error.todo.replace("Name it: --columns", "Put into Columns:")
             return f"{error.what}. {todo}"
-    if not looked.rows and (position >= 200 or (dataset.whole and position >= dataset.row_count)):
+    if not rows_read.rows and (
+        position >= 200 or (dataset.whole and position >= dataset.row_count)
+    ):
         return "no usable row at its beginning" if dataset.row_count else "it is empty"
     return ""
 
 
-def _parts(columns: Columns, there: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
-    held = {name: part for part, name in columns.parts(there).items()}
+def _parts(columns: Columns, column_names: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    parts_by_name = {name: part for part, name in columns.parts(column_names).items()}
     order = list(ALIASES)
-    named = sorted(held.items(), key=lambda one: order.index(one[1]))
-    return (*named, *((name, "") for name in there if name not in held))
+    named = sorted(parts_by_name.items(), key=lambda one: order.index(one[1]))
+    return (*named, *((name, "") for name in column_names if name not in parts_by_name))

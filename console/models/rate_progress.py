@@ -1,4 +1,4 @@
-"""Counts the votes of one rating session: their number, their pace, the goal."""
+"""Progress of one rating session: number of votes, pace, goal."""
 
 from dataclasses import dataclass
 from itertools import pairwise
@@ -16,7 +16,7 @@ class RatingFigures:
     Attributes:
         rated: Votes of this console since its start, without undone ones.
         per_minute: Pace of the newest votes; None before the second one.
-        goal: Votes wanted (`rating.goal`); 0 for no goal.
+        goal: Target number of votes (`rating.goal`); 0 for no goal.
     """
 
     rated: int

@@ -1,26 +1,29 @@
-"""The rating queue: the current group, its ballot, the votes in transit."""
+"""The rating queue: current group, ballot, votes in transit, second votes."""
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from ajet_swarm.common.text import one_line
 from console.models.ballot import Ballot, Vote
-from console.models.rate_pick import due, is_unsure
 from console.models.rate_progress import RatingProgress
 from core.state import Group, State
 
-ON_ITS_WAY = 5.0
-"""Seconds after which a vote that has not arrived is requested again."""
-NEWS_STAYS = 8.0
+CONFIRM_SECONDS = 5.0
+"""Seconds for which a vote counts without confirmation; then its group waits again."""
+MESSAGE_SECONDS = 8.0
 """Seconds for which the last line shows a message."""
-LOOK_FIRST = 0.7
-"""Seconds without votes after the group on screen has changed by itself."""
-STILL_VOTES = 5.0
-"""Seconds after the last group has left the screen in which digits do not switch screens."""
-ROOM = 60.0
-"""Seconds the shortest clock must have left for a second vote to be requested."""
-HURRIED = 20.0
-"""With fewer the second vote is withdrawn."""
+SETTLE_SECONDS = 0.7
+"""Seconds in which votes are ignored after the group on screen was replaced."""
+DIGIT_SECONDS = 5.0
+"""Seconds after the last group left the screen in which digits do not switch screens."""
+REPEAT_MARGIN = 60.0
+"""A second vote is requested only if the shortest clock has more seconds left."""
+WITHDRAW_MARGIN = 20.0
+"""With fewer seconds left the second vote is withdrawn."""
+VOTES_BETWEEN = 5
+"""Votes of the rater between his first and second vote on a group."""
+_FINAL_PHASES = frozenset({"ended", "recorded"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,17 +42,17 @@ class RateQueue:
 
     Attributes:
         current: Id of the group on screen; it stays there until it is rated or closed.
-        wanted: Id of the group that comes on screen as soon as it waits for a vote from here.
-        second: The group on screen was rated and sent before: it is there for a second vote.
+        next_id: Id of the group to show as soon as it waits for a vote from here.
+        second: Whether the group on screen was sent before and waits for a second vote.
         last: The newest vote, for undo.
-        news: What the last key did that was no vote; stands where the last vote does until the
-            next key of a ballot, or a few seconds.
-        hint: Whether it is about the group on screen, and goes with it.
-        holder: Names this console in leases.
-        rater: Whose votes come back for a second one.
-        share: How many of them.
-        only_unsure: Leave out the groups on which the automatic rewards are sure.
-        margin: How far apart their two highest are, at most, on a group that is unsure.
+        message: Result of the last key that was not a vote; shown in the line of the last vote
+            until the next key of a ballot, or for a few seconds.
+        hint: Whether `message` concerns the group on screen only.
+        holder: Name of this console in leases.
+        rater: Name of the rater; his votes are checked by second ones.
+        share: Share of his votes that get a second one, 0 to 1.
+        only_unsure: Hide groups with a clear automatic winner.
+        margin: Largest difference of the two highest automatic rewards of an unsure group.
         bounds: The rewards that the lowest and the highest score stand for.
         progress: Votes of this session, with their pace and the goal.
     """
@@ -58,9 +61,9 @@ class RateQueue:
         self.current: str | None = None
         self.second = False
         self.last: SentVote | None = None
-        self.news = ""
+        self.message = ""
         self.hint = False
-        self._news_at: float | None = None
+        self._message_at: float | None = None
         self.holder = ""
         self.rater = ""
         self.share = 0.0
@@ -70,10 +73,10 @@ class RateQueue:
         self.progress = RatingProgress()
         self._ballots: dict[str, Ballot] = {}
         self._sent: dict[str, SentVote] = {}
-        self._came_back: set[str] = set()
-        self._surprised_at = float("-inf")
+        self._repeated: set[str] = set()
+        self._replaced_at = float("-inf")
         self._emptied_at = float("-inf")
-        self.wanted: str | None = None
+        self.next_id: str | None = None
 
     @property
     def ballot(self) -> Ballot | None:
@@ -81,9 +84,9 @@ class RateQueue:
         return self._ballots.get(self.current) if self.current is not None else None
 
     def waiting(self, state: State, now: float) -> list[Group]:
-        """Return groups without a vote that no one else rates, in the order of `State.waiting`.
+        """Return groups without a vote or another console's lease, in the order of `State.waiting`.
 
-        Of the unsure ones alone, those without an automatic reward lead.
+        With `only_unsure`, groups without an automatic reward come first.
         """
         groups = [group for group in self.open(state, now) if self._free(group, now)]
         if not self.only_unsure:
@@ -96,10 +99,10 @@ class RateQueue:
         return [
             group
             for group in state.waiting()
-            if group.rateable and group.rating is None and not self._travels(group.group_id, now)
+            if group.rateable and group.rating is None and not self._in_transit(group.group_id, now)
         ]
 
-    def with_others(self, state: State, now: float) -> list[Group]:
+    def leased_by_others(self, state: State, now: float) -> list[Group]:
         """Return groups that another console has leased."""
         return [group for group in self.open(state, now) if not self._free(group, now)]
 
@@ -121,63 +124,63 @@ class RateQueue:
     def _free(self, group: Group, now: float) -> bool:
         return group.lease is None or not group.lease.of_another(self.holder, now)
 
-    def _travels(self, group_id: str, now: float) -> bool:
+    def _in_transit(self, group_id: str, now: float) -> bool:
         sent = self._sent.get(group_id)
-        return sent is not None and now - sent.at < ON_ITS_WAY
+        return sent is not None and now - sent.at < CONFIRM_SECONDS
 
-    def keep(self, waiting: list[Group], state: State, now: float) -> bool:
-        """Move on when the current group is done; return whether the current group has changed."""
+    def update(self, waiting: list[Group], state: State, now: float) -> bool:
+        """Show the next group when the current one is done; return whether it has changed."""
         for gone in [key for key in self._ballots if key not in state.groups]:
             del self._ballots[gone]
         for gone in [key for key in self._sent if key not in state.groups]:
             del self._sent[gone]
         by_id = {group.group_id: group for group in waiting}
-        if self.second and self.wanted not in by_id:
-            if self.current in state.groups and not _hurried(waiting, now):
+        if self.second and self.next_id not in by_id:
+            if self.current in state.groups and not _is_urgent(waiting, now):
                 return False
-            self._surprised_at = now
-        if self.wanted in by_id:
-            self.go(by_id[self.wanted], now)
-            self.wanted = None
+            self._replaced_at = now
+        if self.next_id in by_id:
+            self.show(by_id[self.next_id], now)
+            self.next_id = None
             return True
         if self.current in by_id:
             if self.current not in self._ballots:
-                self.go(by_id[self.current], now)
+                self.show(by_id[self.current], now)
             return False
         before = self.current
-        self._move_on(waiting, state, now)
+        self._advance(waiting, state, now)
         return before != self.current
 
-    def _move_on(self, waiting: list[Group], state: State, now: float) -> None:
-        """Show the next group, or one that comes back."""
+    def _advance(self, waiting: list[Group], state: State, now: float) -> None:
+        """Show the next group, or one for a second vote."""
         rated = self.current in self._sent
         if taken := self._taken_by(state, now):
-            self.tell(f"{taken} is rating the group that was here")
+            self.set_message(f"{taken} is rating the group that was here")
         if self.current is not None and not rated and not self.second:
-            self._surprised_at = now
+            self._replaced_at = now
         back = None
-        if (rated or not waiting) and not _hurried(waiting, now, ROOM):
-            back = due(state, self.rater, self.share, self._came_back)
+        if (rated or not waiting) and not _is_urgent(waiting, now, REPEAT_MARGIN):
+            back = due_repeat(state, self.rater, self.share, self._repeated)
         if back is not None:
-            self._came_back.add(back.group_id)
-            self.go(back, now, second=True)
+            self._repeated.add(back.group_id)
+            self.show(back, now, second=True)
         else:
-            self.go(waiting[0] if waiting else None, now)
+            self.show(waiting[0] if waiting else None, now)
 
     def _taken_by(self, state: State, now: float) -> str:
-        """Return who has leased the group on screen; empty when no one else has."""
+        """Return who else has leased the group on screen; "" for no one."""
         group = state.groups.get(self.current or "")
         if group is None or not group.rateable or group.rating is not None:
             return ""
         return "" if self._free(group, now) else lease_name(group)
 
-    def go(self, group: Group | None, now: float = 0.0, second: bool = False) -> None:
-        """Put a group on screen; its unsent ballot is kept."""
+    def show(self, group: Group | None, now: float = 0.0, second: bool = False) -> None:
+        """Put a group on screen; keep its unsent ballot."""
         before, self.current = self.current, group.group_id if group is not None else None
         if before is not None and group is None:
             self._emptied_at = now
         if before != self.current and self.hint:
-            self.tell("")
+            self.set_message("")
         self.second = second
         if group is not None:
             known = self._ballots.get(group.group_id)
@@ -186,34 +189,34 @@ class RateQueue:
                     group, second=second, bounds=self.bounds, now=now
                 )
 
-    def surprised(self, now: float) -> bool:
-        """Return whether another group has just replaced one whose clock ran out.
+    def just_replaced(self, now: float) -> bool:
+        """Return whether this group has just replaced one whose clock ran out.
 
-        A key that was meant for the one before must not rate this one.
+        A key meant for the previous group must not rate this one.
         """
-        return now - self._surprised_at < LOOK_FIRST
+        return now - self._replaced_at < SETTLE_SECONDS
 
     def just_emptied(self, now: float) -> bool:
-        """Return whether a group was on screen a moment ago: a digit may be meant as a vote."""
-        return now - self._emptied_at < STILL_VOTES
+        """Return whether a group was on screen a moment ago, so that a digit may be a late vote."""
+        return now - self._emptied_at < DIGIT_SECONDS
 
-    def tell(self, news: str, hint: bool = False) -> None:
+    def set_message(self, message: str, hint: bool = False) -> None:
         """Set the message of the last line; a hint belongs to the group on screen."""
-        self.news, self.hint, self._news_at = news, hint, None
+        self.message, self.hint, self._message_at = message, hint, None
 
-    def fresh_news(self, now: float) -> str:
-        """Return the message; its seconds start with the first call."""
-        if self._news_at is None:
-            self._news_at = now
-        elif now - self._news_at > NEWS_STAYS:
-            self.tell("")
-        return self.news
+    def current_message(self, now: float) -> str:
+        """Return the message until it expires; its time starts with the first call."""
+        if self._message_at is None:
+            self._message_at = now
+        elif now - self._message_at > MESSAGE_SECONDS:
+            self.set_message("")
+        return self.message
 
-    def sent(self, ballot: Ballot, vote: Vote, now: float) -> None:
+    def record_sent(self, ballot: Ballot, vote: Vote, now: float) -> None:
         """Record a vote that is being sent; a second vote cannot be undone."""
-        self.tell("")
+        self.set_message("")
         group_id = ballot.group_id
-        text = words(vote.rating, vote.order, ballot.shown)
+        text = vote_text(vote.rating, vote.order, ballot.shown)
         self._sent[group_id] = SentVote(group_id, text, now, ballot.shown)
         if not ballot.second:
             self.last = self._sent[group_id]
@@ -221,26 +224,26 @@ class RateQueue:
         elif self.current == group_id:
             self.second = False
 
-    def arrived(self, group_id: str, done: bool) -> None:
+    def confirm(self, group_id: str, done: bool) -> None:
         """Record whether the proxy accepted the vote; after a refusal the group waits again."""
         ballot = self._ballots.get(group_id)
         if not done:
-            if ballot is None or not ballot.second:  # a second vote is not asked for twice
+            if ballot is None or not ballot.second:  # a second vote is requested only once
                 self._sent.pop(group_id, None)
                 self.progress.undone(group_id)
             if self.last is not None and self.last.group_id == group_id:
                 self.last = None
         self._ballots.pop(group_id, None)
 
-    def bring(self, group_id: str) -> None:
+    def show_when_waiting(self, group_id: str) -> None:
         """Put a group on screen as soon as it waits for a vote from here."""
-        self.wanted = group_id
+        self.next_id = group_id
 
-    def take_back(self, group: Group) -> None:
-        """Undo the vote on `group`; it comes on screen as soon as it waits again."""
+    def undo(self, group: Group) -> None:
+        """Undo the vote on `group`; show the group as soon as it waits again."""
         if self.last is not None and self.last.group_id == group.group_id:
             self.last = None
-        self.wanted = group.group_id
+        self.next_id = group.group_id
         self._sent.pop(group.group_id, None)
         self.progress.undone(group.group_id)
         self._ballots[group.group_id] = Ballot(group, bounds=self.bounds)
@@ -252,13 +255,13 @@ def lease_name(group: Group) -> str:
     return one_line(lease.rater, 16) if lease is not None and lease.rater else "another console"
 
 
-def _hurried(waiting: list[Group], now: float, room: float = HURRIED) -> bool:
-    """Return whether a clock leaves no time for anything else."""
+def _is_urgent(waiting: list[Group], now: float, room: float = WITHDRAW_MARGIN) -> bool:
+    """Return whether a waiting group has less than `room` seconds left."""
     return any(group.until is not None and group.until - now < room for group in waiting)
 
 
-def words(rating: str, order: Sequence[int], shown: Sequence[int]) -> str:
-    """Return `best 2`, `ranking 2 1 4 3`, `all bad`; answers by the digits their rater saw."""
+def vote_text(rating: str, order: Sequence[int], shown: Sequence[int]) -> str:
+    """Return `best 2`, `ranking 2 1 4 3`, `all bad`; with the digits that the rater saw."""
     name = "all bad" if rating == "bad" else rating
     if rating not in ("best", "ranking") or not order:
         return name
@@ -268,3 +271,39 @@ def words(rating: str, order: Sequence[int], shown: Sequence[int]) -> str:
 def digit(index: int, shown: Sequence[int]) -> str:
     """Return the digit of a candidate; its own number, as `#4`, when it had none."""
     return str(shown.index(index) + 1) if index in shown else f"#{index + 1}"
+
+
+def is_unsure(group: Group, margin: float) -> bool:
+    """Return whether there is no automatic reward, or the two highest are close together."""
+    rewards = sorted(one.auto_reward for one in group.candidates if one.auto_reward is not None)
+    return bool(group.abstained) or len(rewards) < 2 or rewards[-1] - rewards[-2] <= margin + 1e-9
+
+
+def is_picked(group_id: str, share: float) -> bool:
+    """Return whether a group belongs to the share with a second vote, by a hash of its id."""
+    digest = hashlib.sha256(f"{group_id}:second".encode(errors="surrogatepass")).digest()
+    return int.from_bytes(digest[:4], "big") < share * 2**32
+
+
+def due_repeat(
+    state: State, rater: str, share: float, excluded: Collection[str] = ()
+) -> Group | None:
+    """Return the oldest group, not in `excluded`, that is due for a second vote."""
+    if share <= 0:
+        return None
+    mine = [
+        group
+        for group in state.groups.values()
+        if group.rating is not None and group.rating.rater == rater and group.source == "human"
+    ]
+    mine.sort(key=lambda group: group.rating.at if group.rating is not None else 0.0)
+    able = (one for one in mine[:-VOTES_BETWEEN] if one.group_id not in excluded)
+    return next((group for group in able if _should_repeat(group, share)), None)
+
+
+def _should_repeat(group: Group, share: float) -> bool:
+    rating = group.rating
+    if rating is None or not rating.blind or group.repeated or not is_picked(group.group_id, share):
+        return False
+    rewarded = [one for one in group.candidates if one.reward is not None]
+    return len(rewarded) > 1 and all(one.phase in _FINAL_PHASES for one in rewarded)

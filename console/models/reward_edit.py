@@ -1,4 +1,4 @@
-"""Changes of a part of the reward: the model in words, the questions, the commands."""
+"""Changes of a part of the reward: description of the model, dialogs, commands."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -10,12 +10,12 @@ from console.text.lines import Line
 from core.events import RewardPart
 from core.state import State
 
-SOON = "Applies from the next group. The file of the rewards is written, its comments stay."
+APPLY_NOTE = "Applies from the next group. The file of the rewards is rewritten; its comments stay."
 WEIGHT, GATE, ENABLE = "rewards.weight", "rewards.gate", "rewards.enable"
 
 
 def model_pieces(state: State) -> list[Line]:
-    """Return factors, weighted parts and parts that are off; empty for a hook folder alone."""
+    """Return gates, weighted parts and disabled parts; empty for a hook folder alone."""
     parts = state.rewards.parts
     gates = [_name(one) for one in parts if one.enabled and one.gate]
     sums = [_name(one) for one in parts if one.enabled and not one.gate]
@@ -47,8 +47,8 @@ def _weighed(part: RewardPart) -> str:
     return f"{_name(part)} {share}"
 
 
-def part_named(state: State, name: str) -> RewardPart | None:
-    """Return the part of the model with that name; None for a number that a hook noted."""
+def find_part(state: State, name: str) -> RewardPart | None:
+    """Return the part of the model with that name; None for a value recorded by a hook."""
     return next((one for one in state.rewards.parts if one.name == name), None)
 
 
@@ -57,7 +57,7 @@ def may(app: AppHost, command: str, name: str) -> bool:
     session = app.session
     if session.observing or not session.allows(command) or len(session.state.rewards.parts) < 2:
         return False
-    part = part_named(session.state, name)
+    part = find_part(session.state, name)
     if part is None:
         return False
     return part.enabled or command == ENABLE
@@ -86,12 +86,12 @@ def change_entries(app: AppHost) -> Iterator[tuple[str, str, Callable[[], Any]]]
 
 
 async def _weigh(app: AppHost, name: str) -> None:
-    part = part_named(app.session.state, name)
+    part = find_part(app.session.state, name)
     if part is None:
         return
     word = "share of the whole, 0 to 1" if part.share else "weight"
     answer = await app.ask(
-        f"Set weight of {_name(part)}", f"Its {word}. {SOON}", f"{part.weight:g}"
+        f"Set weight of {_name(part)}", f"Its {word}. {APPLY_NOTE}", f"{part.weight:g}"
     )
     if answer is None:
         return
@@ -104,7 +104,7 @@ async def _weigh(app: AppHost, name: str) -> None:
 
 
 async def _gate(app: AppHost, name: str) -> None:
-    part = part_named(app.session.state, name)
+    part = find_part(app.session.state, name)
     if part is None:
         return
     title = f"Make {_name(part)} {'a weighted part' if part.gate else 'a gate'}?"
@@ -113,15 +113,15 @@ async def _gate(app: AppHost, name: str) -> None:
         if part.gate
         else "It multiplies the whole reward: where it is 0 the reward is 0."
     )
-    if await app.confirm(title, f"{counts} {SOON}", "Change"):
+    if await app.confirm(title, f"{counts} {APPLY_NOTE}", "Change"):
         await app.order(GATE, part=name, on=not part.gate)
 
 
 async def _enable(app: AppHost, name: str) -> None:
-    part = part_named(app.session.state, name)
+    part = find_part(app.session.state, name)
     if part is None:
         return
     word = "off" if part.enabled else "on"
     title = f"Switch {_name(part)} {word}?"
-    if await app.confirm(title, f"The others share its weight. {SOON}", f"Switch {word}"):
+    if await app.confirm(title, f"The others share its weight. {APPLY_NOTE}", f"Switch {word}"):
         await app.order(ENABLE, part=name, on=not part.enabled)

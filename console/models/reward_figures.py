@@ -1,7 +1,7 @@
 """Figures about the rewards of the newest groups, computed from the state.
 
-A `Digest` is what one group says, made once and again when the group changes; `figures` lays the
-digests of the last groups together.
+A `Digest` summarizes one group and is rebuilt only when the group changes; `figures` combines the
+digests of the last groups.
 """
 
 import math
@@ -71,7 +71,7 @@ class PartDigest:
     weight: float
     gate: bool
     decided: bool
-    """Without it another answer would have won, or none alone."""
+    """Whether without it another answer would have won, or several would have tied."""
     indices: tuple[int, ...] = ()
     """Candidate of each value."""
     ranks: tuple[int, ...] = ()
@@ -118,7 +118,7 @@ class Digest:
 
 def digest(group: Group) -> Digest:
     """Return the digest of `group` by the state now."""
-    made_of = {one.index: one.parts for one in group.candidates if one.parts}
+    parts_by_index = {one.index: one.parts for one in group.candidates if one.parts}
     automatic = {one.index: one.auto_reward for one in group.candidates if one.parts}
     distinct = not is_dead([value for value in automatic.values() if value is not None])
     by_hand = group.source == "human"
@@ -136,7 +136,7 @@ def digest(group: Group) -> Digest:
         step=group.step,
         engine_run=group.engine_run,
         version=group.version,
-        scored=bool(made_of),
+        scored=bool(parts_by_index),
         distinct=distinct,
         by_hand=by_hand,
         hand=hand_score(group) if by_hand else None,
@@ -148,18 +148,18 @@ def digest(group: Group) -> Digest:
         rewards=tuple(reward for _, reward in paired),
         tokens=tuple((one.tokens, reward) for one, reward in paired if one.tokens),
         characters=tuple((len(one.text), reward) for one, reward in paired if not one.cut),
-        parts=_parts(made_of, distinct, _ranks(group.candidates, rewards)),
+        parts=_parts(parts_by_index, distinct, _ranks(group.candidates, rewards)),
     )
 
 
 def _automatic(one: Candidate, by_hand: bool) -> float | None:
-    """Return the automatic reward of a candidate; what was sent where there is no other."""
+    """Return the automatic reward of a candidate, else the reward that was sent."""
     return one.reward if one.auto_reward is None and not by_hand else one.auto_reward
 
 
 def _lost(group: Group) -> str:
     if group.cause_kind == NotScored.kind:
-        return ""  # it counts among those that were not scored
+        return ""  # it is counted as not scored
     if group.discarded:
         return group.lost
     cause = f": {cause_words(group)}" if group.cause else ""
@@ -180,21 +180,25 @@ def _ranks(candidates: Sequence[Candidate], rewards: Sequence[float | None]) -> 
 
 
 def _parts(
-    made_of: Mapping[int, tuple[Part, ...]], distinct: bool, ranks: Mapping[int, int]
+    parts_by_index: Mapping[int, tuple[Part, ...]], distinct: bool, ranks: Mapping[int, int]
 ) -> dict[str, PartDigest]:
     values: dict[str, list[float]] = {}
     indices: dict[str, list[int]] = {}
     by_name: dict[str, Part] = {}
-    for index, parts in made_of.items():
+    for index, parts in parts_by_index.items():
         for part in parts:
             values.setdefault(part.name, []).append(part.value)
             indices.setdefault(part.name, []).append(index)
             by_name[part.name] = part
-    whole = top({index: reward_of(parts) for index, parts in made_of.items()})
+    whole = top({index: reward_of(parts) for index, parts in parts_by_index.items()})
     digests = {}
     for name, part in by_name.items():
         counts = distinct and (part.gate or part.weight != 0)
-        rest = {index: reward_of(p, without=name) for index, p in made_of.items()} if counts else {}
+        rest = (
+            {index: reward_of(p, without=name) for index, p in parts_by_index.items()}
+            if counts
+            else {}
+        )
         decided = counts and top(rest) != whole
         placed = [ranks[index] for index in indices[name] if index in ranks]
         digests[name] = PartDigest(
@@ -212,7 +216,7 @@ class Digests:
     """The digests of the groups in state; an unchanged one is not rebuilt."""
 
     def __init__(self) -> None:
-        self._kept: dict[str, tuple[object, Digest]] = {}
+        self._cached: dict[str, tuple[object, Digest]] = {}
 
     def last(self, state: State, most: int) -> list[Digest]:
         """Return the newest `most` trained groups that were scored or have ended; oldest first."""
@@ -223,10 +227,10 @@ class Digests:
             if group.episode_type != "train" or (group.scored_at is None and group.open):
                 continue
             seen = (group.phase, group.scored_at, group.rating and group.rating.at, group.source)
-            old = self._kept.get(group.group_id)
+            old = self._cached.get(group.group_id)
             same = old is not None and old[0] == seen
             cached[group.group_id] = old if old is not None and same else (seen, digest(group))
-        self._kept = cached
+        self._cached = cached
         return [entry for _, entry in reversed(cached.values())]
 
 
@@ -272,7 +276,7 @@ class PartFigures:
     groups: int
     spread: Spread
     closed: int
-    """Answers that it held down as a gate: values below 1."""
+    """Answers whose reward it reduced as a gate: values below 1."""
     decided: int
     decidable: int
     """Groups with a decision that have this part."""
@@ -306,7 +310,7 @@ class RewardFigures:
     abstained: int
     abstentions: tuple[tuple[str, int], ...]
     correlation: float | None
-    """Correlation of reward and length, both less their group's mean; None without a value."""
+    """Correlation of reward and length, each minus its group's mean; None without a value."""
     paired: int
     """Number of answers."""
     unit: str
@@ -319,7 +323,7 @@ def figures(digests: Sequence[Digest], version: str = "") -> RewardFigures:
 
     Args:
         digests: Oldest first.
-        version: Of the rewards that serve now.
+        version: Version of the active rewards.
     """
     scored = [one for one in digests if one.scored]
     rewards = [reward for one in digests for reward in one.rewards]
@@ -380,10 +384,10 @@ def _part(name: str, scored: Sequence[Digest]) -> PartFigures:
 
 
 def correlated(groups: Iterable[Sequence[tuple[float, float]]]) -> tuple[float | None, int]:
-    """Return Pearson's r of pairs, each less its group's mean, and the number of pairs.
+    """Return Pearson's r of pairs, each minus its group's mean, and the number of pairs.
 
-    The mean is taken away because only differences within a group teach. None for fewer than
-    three pairs, and where one side does not vary.
+    The mean is subtracted because the policy learns only from differences within a group. None
+    for fewer than three pairs, or if one side does not vary.
     """
     lefts: list[float] = []
     rights: list[float] = []
@@ -405,7 +409,7 @@ def correlated(groups: Iterable[Sequence[tuple[float, float]]]) -> tuple[float |
 def by_step(digests: Sequence[Digest], name: str) -> list[Point]:
     """Return mean and deviation of one part by global step, for the server of the newest group.
 
-    Steps that a later engine run does over are of that run alone.
+    Steps that a later engine run repeats are taken from that run only.
     """
     having = [one for one in digests if name in one.parts and one.step is not None]
     by_run: dict[int, dict[int, list[float]]] = {}

@@ -1,4 +1,4 @@
-"""Other weights on the groups in view, computed at once from the stored part values."""
+"""What-if computation: other weights on stored part values of the groups in view."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from core.events import CandidateScore, RewardPart, TrialGroup, TrialSummary
 from core.scoring.advantage import RewardError
 from core.state import Group, State
 
-# The rewards' own arithmetic is loaded when something is tried: screens open without the proxy.
+# The arithmetic of the rewards is imported on use, so that screens open without the proxy.
 if TYPE_CHECKING:
     from proxy.rewards.model.spec import PartSpec, Weigher
     from proxy.rewards.trial.replay import TrialResult
@@ -23,11 +23,11 @@ STEP = 0.05
 
 @dataclass(frozen=True, slots=True)
 class WhatIfResult:
-    """The result of other weights."""
+    """Result of a computation with other weights."""
 
     summary: TrialSummary
-    lacking: int
-    """Groups left out because an older model scored them, without a part that counts."""
+    missing: int
+    """Groups left out because an older model scored them without a part that counts."""
 
 
 def can_weigh(state: State) -> bool:
@@ -36,7 +36,7 @@ def can_weigh(state: State) -> bool:
 
 
 def tally(state: State, last: int, weights: Mapping[str, float]) -> WhatIfResult:
-    """Recompute the newest groups with these weights in place of those in use."""
+    """Recompute the newest groups with these weights instead of the active ones."""
     from proxy.rewards.model.spec import Weigher
     from proxy.rewards.trial.replay import summary_of
 
@@ -44,15 +44,15 @@ def tally(state: State, last: int, weights: Mapping[str, float]) -> WhatIfResult
     weigher = Weigher(specs)
     needed = frozenset(spec.name for spec in specs if spec.kind in _ALWAYS)
     results: list[TrialResult] = []
-    lacking = 0
+    missing = 0
     for digest in Digests().last(state, last):
         if not digest.scored:
             continue
         if not needed <= digest.parts.keys():
-            lacking += 1
+            missing += 1
             continue
-        results.append(_tried(state.groups[digest.group_id], specs, weigher))
-    return WhatIfResult(summary_of(results, state.rewards.version), lacking)
+        results.append(_rescore(state.groups[digest.group_id], specs, weigher))
+    return WhatIfResult(summary_of(results, state.rewards.version), missing)
 
 
 _ALWAYS = frozenset({"length", "relevance", "diversity", "repetition", "finished", "hook", "judge"})
@@ -72,7 +72,7 @@ def _spec(part: RewardPart, weights: Mapping[str, float]) -> "PartSpec":
     )
 
 
-def _tried(group: Group, specs: Sequence["PartSpec"], weigher: "Weigher") -> "TrialResult":
+def _rescore(group: Group, specs: Sequence["PartSpec"], weigher: "Weigher") -> "TrialResult":
     from proxy.rewards.model.spec import NothingApplies
     from proxy.rewards.part import PartValue
     from proxy.rewards.trial.replay import TrialResult
@@ -114,7 +114,7 @@ def _tried(group: Group, specs: Sequence["PartSpec"], weigher: "Weigher") -> "Tr
 
 
 def weight_line(part: RewardPart, weights: Mapping[str, float], width: int) -> Line:
-    """Return a part with its weight now and the tried one."""
+    """Return a part with its active weight and the one being tried."""
     tried = weights.get(part.name)
     kind = "gate" if part.gate else "share" if part.share else "weight"
     now = UNKNOWN if part.gate else f"{part.weight:g}"
@@ -130,48 +130,50 @@ def weight_line(part: RewardPart, weights: Mapping[str, float], width: int) -> L
 
 
 def summary_lines(
-    found: TrialSummary, lacking: int = 0, width: int = 160, *, read_only: bool = False
+    summary: TrialSummary, missing: int = 0, width: int = 160, *, read_only: bool = False
 ) -> list[Line]:
     """Return the result in three lines, and further notes."""
     remedy = "" if read_only else "r re-scores them"
-    if not found.compared:
-        left = f": {plural(lacking, 'group')} of older rewards" if lacking else ""
+    if not summary.compared:
+        left = f": {plural(missing, 'group')} of older rewards" if missing else ""
         text = f"No group in view can be compared{left}" + (f"; {remedy}" if remedy else "")
         return [((one, "$muted"),) for one in wrapped(text, width)]
     lines: list[Line] = [
         (
             ("winner flips ", "$muted"),
-            (f"{found.flips}", "bold $warning" if found.flips else "bold"),
-            (f" of {plural(found.compared, 'group')}", "$muted"),
+            (f"{summary.flips}", "bold $warning" if summary.flips else "bold"),
+            (f" of {plural(summary.compared, 'group')}", "$muted"),
         ),
         (
             ("dead groups gained ", "$muted"),
-            (f"{found.died}", "bold $warning" if found.died else "bold"),
+            (f"{summary.died}", "bold $warning" if summary.died else "bold"),
             ("   lost ", "$muted"),
-            (f"{found.revived}", "bold $winner" if found.revived else "bold"),
-            (f"   ({found.dead_before} before, {found.dead_after} then)", "$muted"),
+            (f"{summary.revived}", "bold $winner" if summary.revived else "bold"),
+            (f"   ({summary.dead_before} before, {summary.dead_after} after)", "$muted"),
         ),
         (
             ("mean ", "$muted"),
-            (f"{number(found.mean_before)} to {number(found.mean_after)}", "bold"),
+            (f"{number(summary.mean_before)} to {number(summary.mean_after)}", "bold"),
             ("   spread ", "$muted"),
-            (f"{number(found.spread_before)} to {number(found.spread_after)}", "bold"),
+            (f"{number(summary.spread_before)} to {number(summary.spread_after)}", "bold"),
         ),
     ]
     more = []
-    if found.outside:
-        more.append(f"! rewards leave 0 to 1 in {plural(found.outside, 'group')}")
-    if found.gained:
-        more.append(f"{plural(found.gained, 'group')} had no reward and now would")
-    if found.by_hand:
-        more.append(f"human-rated: the same winner in {found.by_hand_kept} of {found.by_hand}")
-    if found.abstained:
-        cause = one_line(found.abstentions[0][0], 60) if found.abstentions else ""
-        more.append(f"? {found.abstained} not scored: {cause}")
-    more += [f"! {times} differ from then: {one_line(note, 70)}" for note, times in found.notes[:1]]
-    if lacking:
+    if summary.outside:
+        more.append(f"! rewards leave 0 to 1 in {plural(summary.outside, 'group')}")
+    if summary.gained:
+        more.append(f"{plural(summary.gained, 'group')} had no reward and now would")
+    if summary.by_hand:
+        more.append(f"human-rated: the same winner in {summary.by_hand_kept} of {summary.by_hand}")
+    if summary.abstained:
+        cause = one_line(summary.abstentions[0][0], 60) if summary.abstentions else ""
+        more.append(f"? {summary.abstained} not scored: {cause}")
+    more += [
+        f"! {times} differ from then: {one_line(note, 70)}" for note, times in summary.notes[:1]
+    ]
+    if missing:
         more.append(
-            f"{plural(lacking, 'group')} of older rewards left out"
+            f"{plural(missing, 'group')} of older rewards left out"
             + (f": {remedy}" if remedy else "")
         )
     return [*lines, *flow([((one, "$muted"),) for one in more], width)]

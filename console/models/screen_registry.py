@@ -19,7 +19,7 @@ class ScreenSpec:
     """What `:name` opens, and the name of its mode."""
     title: str
     digit: int
-    """Opened by F<digit> everywhere, and by the digit where digits do not vote."""
+    """F<digit> opens it everywhere; the bare digit where digits do not vote."""
     target: str
     """`module:Class`."""
     help: str
@@ -40,7 +40,7 @@ SCREENS: Sequence[ScreenSpec] = (
         "Overview",
         1,
         "console.screens.overview:OverviewScreen",
-        "What the engine does, what was learned, what needs you",
+        "Engine states, learning progress, alerts",
     ),
     ScreenSpec(
         "requests",
@@ -61,7 +61,7 @@ SCREENS: Sequence[ScreenSpec] = (
         "Mock user",
         4,
         "console.screens.mock:MockScreen",
-        "Drive the application from a dataset",
+        "Send the questions of a dataset",
     ),
     ScreenSpec(
         "engine",
@@ -75,7 +75,7 @@ SCREENS: Sequence[ScreenSpec] = (
         "Rewards",
         6,
         "console.screens.rewards.screen:RewardsScreen",
-        "What scores the answers: the parts, what each decided, the last fault",
+        "The parts of the reward, their influence, the last fault",
     ),
     ScreenSpec("log", "Log", 7, "console.screens.log:LogScreen", "The logs of the processes"),
     ScreenSpec(

@@ -1,1 +1,1 @@
-"""The screens: state in, commands out."""
+"""Screens: they show the state and send commands."""

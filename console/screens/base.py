@@ -1,4 +1,4 @@
-"""The base of all screens: status bar, footer, repainting."""
+"""Base class of all screens: status bar, footer and repainting."""
 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
@@ -29,14 +29,14 @@ def is_roomy(size: Size) -> bool:
 class ConsoleScreen(Screen[None]):
     """A screen of the console.
 
-    A subclass gives `compose_body` and `update_view`. The app calls `update_view` at most five
-    times a second, with the keys of what changed, while the screen is the one in front.
+    A subclass implements `compose_body` and `update_view`. The app calls `update_view` at most five
+    times a second, with the keys of what changed, while the screen is in front.
     """
 
     area: ClassVar[str] = ""
     """Title in the tab, the palette and the help."""
     help_text: ClassVar[str] = ""
-    """Text of `?` above the keys: plain text, a few sentences."""
+    """Text that `?` shows above the keys: plain text, a few sentences."""
     digits_vote: ClassVar[bool] = False
     """Digits vote on this screen instead of switching screens."""
     first_keys: tuple[str, ...] = ()
@@ -55,7 +55,7 @@ class ConsoleScreen(Screen[None]):
             "Try a prompt",
             show=False,
             id="engine.try",
-            tooltip="Ask the policy one thing; nothing is trained on it",
+            tooltip="Send one prompt to the policy; it is not trained on",
         ),
     ]
 
@@ -109,12 +109,14 @@ class ConsoleScreen(Screen[None]):
         return True
 
     def action_try_prompt(self) -> None:
-        """Open the screen of prompts, for the server this screen points at."""
+        """Open the screen of prompts with the target server of this screen."""
         self.host.open_probe(self.target_server)
 
     def flush(self, dirty: frozenset[str]) -> None:
         """Repaint the status bar and the body; the app calls this."""
-        if not (self.is_mounted and self.app.is_running):  # at the end widgets go one by one
+        if not (
+            self.is_mounted and self.app.is_running
+        ):  # at shutdown widgets are removed one by one
             return
         for bar in self.query(StatusBar):
             bar.show(self.session)

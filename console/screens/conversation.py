@@ -1,4 +1,4 @@
-"""The whole request of a group: a dialog that folds and searches, and the key that opens it."""
+"""Dialog with the whole request of a group, and the key that opens it."""
 
 from collections.abc import Sequence
 from typing import ClassVar
@@ -43,17 +43,17 @@ class ConversationScreen(ModalScreen[None]):
         """Show the entries of one request.
 
         Args:
-            title: What the head says of it.
-            entries: Its entries, not empty.
+            title: Title of the dialog.
+            entries: Entries of the request; not empty.
         """
         super().__init__()
         self._title = title
-        self._found = list(entries)
+        self._entries = list(entries)
         self._folded = folded_first(entries)
-        self._at = max(
-            (place for place, one in enumerate(entries) if one.kind == "user"), default=0
+        self._cursor = max(
+            (index for index, one in enumerate(entries) if one.kind == "user"), default=0
         )
-        self._wanted = ""
+        self._query = ""
         self._match = -1
         """Index of the match on screen; -1 before the first."""
 
@@ -67,7 +67,7 @@ class ConversationScreen(ModalScreen[None]):
 
     def on_mount(self) -> None:
         """Start at the last user message, which the answers reply to."""
-        self.call_after_refresh(self._go, self._at)
+        self.call_after_refresh(self._go, self._cursor)
 
     def on_resize(self) -> None:
         """Wrap for another width."""
@@ -79,7 +79,7 @@ class ConversationScreen(ModalScreen[None]):
 
     def _paint(self) -> None:
         rows = self._rows
-        entries, folded, at, needle = self._found, set(self._folded), self._at, self._wanted
+        entries, folded, at, needle = self._entries, set(self._folded), self._cursor, self._query
         rows.show(
             (frozenset(folded), at, needle),
             lambda width: lay_out(entries, folded, width, at, needle).lines,
@@ -87,23 +87,23 @@ class ConversationScreen(ModalScreen[None]):
         hint = _HINT
         if needle:
             count = len(self._matches())
-            place = f"match {self._match + 1} of {count}" if count else "no match"
-            hint = f"“{needle}”: {place}  n next  N previous  {_HINT}"
+            position = f"match {self._match + 1} of {count}" if count else "no match"
+            hint = f"“{needle}”: {position}  n next  N previous  {_HINT}"
         self.query_one("#conversation-hint", Static).update(hint)
 
     def _page(self) -> tuple[list[int], list[int]]:
         width = self._rows.scrollable_content_region.width
-        page = lay_out(self._found, self._folded, width, self._at, self._wanted)
+        page = lay_out(self._entries, self._folded, width, self._cursor, self._query)
         return page.heads, page.matches
 
     def _matches(self) -> list[int]:
         return self._page()[1]
 
-    def _go(self, place: int) -> None:
+    def _go(self, index: int) -> None:
         """Move the cursor to an entry and scroll to its head."""
-        self._at = max(0, min(place, len(self._found) - 1))
+        self._cursor = max(0, min(index, len(self._entries) - 1))
         self._paint()
-        self._reveal(self._page()[0][self._at])
+        self._reveal(self._page()[0][self._cursor])
 
     def _reveal(self, row: int) -> None:
         self._rows.scroll_to(y=max(0, row - 1), animate=False, immediate=True)
@@ -112,11 +112,11 @@ class ConversationScreen(ModalScreen[None]):
 
     def action_step(self, by: int) -> None:
         """Move to the next or previous entry."""
-        self._go(self._at + by)
+        self._go(self._cursor + by)
 
-    def action_edge(self, place: int) -> None:
+    def action_edge(self, index: int) -> None:
         """Move to the first or the last entry."""
-        self._go(place % len(self._found))
+        self._go(index % len(self._entries))
 
     def action_page(self, by: int) -> None:
         """Scroll by a page; the cursor stays."""
@@ -125,32 +125,32 @@ class ConversationScreen(ModalScreen[None]):
 
     def action_fold(self) -> None:
         """Fold the entry under the cursor, or unfold it."""
-        self._folded ^= {self._at}
-        self._go(self._at)
+        self._folded ^= {self._cursor}
+        self._go(self._cursor)
 
     def action_fold_all(self) -> None:
         """Fold all entries; unfold all when one is folded."""
-        everything = set(range(len(self._found)))
+        everything = set(range(len(self._entries)))
         self._folded = set() if self._folded else everything
-        self._go(self._at)
+        self._go(self._cursor)
 
     def action_search(self) -> None:
         """Open the search line."""
         line = self.query_one("#conversation-search", Input)
         line.add_class("-open")
-        line.value = self._wanted
+        line.value = self._query
         line.focus()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Unfold entries that contain the text and show the first match."""
         event.stop()
         self._close_search()
-        self._wanted = event.value.strip()
-        needle = self._wanted.lower()
+        self._query = event.value.strip()
+        needle = self._query.lower()
         if needle:
             self._folded -= {
-                place
-                for place, one in enumerate(self._found)
+                index
+                for index, one in enumerate(self._entries)
                 if needle in f"{one.title}\n{one.text}".lower()
             }
         self._match = -1
@@ -158,10 +158,10 @@ class ConversationScreen(ModalScreen[None]):
 
     def action_match(self, by: int) -> None:
         """Show the next or previous match, around the end."""
-        if rows := self._matches() if self._wanted else []:
+        if rows := self._matches() if self._query else []:
             self._match = (self._match + by) % len(rows)
             heads = self._page()[0]
-            self._at = max(at for at, head in enumerate(heads) if head <= rows[self._match])
+            self._cursor = max(i for i, head in enumerate(heads) if head <= rows[self._match])
         self._paint()
         if rows:
             self._reveal(rows[self._match])
@@ -198,15 +198,15 @@ class ConversationActions(ScreenPart):
         self._target = target
         self.entries: Sequence[Entry] = ()
         """The request of the group on screen; empty until it is read."""
-        self._entries_of: str | None = None
+        self._read_for: str | None = None
         """Id of the group whose request was read last."""
 
     def read(self) -> None:
-        """Read the request of the group on screen from the journal, once for each group."""
+        """Read the request of the group on screen from the journal, once per group."""
         group = self._target.group
-        if group is None or self._entries_of == group.group_id:
+        if group is None or self._read_for == group.group_id:
             return
-        self._entries_of, self.entries = group.group_id, ()
+        self._read_for, self.entries = group.group_id, ()
         self._read(group.group_id)
 
     @in_background("conversation", exclusive=True)
@@ -215,7 +215,7 @@ class ConversationActions(ScreenPart):
             entries = conversation(await self.session.group_events(group_id))
         except AjetError:
             return  # the key reads it again, and reports the cause
-        if group_id == self._entries_of and self.screen.is_mounted:
+        if group_id == self._read_for and self.screen.is_mounted:
             self.entries = entries
             self.screen.update_view(EVERYTHING)
 

@@ -1,4 +1,4 @@
-"""Each swarm server: state, pool, steps; start, stop, restart. The processes of this home."""
+"""Engine screen: state, pool and steps of each swarm server; start, stop, restart."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -23,14 +23,14 @@ from console.widgets.section import Section
 from core.commands import COMMANDS
 
 ANYWHERE = ("engine.resume", "engine.save")
-"""Commands about checkpoints whose keys work wherever the focus is."""
-ELSEWHERE = {
+"""Checkpoint commands whose keys work anywhere on the screen."""
+NOT_IN_CHECKPOINTS = {
     ("order", "engine.start", "hand"),
     ("restart", "engine"),
     ("restart", "proxy"),
 }
-"""Actions without a key while the list of checkpoints has the focus."""
-KEPT = (*ANYWHERE, "engine.restore", "engine.prune", "engine.reset")
+"""Actions that are unavailable while a checkpoint list has the focus."""
+CHECKPOINT_COMMANDS = (*ANYWHERE, "engine.restore", "engine.prune", "engine.reset")
 
 
 class ServerPanel(Section, can_focus=True):
@@ -50,20 +50,20 @@ class EngineScreen(ConsoleScreen):
 
     area: ClassVar[str] = "Engine"
     help_text: ClassVar[str] = (
-        "One panel for each swarm server; Tab goes to the next; the keys are about that one. "
-        "Start sends the job and starts the engine. Stop throws the present step's samples away, "
-        "for every client of the server: AgentJet's control routes ask for no key, so look at the "
-        "clients first. Restart ends the embedded engine's process and starts it again from its "
-        "last update. A boot that takes more than a minute has probably failed: stop it, read the "
-        "log, start it again.\n"
-        "The table: automatic rewards of the groups from here (human: what ratings gave the answer "
-        "the automatic rewards put first), then what the update made of the batch: KL to the "
-        "reference policy, share of groups without signal (no sig), share of clipped tokens, "
-        "entropy, tokens an answer (length), norm of the gradient; took: seconds since the update "
-        "before, sync: seconds without claims, train: of these, training.\n"
-        "Checkpoints: w saves one at any time. Tab goes to their list, there b goes back to the "
-        "one under the cursor, z to the base weights, d deletes older ones. An engine that runs is "
-        "stopped for it and continues from there. c resumes an engine that is OFFLINE with its job."
+        "One panel for each swarm server; Tab goes to the next; the keys act on the focused one. "
+        "Start sends the job and starts the engine. Stop discards the samples of the current "
+        "step for every client of the server: AgentJet's control routes need no key, so check "
+        "the clients first. Restart ends the embedded engine's process and starts it again from "
+        "its last update. A boot that takes more than a minute has probably failed: stop it, "
+        "read the log, start it again.\n"
+        "The table: automatic rewards of this console's groups (human: the ratings of the answer "
+        "with the best automatic reward), then the update: KL to the reference policy, share of "
+        "groups without signal (no sig), share of clipped tokens, entropy, tokens per answer "
+        "(length), gradient norm; took: seconds since the previous update, sync: seconds without "
+        "claims, train: seconds of training within sync.\n"
+        "Checkpoints: w saves one at any time. Tab goes to their list; there b restores the one "
+        "under the cursor, z the base weights, d deletes older ones. A running engine is stopped "
+        "first and then continues from there. c resumes an OFFLINE engine with its job."
     )
     AUTO_FOCUS: ClassVar[str | None] = "ServerPanel"
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -86,89 +86,89 @@ class EngineScreen(ConsoleScreen):
             "order('engine.stop')",
             "Stop",
             id="engine.stop",
-            tooltip="Asks first: it names what is lost",
+            tooltip="Asks first and lists what is lost",
         ),
         Binding(
             "e",
             "job",
             "Job",
             id="engine.job",
-            tooltip="What it is started with: see, change, save, apply",
+            tooltip="Show, change, save or apply the job it starts with",
         ),
         Binding(
             "n",
             "order('engine.cancel')",
             "Cancel",
             id="engine.cancel",
-            tooltip="End what is being done to the engine at its next safe place",
+            tooltip="Cancel the running operation at its next safe point",
         ),
         Binding(
             "i",
             "inside",
             "Inside",
             id="engine.inside",
-            tooltip="Claimed episodes with idle time and abort; clients, tasks, rewards, its log",
+            tooltip="Claimed episodes with idle time and abort; clients, tasks, rewards, log",
         ),
         Binding(
             "S",
             "everywhere('engine.start')",
             "Start all",
             id="engine.start_all",
-            tooltip="Every server that is OFFLINE, each with its own job",
+            tooltip="Every OFFLINE server, each with its own job",
         ),
         Binding(
             "K",
             "everywhere('engine.stop')",
             "Stop all",
             id="engine.stop_all",
-            tooltip="Asks once and names what each would lose",
+            tooltip="Asks once and lists what each would lose",
         ),
         Binding(
             "r",
             "restart('engine')",
             "Restart",
             id="engine.restart_process",
-            tooltip="The process of the embedded engine again, from its last update",
+            tooltip="Restart the embedded engine from its last update",
         ),
         Binding(
             "p",
             "restart('proxy')",
             "Restart proxy",
             id="proxy.restart",
-            tooltip="The fake vLLM again; requests in flight are finished first",
+            tooltip="Restart the fake vLLM; requests in flight finish first",
         ),
         Binding(
             "c",
-            "kept('engine.resume')",
+            "checkpoint('engine.resume')",
             "Resume",
             id="engine.resume",
-            tooltip="Start it again with the job it has, from what is saved",
+            tooltip="Start it with its job from the saved checkpoint",
         ),
         Binding(
             "w",
-            "kept('engine.save')",
+            "checkpoint('engine.save')",
             "Save",
             id="engine.save",
-            tooltip="Save the policy as it is now under a name",
+            tooltip="Save the current policy under a name",
         ),
         Binding(
             "b,enter",
-            "kept('engine.restore')",
+            "checkpoint('engine.restore')",
             "Restore",
             key_display="b",
             id="engine.restore",
-            tooltip="Make this checkpoint the policy to continue from; asks first",
+            tooltip="Continue from this checkpoint; asks first",
         ),
         Binding(
             "d",
-            "kept('engine.prune')",
+            "checkpoint('engine.prune')",
             "Prune",
             id="engine.prune",
             tooltip="Delete all but the newest named checkpoints; asks how many, then again",
         ),
         Binding(
             "z",
-            "kept('engine.reset')",
+            "checkpoint('engine.reset')",
             "Reset to base",
             id="engine.reset",
             tooltip="Base weights, step 0; asks first",
@@ -177,7 +177,7 @@ class EngineScreen(ConsoleScreen):
         Binding("up", "app.focus_previous", "Previous", show=False),
     ]
 
-    _possible: tuple[bool, ...] = ()
+    _key_states: tuple[bool, ...] = ()
 
     @property
     def target_server(self) -> str | None:
@@ -201,7 +201,7 @@ class EngineScreen(ConsoleScreen):
             self._place_processes()
         for section in self.query(Section):
             section.paint(self.session, dirty)
-        possible_now = tuple(
+        key_states = tuple(
             bool(self.check_action(*action))
             for action in (
                 ("order", ("engine.start",)),
@@ -209,24 +209,24 @@ class EngineScreen(ConsoleScreen):
                 ("order", ("engine.cancel",)),
                 ("everywhere", ("engine.start",)),
                 ("everywhere", ("engine.stop",)),
-                *(("kept", (name,)) for name in KEPT),
+                *(("checkpoint", (name,)) for name in CHECKPOINT_COMMANDS),
                 ("restart", ("engine",)),
                 ("restart", ("proxy",)),
             )
         )
-        if possible_now != self._possible:
-            self._possible = possible_now
+        if key_states != self._key_states:
+            self._key_states = key_states
             self.refresh_bindings()
 
     def _place_processes(self) -> None:
-        """Move the processes above the servers while one has ended unasked.
+        """Move the processes above the servers after a crash.
 
-        Then the key that starts it again leads the footer.
+        The key that restarts the crashed process then comes first in the footer.
         """
-        fallen = [f"restart({one.role!r})" for one in self.session.crashed]
-        words = dict.fromkeys(fallen, "Resume")
+        crashed = [f"restart({one.role!r})" for one in self.session.crashed]
+        words = dict.fromkeys(crashed, "Resume")
         if words != self.footer_words:
-            self.first_keys, self.footer_words = tuple(fallen), words
+            self.first_keys, self.footer_words = tuple(crashed), words
             self.refresh_bindings()
         frame, section = self.query_one("#servers"), self.query_one("#processes")
         first = bool(self.session.crashed)
@@ -268,7 +268,9 @@ class EngineScreen(ConsoleScreen):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Offer keys that have an effect now; in the list of checkpoints those that apply to it."""
-        if (action, *parameters) in ELSEWHERE and isinstance(self.focused, CheckpointPanel):
+        if (action, *parameters) in NOT_IN_CHECKPOINTS and isinstance(
+            self.focused, CheckpointPanel
+        ):
             return False
         if action == "everywhere":
             return self._for_all(str(parameters[0])) is not None
@@ -277,8 +279,8 @@ class EngineScreen(ConsoleScreen):
             return server is not None and server.state != "OBSERVING"
         if action == "order":
             return is_available(self.session, str(parameters[0]), **self._args(*parameters[1:]))
-        if action == "kept":
-            return self._kept(str(parameters[0])) is not None
+        if action == "checkpoint":
+            return self._checkpoint_command(str(parameters[0])) is not None
         if action == "restart":
             return parameters[0] in self.session.children and not self.session.read_only
         return super().check_action(action, parameters)
@@ -314,8 +316,8 @@ class EngineScreen(ConsoleScreen):
         else:
             self.host.run_command(name, **args)
 
-    def _kept(self, name: str) -> AvailableCommand | None:
-        """Return the command about checkpoints that a key sends now; None when there is none."""
+    def _checkpoint_command(self, name: str) -> AvailableCommand | None:
+        """Return the checkpoint command that a key sends now; None when there is none."""
         panel = self.focused if isinstance(self.focused, CheckpointPanel) else None
         if panel is None and name not in ANYWHERE:
             return None
@@ -333,9 +335,9 @@ class EngineScreen(ConsoleScreen):
             return None
         return replace(commands[0], args={**commands[0].args, "name": chosen.name}, ask="")
 
-    def action_kept(self, name: str) -> None:
+    def action_checkpoint(self, name: str) -> None:
         """Save, resume, restore, prune: ask for what is missing, then confirm the loss."""
-        offer = self._kept(name)
+        offer = self._checkpoint_command(name)
         if offer is not None:
             run_available(self.host, offer)
 
@@ -350,10 +352,10 @@ class EngineScreen(ConsoleScreen):
 
     def _ask_first(self, name: str, /, **args: Any) -> None:
         self.app.run_worker(
-            self._asked(name, args), name=name, group="command", exit_on_error=False
+            self._confirm_and_send(name, args), name=name, group="command", exit_on_error=False
         )
 
-    async def _asked(self, name: str, args: dict[str, Any]) -> None:
+    async def _confirm_and_send(self, name: str, args: dict[str, Any]) -> None:
         title = COMMANDS[name].title
         verb = title.partition(": ")[2].partition(" ")[0]
         if await self.host.confirm(title, loss(self.session, name, args), verb):

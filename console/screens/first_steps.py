@@ -22,7 +22,7 @@ class FirstStepsScreen(ModalScreen[None]):
     ]
 
     def compose(self) -> ComposeResult:
-        """The widget, and how to close it."""
+        """The widget, and a hint how to close it."""
         with VerticalScroll(classes="dialog -wide", can_focus=False):
             yield FirstSteps()
             yield Static("Esc closes", markup=False, classes="dialog-hint")
@@ -35,7 +35,7 @@ class FirstStepsScreen(ModalScreen[None]):
         self.query_one(FirstSteps).paint(host(self).session, EVERYTHING)
 
     def on_first_steps_taken(self, event: FirstSteps.Taken) -> None:
-        """Close after a choice: its result is on the screens."""
+        """Close after a choice: the other screens show its result."""
         event.stop()
         self.dismiss()
 

@@ -1,4 +1,4 @@
-"""The help of the widget in focus."""
+"""Help of the focused widget."""
 
 from textual.widget import Widget
 
@@ -6,18 +6,18 @@ _TEXTS = {
     "ItemList": (
         "the list",
         "Enter opens what is under the cursor: for a part its results on the newest groups, for a "
-        "group its candidates. The cursor stays on its row while others come in.",
+        "group its candidates. The cursor stays on its row while new ones arrive.",
     ),
     "GroupList": (
         "the list of requests",
-        "The cursor stays on its group while others come in. Enter opens it, a second click too; "
+        "The cursor stays on its group while new ones arrive. Enter or a second click opens it; "
         "past the last row the list continues from the journal.",
     ),
     "LogView": (
         "the lines of the log",
-        "It stays at the newest line until you scroll up. Up and Down take a cursor along them; "
-        "the line under it stands below in full. t folds the tracebacks; Enter, or a click, "
-        "unfolds the one under the cursor.",
+        "The list follows the newest line until you scroll up. Up and Down move a cursor; the line "
+        "under it is shown in full below. t folds the tracebacks; Enter or a click unfolds the one "
+        "under the cursor.",
     ),
     "ServerPanel": (
         "one swarm server",
@@ -25,12 +25,12 @@ _TEXTS = {
     ),
     "CheckpointPanel": (
         "the checkpoints of this server",
-        "The cursor says which one is restored. The engine's own checkpoints stay.",
+        "The cursor selects the one to restore. The engine's own checkpoints are never pruned.",
     ),
     "FilterText": (
         "the filter",
-        "Words of the request and terms that must all hold. Tab completes, Enter keeps it, Esc "
-        "clears it.",
+        "Words of the request and terms; all must match. Tab completes, Enter keeps it, Esc clears "
+        "it.",
     ),
     "TextArea": (
         "a text of several lines",
@@ -38,7 +38,7 @@ _TEXTS = {
     ),
     "Input": (
         "a line of text",
-        "Letters and digits are text here. Enter confirm, Esc cancel, Ctrl+O jumps to another "
+        "Letters and digits are text here. Enter confirms, Esc cancels, Ctrl+O jumps to another "
         "part, F-keys to other screens.",
     ),
     "Button": ("a button", "Enter presses it, Tab goes to the next."),

@@ -1,4 +1,4 @@
-"""One group: candidates beside each other, their rewards and why; digits vote."""
+"""Detail screen of one group: its candidates, their rewards and reasons; digits vote."""
 
 from collections.abc import Callable
 from typing import ClassVar
@@ -20,7 +20,7 @@ from console.screens.parts import (
     in_background,
     merge_bindings,
 )
-from console.screens.rater import cast_vote, under_name
+from console.screens.rater import cast_vote, with_rater_name
 from console.screens.tokens import TokensScreen
 from console.session.app_state import EVERYTHING
 from console.session.group_facts import answered
@@ -31,15 +31,15 @@ from console.widgets.group_detail import GroupDetail
 from core.state import Group
 
 _KEYS: list[BindingType] = [
-    *digit_bindings("vote", "Best", "That answer is best: 1, the others 0"),
+    *digit_bindings("vote", "Best", "Rate that answer best: reward 1, the others 0"),
     Binding("t", "tie", "Tie", id="group.tie", tooltip="No preference: a dead group"),
     Binding("b", "bad", "Bad", id="group.bad", tooltip="All are bad: a dead group"),
-    Binding("r", "raw", "Raw", show=False, id="group.raw", tooltip="Whole texts as they came"),
+    Binding("r", "raw", "Raw", show=False, id="group.raw", tooltip="Whole texts, unrendered"),
     Binding(
         "z",
         "fold",
         "Fold",
-        show=False,  # what is folded names the key
+        show=False,  # the folded text names the key
         id="group.fold",
         tooltip="Query, reasoning, traceback",
     ),
@@ -56,7 +56,7 @@ _KEYS: list[BindingType] = [
         "Diff",
         show=False,
         id="group.diff",
-        tooltip="What the other answers say differently from this one, by words",
+        tooltip="Word differences of the other answers from this one",
     ),
     Binding("left,h", "step(-1)", "Candidate to the left", show=False),
     Binding("right,l,tab", "step(1)", "Candidate to the right", show=False),
@@ -71,7 +71,7 @@ _KEYS: list[BindingType] = [
 
 
 class ShownGroup(GroupTarget):
-    """The group of the detail screen; as last seen once it is no longer in memory."""
+    """The group of the detail screen; its last state when it is no longer in memory."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class ShownGroup(GroupTarget):
         return self._screen.session.group(group_id)
 
     def step(self, by: int) -> bool:
-        """Move to the next group of the list that is in memory, 1 to a newer one."""
+        """Move to the next group of the list that is in memory; 1 is newer."""
         ids = [name for name in self._others if self._find(name) is not None]
         if self.group_id not in ids:
             return False
@@ -122,7 +122,7 @@ class ShownGroup(GroupTarget):
         return self.detail.selected
 
     def whole_text(self, index: int) -> str:
-        """Return the whole text of a candidate when it was fetched."""
+        """Return the whole text of a candidate once it was fetched, else ""."""
         return self.detail.whole(index)
 
 
@@ -153,13 +153,17 @@ class GroupVotes(ScreenPart):
 
     def action_tie(self) -> None:
         """Vote for no preference, with the second press."""
-        self._twice("tie", "A tie: all rewards 0.5, a dead group. Press t again to send")
+        self._send_on_second_press(
+            "tie", "A tie: all rewards 0.5, a dead group. Press t again to send"
+        )
 
     def action_bad(self) -> None:
         """Vote that all answers are bad, with the second press."""
-        self._twice("bad", "All bad: all rewards 0, a dead group. Press b again to send")
+        self._send_on_second_press(
+            "bad", "All bad: all rewards 0, a dead group. Press b again to send"
+        )
 
-    def _twice(self, rating: str, warning: str) -> None:
+    def _send_on_second_press(self, rating: str, warning: str) -> None:
         if self._actions.target.group is None:
             return
         if self._armed != rating:
@@ -184,7 +188,7 @@ class GroupVotes(ScreenPart):
         def cast() -> None:
             self.screen.run_worker(send(), name="vote", group="votes", exit_on_error=False)
 
-        under_name(self.screen, cast)
+        with_rater_name(self.screen, cast)
 
 
 class GroupPage(ScreenPart):
@@ -218,7 +222,7 @@ class GroupPage(ScreenPart):
         self.host.push_screen(TokensScreen(self._target.group_id, self._target.candidate))
 
     def action_diff(self) -> None:
-        """Compare the others with the selected candidate, or stop comparing."""
+        """Start or stop comparing the others with the selected candidate."""
         detail = self._detail
         detail.base = detail.selected if detail.base is None else None
         self.screen.update_view(EVERYTHING)
@@ -226,7 +230,7 @@ class GroupPage(ScreenPart):
             self.action_step(1)  # the base itself shows no difference
 
     def action_raw(self) -> None:
-        """Show whole texts as they came, or rendered Markdown."""
+        """Switch between whole raw texts and rendered Markdown."""
         detail = self._detail
         detail.raw = not detail.raw
         self.screen.update_view(EVERYTHING)
@@ -251,11 +255,11 @@ class GroupScreen(ConsoleScreen):
 
     area: ClassVar[str] = "Group"
     help_text: ClassVar[str] = (
-        "A digit says which answer is best; it replaces the automatic reward until the group is "
-        "sent. ▲ winner has the highest reward, → returned is what the user got, ✓ rated best is "
-        "your choice. Answers are shown as Markdown; r shows them whole and as they came, d what "
-        "the others say differently, S scores again, A asks again. An advantage with ≈ is what it "
-        "would be if the group were sent now."
+        "A digit rates an answer best and replaces the automatic rewards; this works until the "
+        "group is sent. ▲ winner has the highest reward, → returned is the answer the user got, "
+        "✓ rated best is your choice. Answers are rendered as Markdown; r shows the whole raw "
+        "texts, d the differences to the other answers, S scores again, A asks again. An "
+        "advantage with ≈ is an estimate: its value if the group were sent now."
     )
     digits_vote: ClassVar[bool] = True
     first_keys: tuple[str, ...] = ("vote(1)", "tie", "bad")
@@ -285,8 +289,8 @@ class GroupScreen(ConsoleScreen):
         Args:
             group_id: Id of the group.
             others: Ids that `[` and `]` lead to, newest first.
-            find: Returns a group by its id; from the session when left out.
-            candidate: Index of the candidate that is selected first; the winner when left out.
+            find: Returns a group by its id; defaults to the session.
+            candidate: Index of the candidate to select; defaults to the winner.
         """
         super().__init__()
         self.target = ShownGroup(self, group_id, others, find)

@@ -1,4 +1,4 @@
-"""Actions on the group that a screen points at, with the same keys in list, detail and Rate."""
+"""Actions on the target group of a screen, with the same keys in list, detail and Rate."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
@@ -86,12 +86,12 @@ class GroupTarget:
         """Return the number of a candidate on this screen."""
         return str(index + 1)
 
-    def abort_words(self, group: Group) -> str:
-        """Return what the question before an abort says about the user and the rating."""
+    def abort_details(self, group: Group) -> str:
+        """Return the sentences about user and rating for the abort dialog."""
         return abort_extra(group)
 
     def whole_text(self, index: int) -> str:
-        """Return the whole text of a candidate when the screen has fetched it, else nothing."""
+        """Return the whole text of a candidate if the screen has fetched it, else ""."""
         return ""
 
 
@@ -122,14 +122,14 @@ class GroupActions(ScreenPart):
             "Re-score",
             show=False,
             id="group.rescore",
-            tooltip="Score its answers again with the rewards as they are now",
+            tooltip="Score its answers again with the current rewards",
         ),
         Binding(
             "R",
             "refill",
             "Refill",
             id="group.refill",
-            tooltip="Ask for the candidates it is short of, and score all again",
+            tooltip="Request the missing candidates, then score all again",
         ),
         Binding(
             "A",
@@ -137,10 +137,12 @@ class GroupActions(ScreenPart):
             "Ask again",
             show=False,
             id="group.rerun",
-            tooltip="Its request once more, as a new group",
+            tooltip="Send its request again as a new group",
         ),
         Binding("m", "mark", "Mark", show=False, id="group.mark", tooltip="Set or clear the ★"),
-        Binding("n", "note", "Note", show=False, id="group.note", tooltip="Write a note on it"),
+        Binding(
+            "n", "note", "Note", show=False, id="group.note", tooltip="Write a note on the group"
+        ),
         Binding(
             "c", "copy", "Copy", show=False, id="group.copy", tooltip="Copy the selected answer"
         ),
@@ -173,11 +175,11 @@ class GroupActions(ScreenPart):
         self.commands = CommandSender(screen, on_success, _SHOWN)
 
     def obstacle(self, action: str) -> str | None:
-        """Return why an action is unavailable now; None when it is, empty without explanation."""
+        """Return why an action is unavailable now: None if it is available, "" if not explained."""
         return obstacle(action, self.target.group, self.session.now())
 
     def refuse_vote(self, group: Group) -> bool:
-        """Show why a vote on `group` would have no effect; return False when it would have one."""
+        """Return whether a vote on `group` has no effect, and show why."""
         why = vote_refusal(group)
         if why:
             self.host.say(why, "warning")
@@ -223,7 +225,7 @@ class GroupActions(ScreenPart):
         group = self.target.group
         if group is None:
             return
-        parts = (abort_loss(self.session.state, group), self.target.abort_words(group))
+        parts = (abort_loss(self.session.state, group), self.target.abort_details(group))
         body = "\n".join(text for text in parts if text)
         reason = await self.host.push_screen_wait(AbortScreen("Abort this group?", body))
         if reason is not None:

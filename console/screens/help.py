@@ -1,4 +1,4 @@
-"""`?`: the purpose of the present screen and the keys that work now."""
+"""Help dialog (`?`): the purpose of the current screen and the keys that work now."""
 
 from collections.abc import Sequence
 from typing import ClassVar
@@ -19,14 +19,14 @@ _FRAME = 10
 """Cells of the dialog, and those of its border, padding and scroll bar."""
 
 
-def _ours(one: ActiveBinding) -> bool:
-    """Return whether to list a key; scrolling by arrows needs no explanation."""
+def _is_listed(one: ActiveBinding) -> bool:
+    """Return whether to list a key; scroll keys need no explanation."""
     scrolls = one.binding.action.startswith(("scroll_", "page_")) and not one.binding.id
     return not scrolls and not type(one.node).__module__.startswith("textual.")
 
 
 class HelpScreen(ModalScreen[None]):
-    """Text and keys; any of the keys that open things closes it."""
+    """Text and keys of a screen."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,q,question_mark", "app.pop_screen", "Close", id="help.close"),
@@ -45,10 +45,10 @@ class HelpScreen(ModalScreen[None]):
         self._problems = problems
 
     def compose(self) -> ComposeResult:
-        """Title, keys that work everywhere, what has the focus, text, keys of the screen."""
+        """Title, global keys, help of the focused widget, text and keys of the screen."""
         with VerticalScroll(classes="dialog -wide"):
             yield Static(f"{self._area}: help", markup=False, classes="dialog-title")
-            yield Static(self._on_one_line(), markup=False, id="help-everywhere")
+            yield Static(self._global_keys(), markup=False, id="help-everywhere")
             for problem in self._problems:
                 yield Static(f"! {plain(problem)}", markup=False, classes="dialog-problem")
             yield from self._about_focus()
@@ -58,7 +58,7 @@ class HelpScreen(ModalScreen[None]):
             here = [
                 one
                 for one in self._active
-                if one.node not in (self.app, self._focused) and _ours(one)
+                if one.node not in (self.app, self._focused) and _is_listed(one)
             ]
             yield Static("Here", markup=False, classes="dialog-heading")
             yield Static(self._keys(here), markup=False)
@@ -66,7 +66,7 @@ class HelpScreen(ModalScreen[None]):
 
     def _about_focus(self) -> ComposeResult:
         name, text = about(self._focused)
-        keys = [one for one in self._active if one.node is self._focused and _ours(one)]
+        keys = [one for one in self._active if one.node is self._focused and _is_listed(one)]
         if not name and not keys:
             return
         yield Static(f"In focus: {name or 'this part'}", markup=False, classes="dialog-heading")
@@ -77,10 +77,10 @@ class HelpScreen(ModalScreen[None]):
 
     def on_resize(self) -> None:
         """Wrap the keys for another width."""
-        self.query_one("#help-everywhere", Static).update(self._on_one_line())
+        self.query_one("#help-everywhere", Static).update(self._global_keys())
 
-    def _on_one_line(self) -> Content:
-        """Put the keys that work everywhere on few lines, so that they are always in sight."""
+    def _global_keys(self) -> Content:
+        """Return the global keys on few lines, so that they are always visible."""
         active = [one for one in self._active if one.node is self.app]
         rows: dict[str, list[str]] = {}
         for one in active:
@@ -88,14 +88,14 @@ class HelpScreen(ModalScreen[None]):
                 key = self.app.get_key_display(one.binding)
                 rows.setdefault(one.binding.description, []).append(key)
         room = min(_WIDTH, int(0.94 * self.app.size.width)) - _FRAME
-        shown = [Content.styled("Everywhere", "bold $heading")]
+        rows_shown = [Content.styled("Everywhere", "bold $heading")]
         for description, keys in rows.items():
             piece = Content.assemble((" ".join(keys), "bold $accent"), (f" {description}", ""))
-            if shown[-1].cell_length + 2 + piece.cell_length <= room:
-                shown[-1] = Content.assemble(shown[-1], "  ", piece)
+            if rows_shown[-1].cell_length + 2 + piece.cell_length <= room:
+                rows_shown[-1] = Content.assemble(rows_shown[-1], "  ", piece)
             else:
-                shown.append(piece)
-        return Content("\n").join(shown)
+                rows_shown.append(piece)
+        return Content("\n").join(rows_shown)
 
     def _keys(self, active: list[ActiveBinding]) -> Content:
         rows: dict[tuple[str, str], list[str]] = {}

@@ -15,20 +15,20 @@ from console.models.job_commands import loss_of_all
 from console.models.job_fields import FieldError
 from console.screens.base import ConsoleScreen
 from console.screens.parts import ScreenPart, bind_actions, in_background
-from console.screens.start_question import first_words
+from console.screens.start_question import first_job_text
 from console.session.server_facts import as_ended
 from console.text.format import plural, state_word
 from console.text.lines import Line
 from console.text.server_color import server_color
 from console.text.wrap import wrapped
-from console.views.job import changes_said, diff_lines, notice_lines, source_lines
+from console.views.job import describe_changes, diff_lines, notice_lines, source_lines
 from console.widgets.editor import EditorError, edit_text
 from console.widgets.job_form import JobForm
 from console.widgets.pane import TextPane
 
 CHECK_DELAY = 0.3
 """Seconds after the last key before a YAML text is checked."""
-WRITES = frozenset({"save", "apply"})
+WRITING = frozenset({"save", "apply"})
 
 
 class JobEditor(ScreenPart):
@@ -36,14 +36,14 @@ class JobEditor(ScreenPart):
 
     def __init__(self, screen: ConsoleScreen, server: str) -> None:
         super().__init__(screen)
-        from console.models.job_draft import JobDraft  # it loads the protocol's package
+        from console.models.job_form import JobDraft  # it loads the protocol's package
 
         self.draft = JobDraft()
         self.as_yaml = False
         self.about = ""
         """Help of the field in focus, shown while there is no error."""
         self.stored = ""
-        """A text that is stored elsewhere: what differs from it would be lost."""
+        """Text that is stored elsewhere; changes against it would be lost."""
         self._server = server
 
     def take(self, text: str, stored: bool = True) -> None:
@@ -51,7 +51,7 @@ class JobEditor(ScreenPart):
 
         Args:
             text: Its YAML.
-            stored: It is stored elsewhere too.
+            stored: Whether it is stored elsewhere too.
         """
         if stored:
             self.stored = text
@@ -82,8 +82,8 @@ class JobEditor(ScreenPart):
         draft = self.draft
         field = draft.wrong.field if isinstance(draft.wrong, FieldError) else ""
         self.screen.query_one(JobForm).mark(frozenset(one.path for one in draft.changes), field)
-        text = f"✖ {draft.said}" if draft.said else self.about
-        tone = "$reward-down" if draft.said else "$muted"
+        text = f"✖ {draft.error_text}" if draft.error_text else self.about
+        tone = "$reward-down" if draft.error_text else "$muted"
         self.screen.query_one("#job-about", TextPane).show(
             (text, tone),
             lambda width: [((f" {line}", tone),) for line in wrapped(text, width - 2)],
@@ -116,7 +116,7 @@ class JobEditor(ScreenPart):
     def action_yaml(self) -> None:
         """Switch between fields and the whole YAML."""
         if not self.as_yaml:
-            self.draft.check()  # an invalid field shows its error in the text too
+            self.draft.check()  # the text shows the error of an invalid field too
             self._show_yaml(True)
         elif self.read_valid() and self.screen.query_one(JobForm).fill(self.draft.fields()):
             self._show_yaml(False)
@@ -136,7 +136,7 @@ class JobEditor(ScreenPart):
         else:
             self.screen.set_focus(None)
 
-    def catch_up(self) -> None:
+    def read_input(self) -> None:
         """Put what was typed into the draft."""
         if self.as_yaml:
             self.draft.take(self.screen.query_one("#job-yaml", TextArea).text)
@@ -146,7 +146,7 @@ class JobEditor(ScreenPart):
 
     def read_valid(self) -> bool:
         """Put what was typed into the draft; focus the error and return False when invalid."""
-        self.catch_up()
+        self.read_input()
         wrong, line = self.draft.wrong, self.draft.wrong_line
         if isinstance(wrong, FieldError):
             self.screen.query_one(JobForm).edit(wrong.field)
@@ -157,7 +157,7 @@ class JobEditor(ScreenPart):
         return wrong is None
 
     def action_take(self, which: str) -> None:
-        """Load the default job, the one for rating by hand, or the one that runs."""
+        """Load the default job, the job for rating by hand, or the running one."""
         sheet = self.draft.sheet
         if sheet is None:
             return
@@ -179,12 +179,12 @@ class JobScreen(ConsoleScreen):
 
     area: ClassVar[str] = "Job"
     help_text: ClassVar[str] = (
-        "What the engine is started with. e goes to the fields, Esc leaves them; y shows the whole "
-        "YAML, o opens it in your own editor. Below: what it changes against the job the server "
-        "has, and where that is known from. s saves it: every later start takes it. a applies it: "
-        "the engine is stopped, seen OFFLINE for some seconds (a late word of its trainer would "
-        "end a new start), sent the job and started, behind one question that names the loss. "
-        "An engine that is OFFLINE is started at once."
+        "The job the engine starts with. e edits the fields, Esc leaves them; y shows the whole "
+        "YAML, o opens it in your own editor. Below: the changes against the server's current "
+        "job, and the source of that job. s saves it for all later starts. a applies it after "
+        "one question that lists the loss: the engine is stopped, stays OFFLINE for some seconds "
+        "(a late message of its trainer would end the new start), gets the job and starts. An "
+        "OFFLINE engine starts at once."
     )
     AUTO_FOCUS = ""
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -193,8 +193,14 @@ class JobScreen(ConsoleScreen):
         Binding(
             "o", "editor", "Editor", show=False, id="job.editor", tooltip="The YAML in $EDITOR"
         ),
-        Binding("s,ctrl+s", "save", "Save", id="job.save", tooltip="The next start takes it"),
-        Binding("a", "apply", "Apply", id="job.apply", tooltip="Stop, wait, send, start; asks"),
+        Binding("s,ctrl+s", "save", "Save", id="job.save", tooltip="Save it for all later starts"),
+        Binding(
+            "a",
+            "apply",
+            "Apply",
+            id="job.apply",
+            tooltip="Stop, wait, send the job, start; asks first",
+        ),
         Binding(
             "A",
             "apply(True)",
@@ -210,7 +216,13 @@ class JobScreen(ConsoleScreen):
             id="job.hand",
             tooltip="For rating by hand: one task a step",
         ),
-        Binding("u", "take('running')", "Undo", id="job.running", tooltip="The job the server has"),
+        Binding(
+            "u",
+            "take('running')",
+            "Undo",
+            id="job.running",
+            tooltip="The current job of the server",
+        ),
         Binding("escape", "leave", "Back", id="job.leave"),
     ]
 
@@ -289,18 +301,18 @@ class JobScreen(ConsoleScreen):
         """Check the YAML once typing pauses."""
         if self.editor.as_yaml and event.text_area.text != self.editor.draft.text:
             await asyncio.sleep(CHECK_DELAY)
-            self.editor.catch_up()
+            self.editor.read_input()
 
     def on_input_submitted(self) -> None:
-        """Leave the form on Enter; other keys save and apply."""
+        """Leave the form on Enter; it neither saves nor applies."""
         self.set_focus(None)
 
-    # --- orders ------------------------------------------------------------------------------
+    # --- commands ----------------------------------------------------------------------------
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Offer keys that have an effect now."""
         server = self.session.state.servers.get(self._server)
-        if action in WRITES and (self.session.read_only or self.editor.draft.sheet is None):
+        if action in WRITING and (self.session.read_only or self.editor.draft.sheet is None):
             return False
         if action == "apply":
             if server is None or server.state == "OBSERVING":
@@ -326,13 +338,13 @@ class JobScreen(ConsoleScreen):
             return
         names = list(self.session.state.servers) if everywhere else [self._server]
         cost = loss_of_all(self.session, "engine.apply", tuple(names))
-        body = f"{changes_said(self.editor.draft.changes)}\n\n{cost}"
+        body = f"{describe_changes(self.editor.draft.changes)}\n\n{cost}"
         where = one_line(names[0], 30) if len(names) == 1 else plural(len(names), "server")
         known = [self.session.state.servers.get(name) for name in names]
         first = any(one is not None and one.job is None for one in known)
         model, detail = self.editor.draft.first_job() if first else ("", "")
         if detail:
-            body = f"{cost}\n\n{first_words(model)}"
+            body = f"{cost}\n\n{first_job_text(model)}"
         if not await self.host.confirm(f"Apply the job to {where}?", body, "Apply", detail):
             return
         for name in names:
@@ -348,13 +360,13 @@ class JobScreen(ConsoleScreen):
             self.dismiss()
 
     def may_go(self) -> bool:
-        """Return whether nothing would be lost; else ask, and close when that is confirmed."""
+        """Return whether nothing would be lost; otherwise ask, and close on confirmation."""
         if self.session.read_only or self.editor.draft.sheet is None:
             return True
-        self.editor.catch_up()
+        self.editor.read_input()
         lost = self.editor.draft.differs(self.editor.stored)
         if lost:
-            body = "What was changed here is neither saved (s) nor applied (a): it would be lost."
+            body = "Your changes are neither saved (s) nor applied (a): they would be lost."
             self._leave_after(f"Leave the job of {one_line(self._server, 30)}?", body)
         return not lost
 

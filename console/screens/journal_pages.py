@@ -1,4 +1,4 @@
-"""Reads older groups from the journal for a list: the page in sight, and the search."""
+"""Loading of older groups from the journal into a list: visible page and search."""
 
 import contextlib
 from collections.abc import Callable
@@ -12,19 +12,19 @@ from core.state import Group
 
 
 class JournalPages(ScreenPart):
-    """Reads the rows of a group list that are only in the journal: the page in sight, a search."""
+    """Loads rows of a group list that are only in the journal: the visible page, a search."""
 
     def __init__(self, screen: ConsoleScreen, on_loaded: Callable[[], None]) -> None:
         """Create the reader of a screen.
 
         Args:
-            screen: Shows the list.
+            screen: The screen with the list.
             on_loaded: Called when the group under the cursor may have been read.
         """
         super().__init__(screen)
         self._on_loaded = on_loaded
         self._error = ""
-        """Why the journal could not be read the last time."""
+        """Error of the last failed read; empty after a success."""
         self._running: Search | None = None
 
     @property
@@ -57,28 +57,28 @@ class JournalPages(ScreenPart):
         return self.screen.is_mounted
 
     def read_start(self) -> None:
-        """Read once where the journal starts, before the cursor gets there."""
+        """Read the start of the journal once, before the cursor gets there."""
         if self._groups.model.evicted and not self.session.history.start_known:
             self.session.history.start_known = True
             self._read_start()
 
     @in_background("history-start", exclusive=True)
     async def _read_start(self) -> None:
-        """Read no group, only what comes with each page; the first page reports a failure."""
+        """Read an empty page for its metadata; the first real page reports a failure."""
         with contextlib.suppress(AjetError):
             await self.session.read_history(0, 0)
             if self.screen.is_mounted and self.session.history.start:
                 self.screen.update_view(frozenset({"groups"}))
 
     def search_further(self) -> None:
-        """Go on with a search that has stopped at the end of its matches."""
+        """Continue a search that paused after enough matches."""
         search = self._groups.model.search
         if search is not None and search.paused and not search.finished:
             search.resume()
             self.search()
 
     def search(self) -> None:
-        """Search the journal for the filter of the list, unless that is running."""
+        """Start the journal search of the list's filter unless it is already running."""
         search = self._groups.model.search
         if search is not None and not search.paused and search is not self._running:
             self._running = search

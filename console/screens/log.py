@@ -1,4 +1,4 @@
-"""The logs of the processes."""
+"""Log screen: the logs of the processes."""
 
 from collections.abc import Iterable
 from itertools import takewhile
@@ -29,11 +29,11 @@ class LogScreen(ConsoleScreen):
     area: ClassVar[str] = "Log"
     help_text: ClassVar[str] = (
         "The output of proxy, engine and mock user, as written to the logs folder of the home, and "
-        "what this console has to say itself. A traceback is folded to what was raised: Enter or a "
-        "click unfolds it, t all of them. Up and Down take a cursor along the lines; the one under "
-        "it stands below in full. Search marks what it finds, from the newest line back; "
-        "n goes to the next older place, N to the newer; with x only lines that match "
-        "are shown. c copies the lines on screen, folded tracebacks whole."
+        "the messages of this console. A traceback is folded to the exception: Enter or a click "
+        "unfolds it, t unfolds all. Up and Down move a cursor; the line under it is shown in full "
+        "below. Search marks its matches, from the newest line back; n goes to the next older "
+        "match, N to the newer one; x shows only lines that match. c copies the lines on screen, "
+        "with folded tracebacks in full."
     )
     AUTO_FOCUS: ClassVar[str | None] = "LogView"
     spare_keys: ClassVar[tuple[str, ...]] = ("copy",)
@@ -57,7 +57,7 @@ class LogScreen(ConsoleScreen):
 
     source: str | None = None
     level = "info"
-    wanted = ""
+    needle = ""
     only = False
     _next = 0
 
@@ -86,14 +86,17 @@ class LogScreen(ConsoleScreen):
         if entry is None:
             return
         line, text = entry
-        said = wrapped(text, max(20, self.size.width - 2))
+        rows_shown = wrapped(text, max(20, self.size.width - 2))
         rows = _ROWS_TALL if self.app.size.height >= TALL else _ROWS
-        if len(said) > rows:
-            more = sum(len(one) for one in said[rows - 1 :])
-            said = [*said[: rows - 1], f"… {more} more characters; c copies what is on screen"]
+        if len(rows_shown) > rows:
+            more = sum(len(one) for one in rows_shown[rows - 1 :])
+            rows_shown = [
+                *rows_shown[: rows - 1],
+                f"… {more} more characters; c copies what is on screen",
+            ]
         tone = {"error": "$engine-lost", "warning": "$engine-booting"}.get(line.level, "")
         strip.styles.height = rows + 1
-        strip.update(Content("\n").join(Content.styled(one, tone) for one in said))
+        strip.update(Content("\n").join(Content.styled(one, tone) for one in rows_shown))
 
     def _head(self, session: Session, room: Room) -> Content:
         view = self.query_one(LogView)
@@ -109,10 +112,10 @@ class LogScreen(ConsoleScreen):
         )
         if not session.log_store.total:
             return heading("LOG", "no log lines yet")
-        notes = [f"from {self.level}", "following" if view.follow else "held, End follows"]
-        if self.wanted:
-            count = sum(1 for line in view.shown if self.wanted in line.text.lower())
-            notes.append(f"“{self.wanted}” in {plural(count, 'line')}")
+        notes = [f"from {self.level}", "following" if view.follow else "paused, End follows"]
+        if self.needle:
+            count = sum(1 for line in view.shown if self.needle in line.text.lower())
+            notes.append(f"“{self.needle}” in {plural(count, 'line')}")
         if self.only:
             notes.append("only these")
         if count := view.folds.count:
@@ -145,10 +148,10 @@ class LogScreen(ConsoleScreen):
     def _refill(self) -> None:
         self._next = self.session.log_store.total
         fitting = [line for line in self.session.logs(self.source) if self._fits(line)]
-        self.query_one(LogView).replace(fitting, self.wanted)
+        self.query_one(LogView).replace(fitting, self.needle)
 
     def _fits(self, line: LogLine) -> bool:
-        return matches(line, self.level, self.wanted if self.only else "")
+        return matches(line, self.level, self.needle if self.only else "")
 
     def _show(self) -> None:
         self.update_view(frozenset({"*"}))
@@ -168,26 +171,26 @@ class LogScreen(ConsoleScreen):
         """Open the search line."""
         line = self.query_one("#log-search", Input)
         line.add_class("-open")
-        line.value = self.wanted
+        line.value = self.needle
         line.focus()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Mark the matches and go to the newest one."""
         event.stop()
-        self.wanted = event.value.strip().lower()
+        self.needle = event.value.strip().lower()
         self._close_search()
         view = self.query_one(LogView)
         if self.only:
             self._refill()
-        view.mark(self.wanted)
-        if self.wanted and not view.jump(self.wanted, forward=False):
-            self.host.say(f"“{self.wanted}” is not in these lines")
+        view.mark(self.needle)
+        if self.needle and not view.jump(self.needle, forward=False):
+            self.host.say(f"“{self.needle}” is not in these lines")
         self._paint_head()
 
     def action_next(self, forward: bool) -> None:
         """Go to the next or previous match."""
-        if self.wanted and not self.query_one(LogView).jump(self.wanted, forward):
-            self.host.say(f"No further “{self.wanted}”")
+        if self.needle and not self.query_one(LogView).jump(self.needle, forward):
+            self.host.say(f"No further “{self.needle}”")
         self._paint_head()
 
     def action_only(self) -> None:
@@ -207,10 +210,10 @@ class LogScreen(ConsoleScreen):
             self._close_search()
             return
         view = self.query_one(LogView)
-        if view.at is not None and not self.wanted:
+        if view.at is not None and not self.needle:
             view.at = None
             return
-        self.wanted, self.only = "", False
+        self.needle, self.only = "", False
         self._show()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
@@ -218,7 +221,7 @@ class LogScreen(ConsoleScreen):
         if action == "search":
             return not isinstance(self.focused, Input)
         if action in ("next", "only"):
-            return bool(self.wanted)
+            return bool(self.needle)
         return super().check_action(action, parameters)
 
     def _close_search(self) -> None:

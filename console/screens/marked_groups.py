@@ -1,4 +1,4 @@
-"""The groups that carry the mark: which action to take on them, and carrying it out."""
+"""Bulk actions on marked groups: the dialog and the execution."""
 
 from collections.abc import Sequence
 from typing import Any, ClassVar
@@ -20,7 +20,7 @@ from core.state import Group
 
 
 class BulkScreen(ModalScreen[BulkVerb | None]):
-    """Asks which action to take; each has the key that it has for one group."""
+    """Asks which action to take; each has the same key as for one group."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         *(Binding(verb.key, f"choose({verb.key!r})", verb.title, show=False) for verb in BULK),
@@ -52,7 +52,7 @@ class BulkScreen(ModalScreen[BulkVerb | None]):
             )
 
     def on_mount(self) -> None:
-        """Save rows on a small terminal."""
+        """Use fewer rows on a small terminal."""
         self.set_class(self.app.size.height < TALL, "-tight")
 
     def _row(self, verb: BulkVerb) -> str:
@@ -91,7 +91,7 @@ class MarkedActions(ScreenPart):
             "Marked",
             key_display=";",
             id="requests.marked",
-            tooltip="One order for all groups that carry the mark",
+            tooltip="One command for all marked groups",
         ),
     )
 
@@ -101,12 +101,12 @@ class MarkedActions(ScreenPart):
         return [group for group in self.session.state.groups.values() if group.marked]
 
     def obstacle(self) -> str | None:
-        """Return why nothing can be done to marked groups now; None when something can."""
+        """Return why no bulk action is available; None when one is."""
         return None if self.marked else "No group is marked: m marks the one under the cursor"
 
     @in_background("question", exclusive=True)
     async def action_marked(self) -> None:
-        """Choose an action for all marked groups, state the loss once, do it one by one."""
+        """Choose an action, confirm its loss once, then run it group by group."""
         offered = verbs(read_only=self.session.read_only)
         now = self.session.now()
         verb = await self.host.push_screen_wait(BulkScreen(self.marked, now, offered))
@@ -150,9 +150,9 @@ class MarkedActions(ScreenPart):
         self.host.copy("\n\n".join(texts), f"{plural(len(texts), what)}{short} copied{how}")
 
     async def _ask_args(self, verb: BulkVerb, groups: list[Group]) -> dict[str, Any] | None:
-        """Return the arguments of an action, once it is confirmed; None when it is canceled.
+        """Ask for the arguments of an action and confirm it; return None when it is canceled.
 
-        An abort takes a reason, a note its text.
+        An abort takes a reason, a note takes its text.
         """
         title = f"{verb.title} {plural(len(groups), 'marked group')}?"
         body = verb.question(self.session.state, groups) if verb.question else ""

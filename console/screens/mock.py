@@ -1,4 +1,4 @@
-"""The mock user: sends the questions of a dataset through the fake vLLM."""
+"""Mock user screen: sends the questions of a dataset through the fake vLLM."""
 
 import asyncio
 from contextlib import suppress
@@ -21,7 +21,7 @@ from console.screens.group import GroupScreen
 from console.screens.group_actions import WRITING
 from console.text.lines import EMPTY, Line
 from console.text.wrap import wrapped
-from console.views.mock import asked, problem_lines, progress_text, share, summary_lines
+from console.views.mock import problem_lines, progress_text, rows_done, share, summary_lines
 from console.views.rating import bar_pieces
 from console.widgets.dataset_picker import DatasetPicker
 from console.widgets.dataset_preview import DatasetPreview, preview_lines
@@ -30,7 +30,7 @@ from console.widgets.mock_form import MockFieldError, MockForm
 from console.widgets.pane import TextPane
 from core.state import Mock, MockRow
 
-_LOOK = 5.0
+_PREVIEW_SECONDS = 5.0
 """Seconds a start waits for the preview of its dataset."""
 
 
@@ -39,26 +39,28 @@ class MockScreen(ConsoleScreen):
 
     area: ClassVar[str] = "Mock user"
     help_text: ClassVar[str] = (
-        "The mock user asks the rows of a dataset (JSONL, JSON, CSV, Parquet, a Hugging Face "
-        "folder) as an application would. o picks one and shows its rows; e goes to the fields, "
-        "where letters are text; Enter keeps what a field says, Esc puts back what it said. In "
-        "flight and Pace: each request waits for the one before. Rate: so many a second, however "
-        "many are in flight. Seed shuffles each pass. Side asks only a part, the same rows each "
-        "time. Started again with the same dataset it goes on where it stopped, and no row is "
-        "asked twice; n starts over. Enter on a row opens the group it became."
+        "The mock user sends the rows of a dataset (JSONL, JSON, CSV, Parquet, a Hugging Face "
+        "folder) as an application would. o picks a dataset and shows its rows; e goes to the "
+        "fields, where letters are text; Enter keeps the text of a field, Esc restores the "
+        "previous one. In flight and Pace: each request waits for the one before. Rate: that many "
+        "a second, regardless of the number in flight. Seed shuffles each pass. Side sends only a "
+        "part, always the same rows. A new start with the same dataset continues where the last "
+        "one stopped and repeats no row; n starts over. Enter on a row opens its group."
     )
     AUTO_FOCUS = ""
-    spare_keys: ClassVar[tuple[str, ...]] = ("anew",)
+    spare_keys: ClassVar[tuple[str, ...]] = ("start_over",)
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("s", "start", "Start", id="mock.start", tooltip="Ask the dataset"),
-        Binding("p", "pause", "Pause", id="mock.pause", tooltip="Send nothing more for now"),
-        Binding("r", "resume", "Resume", id="mock.resume", tooltip="Go on"),
-        Binding("k", "stop", "Stop", id="mock.stop", tooltip="End after the requests in flight"),
-        Binding("o", "pick", "Dataset", id="mock.pick", tooltip="Pick a dataset, look at its rows"),
+        Binding("s", "start", "Start", id="mock.start", tooltip="Send the dataset's rows"),
+        Binding("p", "pause", "Pause", id="mock.pause", tooltip="Send no more rows for now"),
+        Binding("r", "resume", "Resume", id="mock.resume", tooltip="Continue sending"),
+        Binding("k", "stop", "Stop", id="mock.stop", tooltip="Stop after the requests in flight"),
+        Binding(
+            "o", "pick", "Dataset", id="mock.pick", tooltip="Pick a dataset and preview its rows"
+        ),
         Binding("e", "edit", "Edit", id="mock.edit", tooltip="Go to the fields"),
         Binding(
             "n",
-            "anew",
+            "start_over",
             "Start over",
             show=False,
             id="mock.anew",
@@ -69,9 +71,9 @@ class MockScreen(ConsoleScreen):
 
     def __init__(self) -> None:
         super().__init__()
-        self._asked_for: tuple[str, str] | None = None
+        self._previewed: tuple[str, str] | None = None
         self._filled = ""
-        self._at_fault = ""
+        self._invalid_field = ""
         """The field that prevented the last start."""
 
     def compose_body(self) -> ComposeResult:
@@ -86,7 +88,7 @@ class MockScreen(ConsoleScreen):
 
     def on_mount(self) -> None:
         """Preview the shipped questions."""
-        self._look()
+        self._preview()
 
     # --- painting ----------------------------------------------------------------------------
 
@@ -106,8 +108,8 @@ class MockScreen(ConsoleScreen):
         bar.display = mock is not None
         bar.show_lines([progress_line(mock, width)])
         form = self.query_one(MockForm)
-        self.set_class(alive and not form.has_focus_within, "-asking")
-        self._freshen(mock is None)
+        self.set_class(alive and not form.has_focus_within, "-running")
+        self._set_fresh(mock is None)
         if mock is not None and mock.mock_id != self._filled:
             self._filled = mock.mock_id
             form.fill(mock)
@@ -118,10 +120,10 @@ class MockScreen(ConsoleScreen):
             return
         problems = tuple(mock.problems) if mock is not None else ()
         self.set_class(bool(problems), "-problems")
-        self.query_one(_Side).say(problems, mock.dataset if mock is not None else "")
+        self.query_one(_Side).show_problems(problems, mock.dataset if mock is not None else "")
 
-    def _freshen(self, fresh: bool) -> None:
-        """Give the preview the room of the results while there is no run."""
+    def _set_fresh(self, fresh: bool) -> None:
+        """Show only the preview while there is no run."""
         results = self.query_one(ResultList)
         if fresh and results.has_focus:
             self.set_focus(None)
@@ -134,18 +136,18 @@ class MockScreen(ConsoleScreen):
 
     def on_mock_form_edited(self, event: MockForm.Edited) -> None:
         """Preview another file once typing pauses."""
-        self._at_fault = ""
-        self._say("")
-        self._look()
+        self._invalid_field = ""
+        self._show_error("")
+        self._preview()
 
-    def _look(self) -> None:
+    def _preview(self) -> None:
         values = self.query_one(MockForm).values()
         source = (values["dataset"].strip(), values["columns"].strip())
-        if source != self._asked_for:
-            self._asked_for = source
-            self.query_one(_Side).look(partial(previews, *source, self.session.home))
+        if source != self._previewed:
+            self._previewed = source
+            self.query_one(_Side).load(partial(previews, *source, self.session.home))
 
-    def _say(self, text: str, tone: str = "$reward-down") -> None:
+    def _show_error(self, text: str, tone: str = "$reward-down") -> None:
         pane = self.query_one("#mock-error", TextPane)
         pane.display = bool(text)
         lines = wrapped(plain(text), max(20, self.size.width - 4)) if text else []
@@ -158,8 +160,8 @@ class MockScreen(ConsoleScreen):
 
     def action_edit(self) -> None:
         """Focus the fields, or the invalid one."""
-        self.remove_class("-asking")
-        self.query_one(MockForm).edit(self._at_fault or "dataset")
+        self.remove_class("-running")
+        self.query_one(MockForm).edit(self._invalid_field or "dataset")
 
     def action_leave_form(self) -> None:
         """Restore the text of the field and leave the form."""
@@ -169,7 +171,7 @@ class MockScreen(ConsoleScreen):
     def _leave(self) -> None:
         results = self.query_one(ResultList)
         self.set_focus(results if results.display else None)
-        self.set_class(self.session.mock_running, "-asking")
+        self.set_class(self.session.mock_running, "-running")
 
     @work(group="pick", exclusive=True, exit_on_error=False)
     async def action_pick(self) -> None:
@@ -193,8 +195,8 @@ class MockScreen(ConsoleScreen):
             )
             return
         rows = reversed(self.session.state.mock.rows) if self.session.state.mock else ()
-        near = [group for row in rows if (group := self._group_of(row))]
-        self.host.push_screen(GroupScreen(group_id, near))
+        neighbors = [group for row in rows if (group := self._group_of(row))]
+        self.host.push_screen(GroupScreen(group_id, neighbors))
 
     def _group_of(self, row: MockRow) -> str:
         groups = self.session.state.groups
@@ -203,11 +205,11 @@ class MockScreen(ConsoleScreen):
         matches = (one for one in reversed(groups.values()) if one.row_id == row.row_id)
         return next((one.group_id for one in matches), "")
 
-    # --- orders ------------------------------------------------------------------------------
+    # --- commands ----------------------------------------------------------------------------
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Offer keys that have an effect now; none that writes on a read-only console."""
-        if action in WRITING | {"anew"} and self.session.read_only:
+        if action in WRITING | {"start_over"} and self.session.read_only:
             return False
         mock = self.session.state.mock
         alive = self.session.mock_running
@@ -215,7 +217,7 @@ class MockScreen(ConsoleScreen):
         match action:
             case "start" | "pick":
                 return not alive
-            case "anew":
+            case "start_over":
                 return not alive and mock is not None
             case "pause":
                 return alive and phase == "running"
@@ -229,54 +231,54 @@ class MockScreen(ConsoleScreen):
         """Check the fields, then start the run."""
         self._start()
 
-    @work(group="anew", exclusive=True, exit_on_error=False)
-    async def action_anew(self) -> None:
+    @work(group="start_over", exclusive=True, exit_on_error=False)
+    async def action_start_over(self) -> None:
         """Start over, with rows that were sent before."""
         mock = self.session.state.mock
-        done = asked(mock) if mock is not None else 0
+        done = rows_done(mock) if mock is not None else 0
         body = (
-            f"Rows that earlier starts asked are asked again, {done} of the last run among them. "
+            f"Rows that earlier starts sent are sent again, including {done} of the last run. "
             "Their groups and results stay."
         )
         if await self.host.confirm("Start over?", body, "Start over"):
             self._start(restart=True)
 
-    def _start(self, **more: bool) -> None:
+    def _start(self, **options: bool) -> None:
         try:
             args = self.query_one(MockForm).arguments()
         except MockFieldError as error:
-            self._refuse(error.field, str(error))
+            self._show_refusal(error.field, str(error))
             return
-        self._look()  # what was typed last may not have come up to the screen yet
-        if args.get("dataset") and not self.query_one(_Side).seen:
-            self._start_once_seen(**more)
+        self._preview()  # the preview may not include the last keystrokes yet
+        if args.get("dataset") and not self.query_one(_Side).loaded:
+            self._start_after_preview(**options)
         else:
-            self._send(args, **more)
+            self._send(args, **options)
 
     @work(group="start", exclusive=True, exit_on_error=False)
-    async def _start_once_seen(self, **more: bool) -> None:
-        """Start once the preview is read; a dataset that cannot be read is not started."""
+    async def _start_after_preview(self, **options: bool) -> None:
+        """Start once the preview is loaded; refuse a dataset that cannot be read."""
         form = self.query_one(MockForm)
         typed = form.values()
-        self._say("Checking the dataset …", "$muted")
-        with suppress(TimeoutError):  # as from a share that is gone: the mock user tells why
-            async with asyncio.timeout(_LOOK):
-                await self.query_one(_Side).until_seen()
+        self._show_error("Checking the dataset …", "$muted")
+        with suppress(TimeoutError):  # e.g. an unreachable share: the mock user reports the cause
+            async with asyncio.timeout(_PREVIEW_SECONDS):
+                await self.query_one(_Side).wait_until_loaded()
         if form.values() == typed:
-            self._send(form.arguments(), **more)
+            self._send(form.arguments(), **options)
 
-    def _send(self, args: dict[str, Any], **more: bool) -> None:
+    def _send(self, args: dict[str, Any], **options: bool) -> None:
         preview = self.query_one(_Side).preview
         if preview.error and args.get("dataset", "") == preview.path:
-            self._refuse("dataset", f"The dataset {preview.error}")
+            self._show_refusal("dataset", f"The dataset {preview.error}")
             return
-        self._say("")
-        self.host.run_command("mock.start", **args, **more)
+        self._show_error("")
+        self.host.run_command("mock.start", **args, **options)
 
-    def _refuse(self, field: str, why: str) -> None:
+    def _show_refusal(self, field: str, why: str) -> None:
         """Show why the run does not start; the focus stays, and `e` leads to the field."""
-        self._at_fault = field
-        self._say(f"{why} · e goes to the field")
+        self._invalid_field = field
+        self._show_error(f"{why} · e goes to the field")
 
     def action_pause(self) -> None:
         """Pause the run."""
@@ -299,7 +301,7 @@ class _Side(DatasetPreview):
         self._problems: tuple[str, ...] = ()
         self._dataset = ""
 
-    def say(self, problems: tuple[str, ...], dataset: str) -> None:
+    def show_problems(self, problems: tuple[str, ...], dataset: str) -> None:
         """Show rows that the run of `dataset` could not use."""
         self._problems, self._dataset = problems, dataset
         self.paint_preview()
@@ -308,15 +310,15 @@ class _Side(DatasetPreview):
         """Paint what is known."""
         problems, preview = self._problems, self.preview
         known = preview.kind or preview.error
-        if preview.bad or (known and not self._asked(preview.path)):
-            problems = ()  # the look says the same, or they are of another dataset
+        if preview.bad or (known and not self._is_dataset_of_run(preview.path)):
+            problems = ()  # the preview lists them too, or they belong to another dataset
         self.show(
             (problems, preview),
             lambda width: [*problem_lines(problems, width), *preview_lines(preview, width)],
         )
 
-    def _asked(self, text: str) -> bool:
-        """Return whether the run was of the dataset that `text` in the form names."""
+    def _is_dataset_of_run(self, text: str) -> bool:
+        """Return whether `text` of the form names the dataset of the run."""
         if text in ("", SHIPPED):
             return not field_text(self._dataset)
         named, asked = Path(text).expanduser(), Path(self._dataset)

@@ -12,15 +12,15 @@ from core.state import Group
 if TYPE_CHECKING:
     from console.screens.group import GroupScreen
 
-LEAST = 3
+MIN_PREFIX = 3
 """Characters from which the palette treats text as the start of an id."""
-MOST = 8
+MAX_MATCHES = 8
 """Most groups that the palette offers for the start of an id."""
 
 
 @dataclass(frozen=True, slots=True)
 class IdMatch:
-    """A group with an id that matches."""
+    """A group whose id, or the id of one of its episodes, matches."""
 
     group: Group
     candidate: int | None = None
@@ -44,9 +44,9 @@ def id_matches(groups: Iterable[Group], text: str) -> list[IdMatch]:
         if any(one.lower().startswith(prefix) for one in (group.group_id, group.request_id)):
             matches.append(IdMatch(group))
             continue
-        for place, one in enumerate(group.candidates):
+        for index, one in enumerate(group.candidates):
             if one.episode_uuid.lower().startswith(prefix):
-                matches.append(IdMatch(group, place))
+                matches.append(IdMatch(group, index))
                 break
     return matches
 

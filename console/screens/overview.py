@@ -1,4 +1,4 @@
-"""What the engine does, what was learned, what needs the operator."""
+"""Overview screen: engine states, learning curve, alerts, newest groups."""
 
 from collections.abc import Iterable
 from typing import ClassVar
@@ -37,7 +37,7 @@ _SIGNS = {
 }
 
 
-_OF_REQUESTS = ("requests", "rate", "mock", "rewards")
+_NEED_REQUESTS = ("requests", "rate", "mock", "rewards")
 """Screens that stay empty when the proxy answers no requests."""
 
 
@@ -66,19 +66,19 @@ def starting(session: Session, room: Room) -> Content:
         shown += [Content.styled(one, "$engine-booting") for one in _wrapped(session.trouble, room)]
     if session.failed_steps:
         shown.append(Content(""))
-        shown += [Content(one) for one in _wrapped(way_out(session), room)]
+        shown += [Content(one) for one in _wrapped(recovery_hint(session), room)]
     return lines(*shown)
 
 
-def way_out(session: Session) -> str:
+def recovery_hint(session: Session) -> str:
     """Return what the operator can do after a failed start."""
     keys = {"engine": "r", "proxy": "p"}
-    again = [
+    restarts = [
         f"{key} starts the {role} again"
         for role, key in keys.items()
         if role in session.children and session.steps.get(role) in session.failed_steps
     ]
-    first = f"Press 5, there {', '.join(again)}. " if again and not session.read_only else ""
+    first = f"Press 5, there {', '.join(restarts)}. " if restarts and not session.read_only else ""
     return f"{first}Press 7 for the whole log, Ctrl+Q to leave and start with other flags"
 
 
@@ -97,20 +97,19 @@ class OverviewScreen(ConsoleScreen):
 
     area: ClassVar[str] = "Overview"
     help_text: ClassVar[str] = (
-        "The engine's states as blocks with the time spent in each; the mean automatic "
-        "reward of all groups by global step with one standard deviation as a band, and apart from "
-        "it ◆ the human rating of the answer the automatic rewards put first: 1 where a vote names "
-        "it, 0 where it names another, else its score; KL to the "
-        "reference policy and the share of groups without signal of the last update; finished "
-        "groups per minute, where their time goes and how many of them carry no signal "
-        "(dead). Alerts say what to do: a goes where the first one is acted on; Tab goes to them, "
-        "there Enter opens the groups an alert names. "
-        "Up, Down and Enter open one of the newest groups. "
-        "Colours never stand alone: each state, phase and verdict has its word or sign."
+        "The engine's states as blocks with the time spent in each; the mean automatic reward of "
+        "all groups by global step, with one standard deviation as a band; ◆ the human rating of "
+        "the answer with the best automatic reward: 1 if a vote names it, 0 if a vote names "
+        "another, else its score; KL to the reference policy and the share of groups without "
+        "signal in the last update; finished groups per minute, where their time goes and how "
+        "many of them carry no signal (dead). Each alert says what to do: a opens the screen "
+        "where the first one is handled; Tab moves to the alerts, where Enter opens the groups of "
+        "one. Up, Down and Enter open one of the newest groups. Colour is never the only sign: "
+        "each state, phase and verdict also has a word or a symbol."
     )
     spare_keys: ClassVar[tuple[str, ...]] = ("hide_alert",)
     BINDINGS: ClassVar[list[BindingType]] = [
-        # The status bar names the screens only where there is room: the footer always does here.
+        # The status bar lists the screens only if there is room; this footer always does.
         *(
             Binding(
                 str(place.digit),
@@ -126,7 +125,7 @@ class OverviewScreen(ConsoleScreen):
             "act",
             "Act",
             id="overview.act",
-            tooltip="Go where the first alert is acted on; its keys stand beside it",
+            tooltip="Open the screen that handles the first alert; its keys are beside it",
         ),
         Binding(
             "d",
@@ -205,11 +204,11 @@ class OverviewScreen(ConsoleScreen):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Offer the keys of alerts only when there is one."""
         if action == "visit" and self.session.state.watch_only:
-            return parameters[0] not in _OF_REQUESTS
+            return parameters[0] not in _NEED_REQUESTS
         if action == "act":
             return self._way() is not None and self.session.replay is None
         if action == "hide_alert":
-            return self._told() is not None and not self.session.read_only
+            return self._active_alert() is not None and not self.session.read_only
         return super().check_action(action, parameters)
 
     def action_visit(self, name: str) -> None:
@@ -228,7 +227,7 @@ class OverviewScreen(ConsoleScreen):
             return None
         return way_of(alert, self.host.shown_screens, context_of(self.session))
 
-    def _told(self) -> Alert | None:
+    def _active_alert(self) -> Alert | None:
         alert = self._alert
         return alert if alert is not None and alert.key in self.session.state.alerts else None
 
@@ -241,7 +240,7 @@ class OverviewScreen(ConsoleScreen):
             self.action_act()
 
     def action_act(self) -> None:
-        """Open the screen where an alert is handled, and name the key."""
+        """Open the screen where an alert is handled, and show the key."""
         alert, way = self._alert, self._way()
         if alert is not None and alert.groups and (way is None or way.place.name == "requests"):
             open_groups(self.host, alert.groups)
@@ -253,13 +252,13 @@ class OverviewScreen(ConsoleScreen):
             if way.inside:
                 self.host.push_screen(ServerDetailScreen(way.inside))
                 return
-            if way.keys:  # those of its front page, where another one was left open on it
+            if way.keys:  # the keys of its front page; another page may be open on it
                 self.host.action_go(way.place.name)
             if way.keys or way.does:
                 self.host.say(f"{way.keys}: {way.does}" if way.keys else way.does)
 
     def action_hide_alert(self) -> None:
         """Hide the alert."""
-        alert = self._told()
+        alert = self._active_alert()
         if alert is not None:
             self.host.run_command("alert.dismiss", key=alert.key)

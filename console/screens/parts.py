@@ -1,4 +1,4 @@
-"""Parts of a screen: objects that each do one of its jobs and own the keys for it."""
+"""Parts of a screen: each implements one job of the screen and owns its keys."""
 
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from functools import wraps
@@ -100,7 +100,7 @@ class CommandSender:
         """Create a sender for a screen.
 
         Args:
-            screen: Its workers wait for the outcome.
+            screen: Runs the workers that await the outcomes.
             on_success: Receives the message of a command that succeeded; None shows it as a toast.
             silent: Commands whose success needs no report, because every screen shows it.
         """
@@ -126,7 +126,7 @@ class CommandSender:
 
 
 class ActionKeys:
-    """Tells which keys of a screen work now, and why the others do not."""
+    """Decides which keys of a screen work now, and explains the others."""
 
     def __init__(
         self,
@@ -139,7 +139,7 @@ class ActionKeys:
         """Create the rules of a screen.
 
         Args:
-            screen: Its bindings are meant.
+            screen: The screen with the bindings.
             writing: Actions that a read-only console does not offer.
             obstacle: Returns why an action is unavailable now; None when it is available, empty
                 when there is nothing to explain.

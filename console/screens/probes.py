@@ -1,4 +1,4 @@
-"""Try a prompt: the present answer beside those of earlier steps."""
+"""Try screen: the newest answer to a prompt beside those of earlier steps."""
 
 from collections.abc import Iterable
 from typing import ClassVar
@@ -27,31 +27,35 @@ class ProbeList(ItemList):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("pageup", "screen.scroll_answers(-10)", "Page up", show=False),
         Binding("pagedown,space", "screen.scroll_answers(10)", "Page down", show=False),
-        Binding("enter", "open", "Its group", tooltip="The whole answer, episode and reward parts"),
+        Binding("enter", "open", "Group", tooltip="The whole answer, episode and reward parts"),
     ]
 
 
 class ProbesScreen(ConsoleScreen):
-    """Prompts that were tried."""
+    """Sends prompts to the policy and lists the answers."""
 
     area: ClassVar[str] = "Try"
     help_text: ClassVar[str] = (
-        "A prompt is sent as one eval episode: the policy of now answers it, the automatic reward "
-        "is shown where there is one, and nothing is trained on. The answer stands beside earlier "
-        "ones to the same prompt, else beside the last ones, each under its global step. All of "
-        "them are kept in the journal; the newest 50 are listed. While the engine syncs a try "
-        "waits; x gives its episode back."
+        "A prompt is sent as one eval episode: the current policy answers it, the automatic reward "
+        "is shown if there is one, and nothing is trained on. The answer is shown beside earlier "
+        "ones to the same prompt, else beside the newest ones, each under its global step. The "
+        "journal keeps all of them; the newest 50 are listed. A try waits while the engine syncs; "
+        "x cancels it and returns its episode."
     )
     AUTO_FOCUS: ClassVar[str | None] = None
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("p,slash", "prompt", "Prompt", key_display="p", id="try.prompt"),
         Binding(
-            "r", "again", "Ask again", id="try.again", tooltip="The prompt under the cursor, now"
+            "r",
+            "again",
+            "Ask again",
+            id="try.again",
+            tooltip="Send the prompt under the cursor again",
         ),
         Binding(
-            "x", "cancel", "Cancel", id="engine.try_stop", tooltip="Give the episode of it back"
+            "x", "cancel", "Cancel", id="engine.try_stop", tooltip="Return its episode to the pool"
         ),
-        Binding("s", "server", "Server", id="try.server", tooltip="Ask another swarm server"),
+        Binding("s", "server", "Server", id="try.server", tooltip="Send to another swarm server"),
         Binding("c", "copy", "Copy", id="try.copy", tooltip="Copy the answer under the cursor"),
         Binding("escape", "leave", "Back", id="try.leave"),
     ]
@@ -75,10 +79,10 @@ class ProbesScreen(ConsoleScreen):
     @property
     def target_server(self) -> str | None:
         """The server for the next prompt."""
-        server = self._asked_server()
+        server = self._next_server()
         return server.name if server is not None else None
 
-    def _asked_server(self) -> Server | None:
+    def _next_server(self) -> Server | None:
         servers = self.session.state.servers
         return servers.get(self._server) or next(iter(servers.values()), None)
 
@@ -87,7 +91,7 @@ class ProbesScreen(ConsoleScreen):
         with Horizontal(id="try-row"):
             yield TextPane(id="try-where")
             yield Input(
-                compact=True, placeholder="Ask the policy something, Enter sends", id="try-prompt"
+                compact=True, placeholder="Prompt for the policy; Enter sends it", id="try-prompt"
             )
         yield ProbeList(id="try-list")
         yield TextPane(id="try-answers")
@@ -102,7 +106,7 @@ class ProbesScreen(ConsoleScreen):
     # --- painting ----------------------------------------------------------------------------
 
     def update_view(self, dirty: frozenset[str]) -> None:
-        """Paint what changed; the newest try takes the cursor when it comes."""
+        """Paint what changed; a new try gets the cursor."""
         if dirty.isdisjoint({"*", "tries", "clock", "servers", "groups", "link"}):
             return
         self._paint()
@@ -131,10 +135,10 @@ class ProbesScreen(ConsoleScreen):
     def _where(self) -> Line:
         if not self.session.allows("engine.try"):
             return (("view only: no prompts can be sent", "$muted"),)
-        server = self._asked_server()
+        server = self._next_server()
         name = one_line(server.name, 20) if server is not None else "no server"
         known = self.session.state.servers.values()
-        place = next((at for at, one in enumerate(known) if one is server), 0)
+        place = next((index for index, one in enumerate(known) if one is server), 0)
         return (("ask ", "$muted"), (f"{name} ", server_tone(place)))
 
     def _paint_answers(self) -> None:
@@ -189,21 +193,21 @@ class ProbesScreen(ConsoleScreen):
         """Send the prompt."""
         event.stop()
         if event.value.strip():
-            self._ask(event.value, self.target_server)
+            self._start_sending(event.value, self.target_server)
             event.input.value = ""
             self.set_focus(self.query_one(ProbeList))
 
-    def _ask(self, prompt: str, server: str | None) -> None:
+    def _start_sending(self, prompt: str, server: str | None) -> None:
         self.app.run_worker(
-            self._asked(prompt, server), name="engine.try", group="command", exit_on_error=False
+            self._send(prompt, server), name="engine.try", group="command", exit_on_error=False
         )
 
-    async def _asked(self, prompt: str, server: str | None) -> None:
+    async def _send(self, prompt: str, server: str | None) -> None:
         outcome = await self.session.command("engine.try", prompt=prompt, server=server)
         if not outcome.ok:
             self.host.say(outcome.message, "error")
             line = self.query_one("#try-prompt", Input) if self.is_mounted else None
-            if line is not None and not line.value:  # nothing that was typed is lost
+            if line is not None and not line.value:  # keep what was typed
                 line.value = prompt
 
     def action_prompt(self) -> None:
@@ -217,7 +221,7 @@ class ProbesScreen(ConsoleScreen):
             return
         if one.prompt and len(one.prompt) < TEXT_CAP:
             server = one.server if one.server in self.session.state.servers else self.target_server
-            self._ask(one.prompt, server)
+            self._start_sending(one.prompt, server)
         else:
             message = "This prompt was too long to be stored in full: paste it again"
             self.host.say(message, "warning")
@@ -232,8 +236,8 @@ class ProbesScreen(ConsoleScreen):
         names = list(self.session.state.servers)
         if names:
             present = self.target_server
-            at = names.index(present) if present in names else -1
-            self._server = names[(at + 1) % len(names)]
+            index = names.index(present) if present in names else -1
+            self._server = names[(index + 1) % len(names)]
             self._paint()
 
     def action_copy(self) -> None:

@@ -1,4 +1,4 @@
-"""The name of the rater: asked for by the first vote, by key or from the palette."""
+"""Name of the rater: requested by the first vote, by key or from the palette."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -21,43 +21,43 @@ def rate_entries(app: AppHost) -> Iterator[tuple[str, str, Callable[[], Any]]]:
     session = app.session
     if not session.read_only:
         about = f"You rate as {session.rater}" if session.rater else "Recorded with your votes"
-        yield "Rate: Your name", about, partial(_name, app)
+        yield "Rate: Your name", about, partial(_start_asking, app)
 
 
-def _name(app: AppHost) -> None:
-    app.run_worker(_tell(app), group="question", exclusive=True, exit_on_error=False)
+def _start_asking(app: AppHost) -> None:
+    app.run_worker(_ask_and_report(app), group="question", exclusive=True, exit_on_error=False)
 
 
-async def _tell(app: AppHost) -> None:
+async def _ask_and_report(app: AppHost) -> None:
     if message := await ask_name(app):
         app.say(f"{message[:1].upper()}{message[1:]}")
 
 
 async def ask_name(app: AppHost) -> str:
-    """Ask for the name of the next votes; return a message about it, empty when canceled."""
+    """Ask for the name of the next votes; return a message about it, "" when canceled."""
     session = app.session
     present = session.rater or ("" if session.rater_asked else proposed())
     label = "The name recorded with your next votes; empty: none"
     answer = await app.ask("Who rates?", label, present)
     if answer is None:
         return ""
-    _take(session, clean(answer))
-    await _keep(session)
+    _use_name(session, clean(answer))
+    await _store_name(session)
     return f"you rate as {session.rater}" if session.rater else "your votes have no name"
 
 
-def under_name(screen: "ConsoleScreen", vote: Callable[[], None]) -> None:
-    """Cast a vote; the first vote of a home asks for a name before it is cast.
+def with_rater_name(screen: "ConsoleScreen", vote: Callable[[], None]) -> None:
+    """Cast a vote; before the first vote of a home, ask for a name.
 
     Args:
-        screen: Where it was given.
+        screen: The screen of the vote.
         vote: Casts it.
     """
     if screen.session.rater_asked:
         vote()
         return
     screen.run_worker(
-        _first(screen, vote),
+        _ask_then_vote(screen, vote),
         name="your name",
         group="question",
         exclusive=True,
@@ -65,29 +65,29 @@ def under_name(screen: "ConsoleScreen", vote: Callable[[], None]) -> None:
     )
 
 
-async def _first(screen: "ConsoleScreen", vote: Callable[[], None]) -> None:
+async def _ask_then_vote(screen: "ConsoleScreen", vote: Callable[[], None]) -> None:
     name = proposed()
     label = "Votes are recorded with a name. You are asked once; N on Rate changes it."
     without = f"as {one_line(name, 24)}" if name else "without a name"
     answer = await screen.host.ask(
         "Who rates?", label, name, hint=f"Enter confirm, Esc vote {without}"
     )
-    _take(screen.session, clean(name if answer is None else answer))
+    _use_name(screen.session, clean(name if answer is None else answer))
     if screen.is_mounted:
         vote()
-    await _keep(screen.session)
+    await _store_name(screen.session)
 
 
 async def cast_vote(app: AppHost, question: str, /, **args: Any) -> "Outcome":
-    """Send a vote; one refused for another rater's vote or lease asks whether to override it.
+    """Send a vote; if another rater's vote or lease refuses it, ask whether to override.
 
     Args:
         app: The app, in one of its workers.
-        question: What the group was asked.
-        **args: Of the command `group.rate`.
+        question: The query of the group.
+        **args: Arguments of the command `group.rate`.
 
     Returns:
-        How it ended; a refusal without words is one that the operator has read already.
+        The outcome; its message is empty when the operator has already read the refusal.
     """
     session = app.session
     outcome = await session.command("group.rate", **args)
@@ -100,13 +100,13 @@ async def cast_vote(app: AppHost, question: str, /, **args: Any) -> "Outcome":
     return await session.command("group.rate", **args, override=True)
 
 
-def _take(session: "Session", name: str) -> None:
+def _use_name(session: "Session", name: str) -> None:
     """Use a name for the next votes."""
     session.rater_asked = True
     session.rater = name
 
 
-async def _keep(session: "Session") -> None:
+async def _store_name(session: "Session") -> None:
     """Store the name for the next start."""
     if session.save_rater is not None:
         await asyncio.to_thread(session.save_rater, session.rater)

@@ -1,4 +1,4 @@
-"""Every request, newest on top, with what its candidates earned."""
+"""Requests screen: every request, newest on top, with the rewards of its candidates."""
 
 import datetime as dt
 from collections.abc import Sequence
@@ -31,8 +31,8 @@ from core.state import Group
 
 BESIDE = 140
 """Cells from which the detail stands beside the list."""
-CALM = 1.0
-"""Seconds between two footers while the list follows: the newest has other keys all the time."""
+FOLLOW_SECONDS = 1.0
+"""Seconds between two footers while the list follows, as the keys change with each group."""
 _KEYS: list[BindingType] = [
     Binding(
         "slash",
@@ -89,7 +89,7 @@ class ListPage(ScreenPart):
     # --- painting ----------------------------------------------------------------------------
 
     def show_title(self) -> None:
-        """Paint the title, and what an empty list says."""
+        """Paint the title, and the text of an empty list."""
         model, groups = self.groups.model, self.groups
         line = title_line(model, groups.follow, len(self._marked.marked))
         self.screen.query_one("#requests-title", TextPane).show(
@@ -135,7 +135,7 @@ class ListPage(ScreenPart):
             self.host.push_screen(GroupScreen(group.group_id, neighbors, groups.model.known))
 
     def action_follow(self) -> None:
-        """Follow the newest, or stay where the cursor is."""
+        """Switch between following the newest and staying at the cursor."""
         self.groups.set_follow(not self.groups.follow)
         self.show_title()
 
@@ -169,7 +169,7 @@ class ListFilter(ScreenPart):
         groups = self.screen.query_one(GroupList)
         if row_filter.text != groups.model.filter.text:
             groups.set_filter(row_filter)
-            self.screen.update_view(frozenset({"clock"}))  # the list has just checked all rows
+            self.screen.update_view(frozenset({"clock"}))  # set_filter has already checked all rows
 
     def action_filter(self) -> None:
         """Open the filter line."""
@@ -200,15 +200,15 @@ class RequestsScreen(ConsoleScreen):
 
     area: ClassVar[str] = "Requests"
     help_text: ClassVar[str] = (
-        "Each line is one request and its group of candidates. Columns: answers there are, best "
+        "Each line is one request and its group of candidates. Columns: number of answers, best "
         "reward, ? not scored or = equal rewards or ○ dead or × lost (aborted, failed or "
-        "discarded by its engine: nothing is trained on; state:lost finds the last) or ✓ rated, "
-        "the winner, what the user got, how long the user waited, ★ your mark. "
+        "discarded by its engine: not trained on; state:lost finds the discarded ones) or "
+        "✓ rated, the winner, the answer the user got, the user's waiting time, ★ your mark. "
         "✂ before a request: the engine dropped the middle of its prompt "
         "(truncated:yes finds them).\n"
-        "o sorts by time, reward, spread, waiting time, latency; O reverses it. Down past what "
-        "memory keeps, the list continues from the journal.\n"
-        "The filter takes words of the request and terms that must all hold: state:awaiting "
+        "o sorts by time, reward, spread, waiting time, latency; O reverses it. Below the groups "
+        "in memory, the list continues from the journal.\n"
+        "The filter takes words of the request and terms; all must match: state:awaiting "
         'reward<0.2 text~paris dead:yes marked:yes step>=3 -rated:yes "two words".'
     )
     AUTO_FOCUS = "GroupList"
@@ -264,12 +264,12 @@ class RequestsScreen(ConsoleScreen):
     def _refresh_keys(self) -> None:
         """Update the footer at once for a chosen group, rarely while the list follows."""
         now = monotonic()
-        if not self.page.groups.follow or now - self._keys_at >= CALM:
+        if not self.page.groups.follow or now - self._keys_at >= FOLLOW_SECONDS:
             self._keys_at = now
             self.keys.refresh()
 
     def _target_read(self) -> None:
-        """The page with the group under the cursor was read."""
+        """Show the group under the cursor once its page was read."""
         self.page.show_detail()
         self._refresh_keys()
 
@@ -299,7 +299,7 @@ class RequestsScreen(ConsoleScreen):
         self.call_after_refresh(self.page.show_detail)
 
     def on_group_list_moved(self, event: GroupList.Moved) -> None:
-        """Another group is under the cursor."""
+        """Repaint title, detail and footer for another group."""
         self._refresh_keys()
         self.page.show_title()
         self.page.show_detail()
@@ -318,7 +318,7 @@ class RequestsScreen(ConsoleScreen):
 
     def on_filter_line_changed(self, event: FilterLine.Changed) -> None:
         """Filter while the operator types."""
-        self.filter.apply(event.wanted)
+        self.filter.apply(event.filter)
 
     def on_filter_line_closed(self, event: FilterLine.Closed) -> None:
         """Go back to the list; the filter stays."""
@@ -326,12 +326,12 @@ class RequestsScreen(ConsoleScreen):
 
 
 def whole(line: Line, width: int) -> Line:
-    """Return `line` without its last piece where that does not fit."""
+    """Return `line` without its last piece if that does not fit."""
     return line if line_width(line) <= width else line[:-1]
 
 
 def title_line(model: RowModel, follow: bool, marked: int) -> Line:
-    """Return the title: what is listed, in which order, how much of it."""
+    """Return the title: filter, order and number of groups."""
     shown, search = model.count, model.search
     pieces: list[tuple[str, str]] = [(" Requests ", "bold $heading")]
     if model.filter:
@@ -339,7 +339,7 @@ def title_line(model: RowModel, follow: bool, marked: int) -> Line:
         pieces.append((f" {one_line(model.filter.text, 60)} ", "$accent"))
         if search is not None and not search.finished:
             back = f"back to {clock(search.oldest_at)}" if search.oldest_at else "newest"
-            more = "End searches further" if search.paused else "looking …"
+            more = "End searches further" if search.paused else "searching …"
             pieces.append((f" {back}, {more} ", "$muted"))
     else:
         pieces.append((f" {model.total} ", "$muted"))

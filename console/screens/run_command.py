@@ -14,7 +14,7 @@ from console.views.group_detail import abort_extra
 from console.views.rating import abort_all_loss
 from core.commands import COMMANDS
 
-ABORTS = frozenset({"group.abort", "rating.abort_all"})
+WITH_REASON = frozenset({"group.abort", "rating.abort_all"})
 """Commands whose question also asks for a reason."""
 
 
@@ -34,7 +34,7 @@ async def _run(app: AppHost, offer: AvailableCommand) -> None:
         if offer.command == "engine.restore" and (why := no_checkpoint(app, args)):
             app.say(why, "error")
             return
-    if offer.command in ABORTS:
+    if offer.command in WITH_REASON:
         reason = await app.push_screen_wait(AbortScreen(f"{offer.title}?", _abort_body(app, offer)))
         if reason is None:
             return
@@ -57,7 +57,7 @@ async def _run(app: AppHost, offer: AvailableCommand) -> None:
 
 
 def no_checkpoint(app: AppHost, args: Mapping[str, Any]) -> str:
-    """Return why the checkpoint does not exist; empty when it does, or may be an older one."""
+    """Return why the checkpoint does not exist; empty when it exists or may exist."""
     server = server_of(app.session, args.get("server"))
     name = str(args.get("name", "")).strip()
     if server is None or server.checkpoints is None or server.checkpoints_more:
@@ -73,8 +73,8 @@ def _abort_body(app: AppHost, offer: AvailableCommand) -> str:
     if offer.command == "rating.abort_all":
         return abort_all_loss(state, app.session.now())
     group = state.groups.get(str(offer.args["group_id"]))
-    words = getattr(
-        app.front, "abort_words", abort_extra
-    )  # which tells no winner while it is blind
-    more = words(group) if group is not None else ""
+    describe = getattr(
+        app.front, "abort_details", abort_extra
+    )  # the rating screen hides the winner while blind
+    more = describe(group) if group is not None else ""
     return "\n".join(text for text in (loss(app.session, offer.command, offer.args), more) if text)

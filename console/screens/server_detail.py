@@ -1,4 +1,4 @@
-"""What one server is doing now: claimed episodes one by one, clients, tasks, its log."""
+"""Server detail screen: claimed episodes one by one, clients, tasks, log of the server."""
 
 from collections.abc import Iterable
 from typing import ClassVar
@@ -23,7 +23,7 @@ from console.widgets.pane import TextPane
 from core.control_payloads import EpisodeDetails, ServerDetails
 from core.state import Group, State
 
-LOOK_SECONDS = 1.0
+POLL_SECONDS = 1.0
 LATE = 0.8
 """Share of the idle limit from which an episode is marked."""
 _ID, _IDLE, _CALLS, _WHOSE = 10, 16, 6, 18
@@ -35,25 +35,25 @@ class EpisodeList(ItemList):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("pagedown,space", "screen.scroll_detail(12)", "Scroll below", key_display="PgDn"),
         Binding("pageup", "screen.scroll_detail(-12)", "Page up", show=False),
-        Binding("enter", "open", "Group", tooltip="The group that holds it, when it is ours"),
+        Binding("enter", "open", "Group", tooltip="Open its group, if the episode is ours"),
     ]
 
 
 class EpisodeAbort(AbortScreen):
-    """The question before an episode is taken from its client."""
+    """Asks before an episode is taken from its client."""
 
-    KEPT: ClassVar[str] = "in the proxy's log"
+    RECORDED_IN: ClassVar[str] = "in the proxy's log"
 
 
 class ServerDetailScreen(ConsoleScreen):
-    """Reads the server while it is in front; an abort asks first."""
+    """Reads the server every second while the screen is in front."""
 
     area: ClassVar[str] = "Inside"
     help_text: ClassVar[str] = (
         "Claimed episodes of the server, the longest idle first: idle time against the limit after "
-        "which the server takes it back, calls, and who holds it. Enter opens the group of one of "
-        "ours. x aborts the one under the cursor, also of others: AgentJet checks no owner. In "
-        "ROLLING it goes back to the pool, in ROLLING POST it is deleted.\n"
+        "which the server takes it back, calls, and its holder. Enter opens the group of one of "
+        "ours. x aborts the one under the cursor, even another client's: AgentJet does not check "
+        "the owner. In ROLLING it goes back to the pool, in ROLLING POST it is deleted.\n"
         "Below: the batch, clients by name, tasks with their rewards, the server's own log."
     )
     AUTO_FOCUS: ClassVar[str | None] = "EpisodeList"
@@ -71,8 +71,8 @@ class ServerDetailScreen(ConsoleScreen):
     def __init__(self, server: str) -> None:
         super().__init__()
         self._server = server
-        self._look: ServerDetails | None = None
-        self._trouble = ""
+        self._details: ServerDetails | None = None
+        self._error = ""
 
     def compose_body(self) -> Iterable[Widget]:
         """Head, episodes, everything else."""
@@ -83,7 +83,7 @@ class ServerDetailScreen(ConsoleScreen):
     def on_mount(self) -> None:
         """Read at once, then every second."""
         self._read()
-        self.set_interval(LOOK_SECONDS, self._read)
+        self.set_interval(POLL_SECONDS, self._read)
 
     @property
     def target_server(self) -> str | None:
@@ -94,7 +94,7 @@ class ServerDetailScreen(ConsoleScreen):
     def chosen(self) -> EpisodeDetails | None:
         """The episode under the cursor."""
         key = self.query_one(EpisodeList).cursor
-        details = self._look
+        details = self._details
         return next((one for one in details.episodes if one.uuid == key), None) if details else None
 
     # --- reading -----------------------------------------------------------------------------
@@ -106,21 +106,21 @@ class ServerDetailScreen(ConsoleScreen):
     @work(group="look", exclusive=True, exit_on_error=False)
     async def _fetch(self) -> None:
         try:
-            self._look, self._trouble = await self.session.server_details(self._server), ""
+            self._details, self._error = await self.session.server_details(self._server), ""
         except AjetError as error:
-            self._trouble = f"it cannot be read now: {error.what}"
+            self._error = f"it cannot be read now: {error.what}"
         if self.is_mounted:
             self.host.guarded(self._paint)
 
     # --- painting ----------------------------------------------------------------------------
 
     def update_view(self, dirty: frozenset[str]) -> None:
-        """Paint the state of the server, and the age of the reading."""
+        """Paint the state of the server and the age of the last reading."""
         if any(one in ("*", "servers", "clock", "link") for one in dirty):
             self._paint()
 
     def _paint(self) -> None:
-        state, details, now = self.session.state, self._look, self.session.as_of
+        state, details, now = self.session.state, self._details, self.session.as_of
         server = state.servers.get(self._server)
         if server is None:
             self.query_one("#inside-head", TextPane).show_lines(
@@ -150,19 +150,21 @@ class ServerDetailScreen(ConsoleScreen):
         if episodes and not table.cursor:
             table.action_edge(0)
         rest = msgspec.structs.replace(details, episodes=()) if details is not None else None
-        trouble = self._trouble
+        trouble = self._error
         self.query_one("#inside-detail", TextPane).show(
             tuple(detail(shown, rest, trouble, now, 100, ours)),
             lambda width: detail(shown, rest, trouble, now, width, ours),
         )
         self.refresh_bindings()
 
-    # --- doing -------------------------------------------------------------------------------
+    # --- keys --------------------------------------------------------------------------------
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Offer an abort only for an episode, and not on a read-only console."""
         if action == "abort":
-            return not self.session.read_only and self._look is not None and self.chosen is not None
+            return (
+                not self.session.read_only and self._details is not None and self.chosen is not None
+            )
         return True
 
     def on_item_list_opened(self, event: ItemList.Opened) -> None:
@@ -213,7 +215,7 @@ def holders(state: State, server: str) -> dict[str, Group]:
 
 
 def episode_loss(one: EpisodeDetails, group: Group | None, ours: str, state: str) -> str:
-    """Return what aborting an episode costs, and whom."""
+    """Return the cost of aborting an episode, and who bears it."""
     if group is not None:
         whose = f"It is a candidate of your group {group.group_id}: “{one_line(group.query, 50)}”"
     elif one.client == ours:
@@ -225,7 +227,7 @@ def episode_loss(one: EpisodeDetails, group: Group | None, ours: str, state: str
     fate = {
         "ROLLING": "It goes back to the pool.",
         "ROLLING_POST": "It is deleted: the update continues without it.",
-    }.get(state, "What becomes of it depends on the engine.")
+    }.get(state, "Its fate depends on the engine.")
     return "\n".join([whose, idle, fate])
 
 

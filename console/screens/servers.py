@@ -1,4 +1,4 @@
-"""All swarm servers at a glance, one line each, with the details of one below."""
+"""Servers screen: all swarm servers, one line each, with the details of one below."""
 
 from collections.abc import Iterable
 from typing import ClassVar
@@ -19,9 +19,9 @@ from console.widgets.pane import TextPane
 from console.widgets.section import Section
 from core.control_payloads import ServerDetails
 
-LOOK_SECONDS = 1.0
+POLL_SECONDS = 1.0
 """Seconds between two readings of the server under the cursor, while the screen is in front."""
-OLD = 3.0
+OLD_SECONDS = 3.0
 """Seconds after which a reading shows its age."""
 
 
@@ -37,23 +37,22 @@ class ServerTable(ItemList):
             key_display="PgDn",
             tooltip="Clients, episodes, tasks, the newest call, the server's log",
         ),
-        Binding("enter", "open", "Engine", tooltip="The same server with its steps and orders"),
+        Binding("enter", "open", "Engine", tooltip="The same server with its steps and commands"),
     ]
 
 
 class ServersScreen(ConsoleScreen):
-    """Several servers in one view."""
+    """Lists all servers; shows the details of the one under the cursor."""
 
     area: ClassVar[str] = "Servers"
     help_text: ClassVar[str] = (
-        "One line for each swarm server: its state and the time in it, the global step, how far "
-        "the batch is by the server's own rule, episodes that clients hold and those that are "
-        "free, clients, and how old all that is when the server does not answer. What is not known "
-        "is a dash.\n"
-        "Below, all that the server under the cursor reports, read again each second: the three "
-        "counters of its batch, its states with how long each lasted, its clients by name, claimed "
-        "episodes with idle time against their limit, the tasks of this batch with their rewards, "
-        "the newest call of any client and the server's log. This screen only reads."
+        "One line for each swarm server: its state and the time in it, the global step, the "
+        "progress of the batch by the server's own rule, claimed and free episodes, clients, and "
+        "the age of these values when the server does not answer. A dash is an unknown value.\n"
+        "Below, everything the server under the cursor reports, read every second: the three "
+        "counters of its batch, its states with their durations, its clients by name, claimed "
+        "episodes with idle time and limit, the tasks of this batch with their rewards, the "
+        "newest call of any client and the server's log. This screen only reads."
     )
     AUTO_FOCUS: ClassVar[str | None] = "ServerTable"
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -63,8 +62,8 @@ class ServersScreen(ConsoleScreen):
 
     def __init__(self) -> None:
         super().__init__()
-        self._looks: dict[str, ServerDetails] = {}
-        self._trouble: dict[str, str] = {}
+        self._details: dict[str, ServerDetails] = {}
+        self._errors: dict[str, str] = {}
 
     @property
     def target_server(self) -> str | None:
@@ -80,7 +79,7 @@ class ServersScreen(ConsoleScreen):
 
     def on_mount(self) -> None:
         """Read while the screen is in front."""
-        self.set_interval(LOOK_SECONDS, self._read)
+        self.set_interval(POLL_SECONDS, self._read)
 
     # --- reading -----------------------------------------------------------------------------
 
@@ -92,10 +91,10 @@ class ServersScreen(ConsoleScreen):
     @work(group="look", exclusive=True, exit_on_error=False)
     async def _fetch(self, name: str) -> None:
         try:
-            self._looks[name] = await self.session.server_details(name)
-            self._trouble.pop(name, None)
+            self._details[name] = await self.session.server_details(name)
+            self._errors.pop(name, None)
         except AjetError as error:
-            self._trouble[name] = f"it cannot be read now: {error.what}"
+            self._errors[name] = f"it cannot be read now: {error.what}"
         if self.is_mounted:
             self.host.guarded(self._paint)
 
@@ -139,7 +138,7 @@ class ServersScreen(ConsoleScreen):
         if server is None:
             pane.show_lines([(("There is no swarm server yet.", "$muted"),)])
             return
-        details, now = self._looks.get(server.name), session.as_of
+        details, now = self._details.get(server.name), session.as_of
         shown = as_ended(server, session)
         trouble, ours = self._why_old(server.name, details), session.state.client_uuid
 
@@ -149,10 +148,10 @@ class ServersScreen(ConsoleScreen):
         pane.show(tuple(build(100)), build)
 
     def _why_old(self, name: str, details: ServerDetails | None) -> str:
-        """Return why a reading is old; empty for a present one."""
-        why = self._trouble.get(name, "")
+        """Return why a reading is old; empty for a current one."""
+        why = self._errors.get(name, "")
         age = self.session.now() - details.at if details is not None else 0.0
-        if details is not None and age > OLD:
+        if details is not None and age > OLD_SECONDS:
             what = f"the columns after the state are {elapsed(age)} old"
             return f"{why}; {what}" if why else what
         return why

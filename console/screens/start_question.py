@@ -1,4 +1,4 @@
-"""The question before the first start of an AgentJet server: the job it will be sent."""
+"""Confirmation of the first job that is sent to an AgentJet server."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,13 +10,13 @@ from core.control_payloads import JobInfo
 
 
 async def may_start(app: AppHost, args: Mapping[str, Any]) -> bool:
-    """Return whether to start; confirm the job when the server would get its first one from here.
+    """Return whether to start; ask first when the server would get its first job from here.
 
-    A job that no AgentJet server can start with leads to the screen where it is changed. Await it
-    inside a worker.
+    Opens the job screen for a job that an AgentJet server cannot start with. Await it inside a
+    worker.
 
     Args:
-        args: Of the command: server, preset, job.
+        args: Arguments of the command: server, preset, job.
     """
     servers = app.session.state.servers
     name = args.get("server") or next(iter(servers), "")
@@ -26,7 +26,7 @@ async def may_start(app: AppHost, args: Mapping[str, Any]) -> bool:
     try:
         sheet = await app.session.job(name)
     except AjetError:
-        return True  # the order itself says what is wrong
+        return True  # the command itself reports the error
     text = start_text(sheet, args)
     if not text:
         return True
@@ -39,12 +39,12 @@ async def may_start(app: AppHost, args: Mapping[str, Any]) -> bool:
         app.say(f"{one_line(name, 30)} is not started: {error.what}. {error.todo}", "warning")
         app.open_job(name)
         return False
-    return await app.confirm(f"Start {one_line(name, 30)}?", first_words(model), "Start", text)
+    return await app.confirm(f"Start {one_line(name, 30)}?", first_job_text(model), "Start", text)
 
 
-def first_words(model: str) -> str:
+def first_job_text(model: str) -> str:
     """Return the text above the first job of an AgentJet server."""
-    return f"Its first job from here trains {one_line(model, 60)}. All that is sent (↑ ↓ scrolls):"
+    return f"Its first job from here trains {one_line(model, 60)}. The whole job (↑ ↓ scrolls):"
 
 
 def start_text(sheet: JobInfo, args: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""The token log of one candidate, above the group it belongs to."""
+"""Tokens screen: the token log of one candidate."""
 
 from typing import ClassVar
 
@@ -15,15 +15,15 @@ from core.state import Candidate, Group
 
 
 class TokensScreen(ConsoleScreen):
-    """The calls of an episode; read once, again on request."""
+    """Shows the tokens of an episode; read once, again on request."""
 
     area: ClassVar[str] = "Tokens"
     help_text: ClassVar[str] = (
-        "Each token of the candidate's episode. loss 1: it is trained on; 0: it was only read. "
-        "sampled: its log-prob when it was drawn, now: by the policy as it is now, diff: now minus "
-        "sampled, so a token that became likelier has a plus. On a wide screen also both "
-        "probabilities and their ratio, which training clips. Tokens of the prompt are folded. "
-        "Only the embedded engine gives a token log, of its newest episodes."
+        "Each token of the candidate's episode. loss 1: trained on; 0: context only. sampled: its "
+        "log-prob when it was sampled, now: by the current policy, diff: now minus sampled, "
+        "positive for a token that became likelier. On a wide screen also both probabilities and "
+        "their ratio, which training clips. Tokens of the prompt are folded. Only the embedded "
+        "engine has a token log, for its newest episodes."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("left,h", "step(-1)", "Candidate", key_display="←", show=False),
@@ -35,8 +35,10 @@ class TokensScreen(ConsoleScreen):
             id="tokens.next",
             tooltip="The tokens of another candidate",
         ),
-        Binding("z", "fold", "Unfold", id="tokens.fold", tooltip="Tokens that were only read"),
-        Binding("r", "read", "Read again", id="tokens.read", tooltip="Log-probs by the policy now"),
+        Binding("z", "fold", "Unfold", id="tokens.fold", tooltip="Context tokens"),
+        Binding(
+            "r", "read", "Read again", id="tokens.read", tooltip="Log-probs by the current policy"
+        ),
         Binding("up,k", "scroll_rows(-1)", "Up", show=False),
         Binding("down,j", "scroll_rows(1)", "Down", show=False),
         Binding("pageup", "scroll_rows(-15)", "Page up", show=False),
@@ -49,10 +51,10 @@ class TokensScreen(ConsoleScreen):
     def __init__(self, group_id: str, candidate: int) -> None:
         super().__init__()
         self._group_id = group_id
-        self._place = candidate
+        self._candidate_index = candidate
         self._unfolded = False
-        self._found: EpisodeTokens | None = None
-        self._refused: tuple[str, str] = ("Reading the token log…", "")
+        self._tokens: EpisodeTokens | None = None
+        self._message: tuple[str, str] = ("Reading the token log…", "")
 
     def compose_body(self) -> ComposeResult:
         """Title and rows."""
@@ -75,11 +77,11 @@ class TokensScreen(ConsoleScreen):
 
     @property
     def candidate(self) -> Candidate | None:
-        """Index of the candidate."""
+        """The candidate; None when it is no longer in memory."""
         group = self.group
-        if group is None or not 0 <= self._place < len(group.candidates):
+        if group is None or not 0 <= self._candidate_index < len(group.candidates):
             return None
-        return group.candidates[self._place]
+        return group.candidates[self._candidate_index]
 
     @property
     def rows(self) -> TextPane:
@@ -89,24 +91,24 @@ class TokensScreen(ConsoleScreen):
     # --- reading -----------------------------------------------------------------------------
 
     def action_read(self) -> None:
-        """Read the log; the present log-probs are those of this moment."""
+        """Read the log, with log-probs by the current policy."""
         one, group = self.candidate, self.group
-        self._found = None
+        self._tokens = None
         if one is None or group is None:
-            self._refused = ("This group is no longer in memory", "")
+            self._message = ("This group is no longer in memory", "")
         elif not one.episode_uuid:
-            self._refused = ("This candidate has no episode: there is nothing to show", "")
+            self._message = ("This candidate has no episode: there is nothing to show", "")
         else:
-            self._refused = ("Reading the token log…", "")
+            self._message = ("Reading the token log…", "")
             self._fetch(one.episode_uuid, group.server)
         self._paint()
 
     @work(group="tokens", exclusive=True, exit_on_error=False)
     async def _fetch(self, episode_uuid: str, server: str) -> None:
         try:
-            self._found = await self.session.tokens(episode_uuid, server)
+            self._tokens = await self.session.tokens(episode_uuid, server)
         except AjetError as error:
-            self._refused = (f"There are no tokens to show: {error.what}", error.todo)
+            self._message = (f"There are no tokens to show: {error.what}", error.todo)
         if self.is_mounted:
             self._paint()
 
@@ -121,34 +123,34 @@ class TokensScreen(ConsoleScreen):
         one, group = self.candidate, self.group
         count = len(group.candidates) if group is not None else 0
         subject = Subject(
-            self._place,
+            self._candidate_index,
             count,
             one.episode_uuid if one is not None else "",
             group.query if group is not None else "",
         )
-        tokens, unfolded, refused = self._found, self._unfolded, self._refused
+        tokens, unfolded, message = self._tokens, self._unfolded, self._message
         self.query_one("#tokens-title", TextPane).show(
             (subject, id(tokens)), lambda width: [title_line(subject, tokens, width)]
         )
         rows = self.rows
         rows.show_head(tokens is None, lambda width: head_line(width) if tokens is not None else ())
         if tokens is None:
-            rows.show(refused, lambda width: refusal_lines(*refused, width))
+            rows.show(message, lambda width: refusal_lines(*message, width))
         else:
             rows.show((tokens, unfolded), lambda width: token_lines(tokens, width, unfolded))
 
-    # --- looking -----------------------------------------------------------------------------
+    # --- keys --------------------------------------------------------------------------------
 
     def action_step(self, by: int) -> None:
         """Show the tokens of another candidate."""
         group = self.group
         if group is not None and group.candidates:
-            self._place = (self._place + by) % len(group.candidates)
+            self._candidate_index = (self._candidate_index + by) % len(group.candidates)
             self.rows.scroll_home(animate=False)
             self.action_read()
 
     def action_fold(self) -> None:
-        """Show the tokens that were only read too, or fold them again."""
+        """Unfold the context tokens, or fold them again."""
         self._unfolded = not self._unfolded
         self._paint()
 

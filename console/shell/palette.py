@@ -13,7 +13,7 @@ from console.models.app_host import AppHost, HostedScreen
 from console.models.available_commands import available_commands, unavailable_commands
 from console.models.reward_edit import change_entries
 from console.screens.first_steps import FirstStepsScreen
-from console.screens.open_group import LEAST, MOST, known_matches, open_matches
+from console.screens.open_group import MAX_MATCHES, MIN_PREFIX, known_matches, open_matches
 from console.screens.rater import rate_entries
 from console.screens.rewards.entries import reward_entries
 from console.screens.run_command import run_available
@@ -100,8 +100,8 @@ class ConsoleCommands(Provider):
                 nothing = False
                 yield Hit(score, matcher.highlight(title), run, text=title, help=as_text(help_text))
         app = cast(AppHost, self.app)
-        if len(query.strip()) >= LEAST:
-            for one in known_matches(app, query)[:MOST]:
+        if len(query.strip()) >= MIN_PREFIX:
+            for one in known_matches(app, query)[:MAX_MATCHES]:
                 nothing = False
                 about = as_text(one_line(one.group.query, 80))
                 run = partial(open_matches, app, [one])

@@ -1,1 +1,1 @@
-"""State as lines of text."""
+"""Views: state rendered as lines of text."""

@@ -1,7 +1,6 @@
-"""Agreement of a rater with the automatic rewards: how often both put the same answer first.
+"""Agreement of a rater with the automatic rewards: how often both prefer the same answer.
 
-The automatic rewards of a rated group are a judge in the shadow: they are computed as always and
-kept beside the rating, but not sent.
+The automatic rewards of a rated group are computed and stored beside the rating, but not sent.
 """
 
 from collections.abc import Mapping
@@ -20,7 +19,7 @@ _PARTS = 6
 
 
 def chosen(group: Group) -> int | None:
-    """Return the answer the rater's rewards put first, once they are sealed; None for none."""
+    """Return the answer with the best sealed reward of the rater; None for none."""
     return only_top({one.index: one.reward for one in group.candidates if one.reward is not None})
 
 
@@ -50,9 +49,9 @@ def summary_lines(stats: RaterStats | None) -> list[Line]:
     lines += part_lines(stats.parts)
     if stats.repeats:
         shares = share_words(stats.repeated, stats.repeats)
-        lines.append(_line("same as yourself", shares, "groups that came back"))
+        lines.append(_line("same as yourself", shares, "second votes on the same group"))
     else:
-        lines.append(_line("same as yourself", "–", "no group has come back yet"))
+        lines.append(_line("same as yourself", "–", "no second vote yet"))
     if stats.placed:
         chance = f"by chance {stats.first_chance / stats.placed:.0%}".replace("%", " %")
         lines.append(_line("first place best", share_words(stats.first, stats.placed), chance))

@@ -23,7 +23,7 @@ _REASONING_CAP = 200_000
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """Everything one card shows; two equal cards look the same."""
+    """Content of one card; equal cards are painted equally."""
 
     index: int
     label: str
@@ -39,7 +39,7 @@ class Card:
     """Why it has no answer, in words; empty where it has one."""
     reward: float | None = None
     cause: str = ""
-    """What holds the reward down; empty for nothing."""
+    """What reduces the reward; empty for nothing."""
     sealed: bool = False
     advantage: float | None = None
     parts: tuple[Part, ...] = ()
@@ -49,7 +49,7 @@ class Card:
     returned: bool = False
     rated: bool = False
     rank: str = ""
-    """What the operator has typed for it; empty for nothing."""
+    """Rank or score that the operator has typed for it; empty for none."""
     blind: bool = False
     unfolded: bool = False
     raw: bool = False
@@ -138,7 +138,7 @@ def compared(cards: Sequence[Card], base: int) -> list[Card]:
 
 
 def _cause(group: Group, one: Candidate) -> str:
-    """Return the reason of its reward, where something holds it down or a vote replaces it."""
+    """Return the cause of its reward, if something reduces it or a vote replaces it."""
     voted = group.rating is not None and bool(group.rating.rewards) and not group.source
     if group.source == "human" or voted:
         return "human rating"
@@ -221,12 +221,12 @@ def _reward_right(card: Card, rest: int) -> tuple[tuple[str, str], ...]:
 
 @lru_cache(maxsize=64)
 def body(card: Card, width: int) -> tuple[Line, ...]:
-    """Return the rest of a card, wrapped for `width` cells; cached, as each flush requests it."""
+    """Return the rest of a card, wrapped for `width` cells; cached, because each flush calls it."""
     inner = max(8, width - 2)
     lines: list[Line] = []
     if not card.blind:
         lines += _compact(card, inner) if card.compact else _facts(card, inner)
-    lines += _said(card, inner)
+    lines += _content(card, inner)
     if not (card.blind or card.compact):
         lines += _reasons(card, inner)
     return tuple(((" ", ""), *line) if line else EMPTY for line in lines)
@@ -263,7 +263,7 @@ def _facts(card: Card, width: int) -> list[Line]:
 def _compact(card: Card, width: int) -> list[Line]:
     """Return `reward 0.90  ≈+1.62 · correct 1.00 × 0.7 · format 1.00 gate`, cut to one line.
 
-    Gates that are open tell the least: they stand last.
+    Open gates come last, because they matter least.
     """
     if card.reward is None and not card.parts:
         return []
@@ -278,7 +278,7 @@ def _compact(card: Card, width: int) -> list[Line]:
     return [((fit(" · ".join(pieces), width), "$muted"),)]
 
 
-def _said(card: Card, width: int) -> list[Line]:
+def _content(card: Card, width: int) -> list[Line]:
     lines: list[Line] = []
     if card.reasoning:
         lines += _reasoning(card, width)
@@ -290,10 +290,10 @@ def _said(card: Card, width: int) -> list[Line]:
     lines += _trouble(card, width)
     if not lines:
         waits = {"waiting": "no episode yet", "claimed": "generating…", "answered": "(empty)"}
-        said = waits.get(card.phase, one_line(card.phase, 40))
+        message = waits.get(card.phase, one_line(card.phase, 40))
         if card.gone and card.phase in ("waiting", "claimed"):
-            said = card.gone
-        lines += [((text, "italic $muted"),) for text in wrapped(said, width)]
+            message = card.gone
+        lines += [((text, "italic $muted"),) for text in wrapped(message, width)]
     if card.cut and not card.blind:
         lines.append((("… cut; r reads the whole text", "$muted"),))
     elif card.cut:
@@ -314,13 +314,13 @@ def _text(card: Card, width: int) -> Sequence[Line]:
 def _trouble(card: Card, width: int) -> list[Line]:
     if card.phase == "unknown":
         why = f": {card.error}" if card.error else ""
-        said, tone = f"≈ {UNCONFIRMED}{why}", "bold $warning"
+        message, tone = f"≈ {UNCONFIRMED}{why}", "bold $warning"
     elif card.error:
         tone = "$reward-down" if card.phase in ("failed", "expired") else "$muted"
-        said = f"{card.phase}: {card.error}"
+        message = f"{card.phase}: {card.error}"
     else:
         return []
-    return [((text, tone),) for text in wrapped(said, width, 2_000)]
+    return [((text, tone),) for text in wrapped(message, width, 2_000)]
 
 
 def _reasoning(card: Card, width: int) -> list[Line]:
@@ -372,13 +372,13 @@ def share_heights(
 ) -> list[int]:
     """Return the rows for each of several stacked cards that share `room` rows.
 
-    The focused card gets what it wants as long as the others keep `least` rows; without one
-    everybody gets an equal share, and what a short card leaves goes to the long ones.
+    The focused card gets the rows it requests as long as the others keep `least` rows. Without
+    one all cards get an equal share; rows that short cards do not need go to longer ones.
     """
     count = len(requested)
     if not count:
         return []
-    heights = [min(want, least) for want in requested]
+    heights = [min(height, least) for height in requested]
     left = room - sum(heights)
     if left < 0:
         return _too_tight(count, room, focus)

@@ -13,7 +13,7 @@ _LABEL = 6
 HAND = "◆"
 RUN_END = "┊"
 _LEGENDS = (f"{HAND} human-rated: reward of the winner", f"{HAND} human-rated")
-"""The first one that fits."""
+"""Legends from long to short; the first one that fits is used."""
 CHANGE = "┆"
 """The start of another version of the rewards."""
 
@@ -71,12 +71,12 @@ def bounds_of(low: float, high: float) -> tuple[float, float]:
 def curve(points: Sequence[Point], width: int, height: int) -> list[Content]:
     """Return the curve in `height` lines of `width` cells: axis labels, plot, steps below.
 
-    Human ratings are a `◆` of their own, named below. A line `┊` stands where an engine run
-    ended and the next one went on, a line `┆` where another version of the rewards begins.
+    Human ratings are drawn as `◆`, with a legend below. A line `┊` marks the boundary of two engine
+    runs, a line `┆` the start of another version of the rewards.
 
     Args:
-        points: By rising step; none gives no lines.
-        height: Lines in all, the one with the steps included; at least 3.
+        points: In order of their steps; without points there are no lines.
+        height: Total number of lines, including the one with the steps; at least 3.
     """
     if not points or height < 3 or width < _LABEL + 4:
         return []
@@ -88,7 +88,7 @@ def curve(points: Sequence[Point], width: int, height: int) -> list[Content]:
     hands = _hands(shown, (low, high), plot_width, plot_height)
     ends = _run_ends(shown, plot_width)
     changes = _changes(shown, plot_width)
-    found = []
+    chart_lines = []
     for row in range(plot_height):
         label = axis_label(row, plot_height, low, high)
         top = high - (high - low) * row / plot_height
@@ -107,18 +107,21 @@ def curve(points: Sequence[Point], width: int, height: int) -> list[Content]:
                 pieces.append((CHANGE, f"$muted{band}"))
             else:
                 pieces.append((rows[row][column], f"$curve{band}"))
-        found.append(Content.assemble(*merged(pieces)))
+        chart_lines.append(Content.assemble(*merged(pieces)))
     first, last = f"step {shown[0].step}", str(shown[-1].step)
     if len(shown) == 1:
         last = ""
     between = plot_width - len(first) - len(last)
     fitting = (one for one in _LEGENDS if hands and between >= len(one) + 2)
-    said = next(fitting, "")
-    left = (between - len(said)) // 2
+    legend = next(fitting, "")
+    left = (between - len(legend)) // 2
     axis: list[tuple[str, str]] = [(" " * _LABEL + first + " " * left, "$muted")]
-    if said:
-        axis += [(HAND, "bold $winner"), (said[1:], "$muted")]
-    return [*found, Content.assemble(*axis, (" " * (between - left - len(said)) + last, "$muted"))]
+    if legend:
+        axis += [(HAND, "bold $winner"), (legend[1:], "$muted")]
+    return [
+        *chart_lines,
+        Content.assemble(*axis, (" " * (between - left - len(legend)) + last, "$muted")),
+    ]
 
 
 def _changes(points: Sequence[Point], width: int) -> set[int]:
@@ -231,7 +234,7 @@ def merged(pieces: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
 
 
 def sparkline(values: Sequence[float], color: str = "$curve", full: float | None = None) -> Content:
-    """Return one line of bars; nothing is a low dot. `full` fills a cell; the highest if None."""
+    """Return one line of bars; 0 is a dot. `full` fills a cell; default: the highest value."""
     top = max(values, default=0.0) if full is None else full
     if top <= 0:
         return Content.styled("·" * len(values), "$faint")

@@ -1,4 +1,4 @@
-"""The request of a group as a list of entries: system prompt, tools, turns, calls and results."""
+"""The request of a group as entries: system prompt, tools, turns, calls and results."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from core.events import Event, GroupOpened
 SHORT = 6
 """Most rows of a system prompt, a tool result or a thought that starts unfolded."""
 MANY = 40
-"""Entries from which only the last user message and what follows start unfolded."""
+"""With more entries, only the last user message and those after it start unfolded."""
 _TONES = {
     "system": "$engine-syncing",
     "tools": "$engine-syncing",
@@ -30,7 +30,7 @@ _ASIDE = frozenset({"system", "tools", "reasoning", "result"})
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One part of a conversation; its text comes from users and models and is not safe."""
+    """One part of a conversation; its text comes from users and models and is not sanitized."""
 
     kind: str
     """system, tools, user, assistant, reasoning, call or result."""
@@ -110,11 +110,11 @@ def _message(message: dict[str, Any], named: dict[str, str]) -> Iterator[Entry]:
 
 
 def context_words(parts: Sequence[Entry], turns: int) -> str:
-    """Return what a question comes with: `turn 3, system prompt of 34 words, 5 tools`.
+    """Return the context of a question: `turn 3, system prompt of 34 words, 5 tools`.
 
     Args:
         parts: The entries of the request.
-        turns: Which answer of the conversation it asks for, from 1; 0 when that is not known.
+        turns: Number of the requested answer in the conversation, from 1; 0 when unknown.
     """
     words = [f"turn {turns}"] if turns else []
     prompts = [one for one in parts if one.kind == "system"]
@@ -130,7 +130,7 @@ def context_words(parts: Sequence[Entry], turns: int) -> str:
 
 
 def folded_first(parts: Sequence[Entry]) -> set[int]:
-    """Return the places of the entries that start folded."""
+    """Return the indices of the entries that start folded."""
     if len(parts) > MANY:
         users = [place for place, one in enumerate(parts) if one.kind == "user"]
         return set(range(users[-1] if users else len(parts) - 1))
@@ -149,7 +149,7 @@ class Page:
     heads: list[int]
     """Row of each entry's head."""
     matches: list[int]
-    """Rows that contain the search text; a head stands for a match that is broken by a wrap."""
+    """Rows that contain the search text; the head of an entry if the wrap broke the match."""
 
 
 def lay_out(
@@ -159,10 +159,10 @@ def lay_out(
 
     Args:
         parts: The entries.
-        folded: Places of those of which only the head is shown.
+        folded: Indices of folded entries, of which only the head is shown.
         width: Cells.
-        at: Place of the entry under the cursor.
-        search: Text that is marked, in any case; empty for none.
+        at: Index of the entry under the cursor.
+        search: Text to mark, case-insensitive; empty for none.
     """
     page = Page([], [], [])
     needle = search.lower()

@@ -20,7 +20,7 @@ from console.views.timeline import newest, timeline
 from core.state import Server
 
 CURVES = 100
-"""Cells from which the steps are also drawn as curves, where the terminal is tall."""
+"""Cells from which a tall terminal also shows the steps as curves."""
 _LABEL = 10
 _PHASES = {
     "running": ("●", "$engine-rolling"),
@@ -32,8 +32,8 @@ _PHASES = {
 }
 
 
-def _fact(label: str, *said: Content | tuple[str, str] | str) -> Content:
-    return Content.assemble((f"{label:<{_LABEL}}", "$muted"), *said)
+def _fact(label: str, *parts: Content | tuple[str, str] | str) -> Content:
+    return Content.assemble((f"{label:<{_LABEL}}", "$muted"), *parts)
 
 
 def server_panel(server: Server, session: Session, room: Room) -> Content:
@@ -107,7 +107,7 @@ def _clients(others: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def _advice(server: Server, session: Session, now: float) -> list[Content]:
-    """Return what is wrong and what to do, or what can be done next."""
+    """Return the problem and its remedy, or the possible next steps."""
     if is_starting(server, now):
         return [Content.styled("waiting for its first answer", "$engine-booting")]
     if server.lost:
@@ -125,7 +125,7 @@ def _advice(server: Server, session: Session, now: float) -> list[Content]:
         return []
     if server.state == "OFFLINE" and not session.read_only:
         key = "bold $accent"
-        ways = [
+        hints = [
             Content.assemble(
                 ("s", key),
                 " starts it with its job, ",
@@ -135,8 +135,8 @@ def _advice(server: Server, session: Session, now: float) -> list[Content]:
             Content.assemble(("e", key), " shows its job: change it, save it, start with it"),
         ]
         if server.checkpoints is not None:
-            ways.append(Content.assemble(("c", key), " resumes it with the job it has"))
-        return ways
+            hints.append(Content.assemble(("c", key), " resumes it with the job it has"))
+        return hints
     return []
 
 

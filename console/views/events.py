@@ -1,7 +1,6 @@
-"""Each event as one line for people: when, what it is about, what happened.
+"""Each event as one line of text: its subject and what happened.
 
-What a screen or a script does not miss when it is left out (claims one by one, leases, the pool's
-every count) has no line.
+Minor events (single claims, leases, each count of the pool) have no line.
 """
 
 from collections.abc import Callable, Mapping
@@ -40,10 +39,10 @@ def event_line(event: Event, context: AdviceContext | None = None) -> EventLine 
     """
     if isinstance(event, ev.AlertRaised):
         event = event_in_words(event, context or advice_context())
-    tell = _LINES.get(type(event))
-    if tell is None:
+    describe = _LINES.get(type(event))
+    if describe is None:
         return None
-    line = tell(event)
+    line = describe(event)
     if isinstance(line, EventLine):
         return line
     about = event.group_id if isinstance(event, GroupEvent) else event.server or "proxy"
@@ -71,7 +70,7 @@ def _all_answered(event: ev.CandidatesAnswered) -> str:
 
 
 def _failed(event: ev.CandidateFailed) -> EventLine:
-    again = "; asked again" if event.retried else ""
+    again = "; retried" if event.retried else ""
     if event.unretried:
         again = f"; not retried: {event.unretried}"
     text = f"candidate {event.index + 1} failed: {event.cause}{again}"
@@ -204,10 +203,10 @@ def _try(event: ev.TryAnswered) -> str:
 
 
 def _mock(text: Callable[[Any], str]) -> Callable[[Any], EventLine]:
-    def tell(event: Any) -> EventLine:
+    def describe(event: Any) -> EventLine:
         return EventLine("mock user", one_line(text(event)), source="mock")
 
-    return tell
+    return describe
 
 
 def _row(event: ev.MockRowDone) -> str:
@@ -233,10 +232,10 @@ _LINES: Mapping[type[Event], Callable[[Any], str | EventLine]] = {
     ev.PoolChanged: _pool,
     ev.UpdateDone: _update,
     ev.JobSent: lambda e: EventLine(
-        one_line(e.server, 40), one_line(f"took a job ({e.how})"), source="engine"
+        one_line(e.server, 40), one_line(f"received a job ({e.how})"), source="engine"
     ),
     ev.WorkChanged: _work,
-    ev.TryAsked: lambda e: f"try {e.try_id} asks: {one_line(e.prompt, QUERY)}",
+    ev.TryAsked: lambda e: f"try {e.try_id} sent: {one_line(e.prompt, QUERY)}",
     ev.TryAnswered: _try,
     ev.GroupOpened: _opened,
     ev.RequestJoined: lambda e: "the same request came again and waits with it",
@@ -262,7 +261,7 @@ _LINES: Mapping[type[Event], Callable[[Any], str | EventLine]] = {
     ev.MockStarted: _mock(lambda e: f"started: {e.total} rows of {e.dataset}"),
     ev.MockPaused: _mock(lambda e: "paused"),
     ev.MockResumed: _mock(lambda e: "resumed"),
-    ev.MockStopping: _mock(lambda e: "stopping after what is in flight"),
+    ev.MockStopping: _mock(lambda e: "stopping after the requests in flight"),
     ev.MockRowDone: _mock(_row),
     ev.MockRowSkipped: _mock(lambda e: f"{e.place} {e.line} skipped: {e.cause}"),
     ev.MockFinished: _mock(lambda e: ended_words(e.how, e.cause)),

@@ -1,4 +1,4 @@
-"""The first steps: what the program is, its loop, and one key for each way to start."""
+"""The first steps: the purpose of the program, its loop, and a key for each way to start."""
 
 import shutil
 from collections.abc import Sequence
@@ -9,16 +9,16 @@ from textual.content import Content
 from ajet_swarm.common.text import one_line
 from console.clients.programs import PROGRAMS
 from console.clients.snippets import ANY_KEY, DEFAULT_CONTEXT, DEFAULT_MODEL, Client, fill
-from console.models.job_commands import orders_of
+from console.models.job_commands import commands_of
 from console.session.app_state import Session
 from console.text.sections import Room, heading, lines
 from console.text.wrap import wrapped
 from core.state import Server
 
 KEY = "${OPENAI_API_KEY:-" + ANY_KEY + "}"
-"""Stands for the key in shell lines: this console does not have it."""
+"""Placeholder of the key in shell lines, because the console does not have it."""
 _COMMANDS = {"claude-code": "claude", "qwen-code": "qwen", "aider": "aider", "cline": "cline"}
-"""Client programs whose settings are lines for a shell, and their commands."""
+"""Client programs that are configured by shell lines, with their commands."""
 LOOP = (
     "                  ┌────── new weights ──────┐",
     "                  ▼                         │",
@@ -43,7 +43,7 @@ class Step:
 
 
 def is_first_start(session: Session) -> bool:
-    """Return whether no request has come since the journal began."""
+    """Return whether the journal has no request yet."""
     state = session.state
     return session.seen and session.replay is None and not (state.groups or state.totals.groups)
 
@@ -79,7 +79,7 @@ def steps(session: Session, client: Client | None = None) -> list[Step]:
         result.append(Step("v", f"Copy the settings of {client.title}, found on this machine"))
     if may_mock(session):
         mode = "hold" if held else "answer first"
-        result.append(Step("r", f"Rate by hand: asks one question, mode {mode}"))
+        result.append(Step("r", f"Rate by hand: sends one question, mode {mode}"))
     return result
 
 
@@ -110,7 +110,7 @@ def to_start(session: Session) -> Server | None:
         (
             one
             for one in session.state.servers.values()
-            if one.state == "OFFLINE" and not one.lost and "engine.start" in orders_of(one)
+            if one.state == "OFFLINE" and not one.lost and "engine.start" in commands_of(one)
         ),
         None,
     )

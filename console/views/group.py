@@ -1,8 +1,8 @@
 """A group in the list: phase, verdict, columns, one row.
 
 A `Line` is text in pieces, each with a tone: a style such as `bold $winner` over the theme's
-variables, or nothing. Widgets paint lines; they never see markup, and all text from users and
-models is made safe here.
+variables, or nothing. Widgets paint lines without interpreting markup; all text from users and
+models is sanitized here.
 """
 
 import math
@@ -99,7 +99,7 @@ COLUMNS = (
 
 @lru_cache(maxsize=32)
 def columns_for(width: int, several_servers: bool) -> tuple[Column, ...]:
-    """Return the columns that fit a list `width` cells wide; the free one takes the rest."""
+    """Return the columns that fit a list `width` cells wide; the query column takes the rest."""
     shown = [
         column
         for column in COLUMNS
@@ -113,7 +113,7 @@ def columns_for(width: int, several_servers: bool) -> tuple[Column, ...]:
 
 
 def header_line(columns: Sequence[Column], sorted_by: str = "", sign: str = "▾") -> Line:
-    """Return the titles of the columns; the one that is sorted by carries the sign."""
+    """Return the titles of the columns; the sort column has the sign."""
     pieces: list[tuple[str, str]] = [(" ", "$muted")]
     for column in columns:
         here = column.key == sorted_by
@@ -214,7 +214,7 @@ def user_wait(group: Group, now: float) -> str:
 
 
 def waited_text(group: Group, now: float) -> str:
-    """Return how long the user waited, or has been waiting; a dash when no one waits any more."""
+    """Return how long the user waited, or has been waiting; a dash if unknown."""
     if group.waited is not None:
         return duration(group.waited)
     return elapsed(now - group.opened_at) if group.open else UNKNOWN
@@ -228,7 +228,7 @@ def took_text(group: Group, now: float) -> str:
 
 
 def user_fate(group: Group) -> str:
-    """Return what the user of a group has got so far."""
+    """Return a sentence about the answer of the user so far."""
     if group.returned is not None:
         return f"The user has been answered, with candidate {group.returned + 1}."
     if group.waited is not None:

@@ -1,4 +1,4 @@
-"""The head of a group's detail: the question, the state, the verdict."""
+"""Head of a group's detail: question, state, verdict."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ _LATENCY = ("queue", "claim", "generate", "score", "rate", "submit")
 
 @dataclass(frozen=True, slots=True)
 class DetailOptions:
-    """How the detail is shown."""
+    """Display options of the detail."""
 
     unfolded: bool = False
     query: str = ""
@@ -29,39 +29,39 @@ class DetailOptions:
     server_color: str = ""
     """Colour of its server when there are several; empty when there is one."""
     read_only: bool = False
-    """Whether nothing can be changed from here: no key is named."""
+    """Whether the console is read-only, so that no key is shown."""
     context: str = ""
-    """What the question came with, as `turn 3, 5 tools`; empty until it is read."""
+    """Context of the question, as `turn 3, 5 tools`; empty until it is read."""
 
 
-def header_lines(group: Group, now: float, width: int, sight: DetailOptions) -> list[Line]:
+def header_lines(group: Group, now: float, width: int, options: DetailOptions) -> list[Line]:
     """Return everything above the candidates."""
     return [
-        *_context(width, sight),
-        *_query(group, width, sight),
-        *flow(_standing(group, now), width),
-        *flow(_facts(group, now, sight), width),
-        *_trouble(group, now, width, sight),
-        *([] if sight.read_only else _repair(group, width)),
-        *_rating(group, now, width, sight),
+        *_context(width, options),
+        *_query(group, width, options),
+        *flow(_state(group, now), width),
+        *flow(_facts(group, now, options), width),
+        *_trouble(group, now, width, options),
+        *([] if options.read_only else _repair(group, width)),
+        *_rating(group, now, width, options),
         *_note(group, width),
-        *_names(group, width, sight),
+        *_names(group, width, options),
     ]
 
 
-def _context(width: int, sight: DetailOptions) -> list[Line]:
-    if not sight.context:
+def _context(width: int, options: DetailOptions) -> list[Line]:
+    if not options.context:
         return []
     key = "  i shows all of it"
-    about = fit(sight.context, max(0, width - len(key))).rstrip()
+    about = fit(options.context, max(0, width - len(key))).rstrip()
     return [((about, "$muted"), (key, "$accent"))]
 
 
-def _query(group: Group, width: int, sight: DetailOptions) -> list[Line]:
-    text = sight.query or group.query or "(no text)"
+def _query(group: Group, width: int, options: DetailOptions) -> list[Line]:
+    text = options.query or group.query or "(no text)"
     mark = "★ " if group.marked else ""
     lines = wrapped(mark + text, width)
-    if not sight.unfolded and len(lines) > QUERY_ROWS:
+    if not options.unfolded and len(lines) > QUERY_ROWS:
         more = len(lines) - QUERY_ROWS
         lines = lines[:QUERY_ROWS]
         shown: list[Line] = [((line, "bold"),) for line in lines]
@@ -69,7 +69,7 @@ def _query(group: Group, width: int, sight: DetailOptions) -> list[Line]:
     return [((line, "bold"),) for line in lines]
 
 
-def _standing(group: Group, now: float) -> list[Line]:
+def _state(group: Group, now: float) -> list[Line]:
     style = phase_style(group)
     outcome = verdict(group)
     pieces: list[Line] = [((f"{style.sign} {style.word}", style.tone),)]
@@ -91,11 +91,11 @@ def _standing(group: Group, now: float) -> list[Line]:
     return pieces
 
 
-def _facts(group: Group, now: float, sight: DetailOptions) -> list[Line]:
+def _facts(group: Group, now: float, options: DetailOptions) -> list[Line]:
     pieces: list[Line] = [((clock(group.opened_at), "$muted"),)]
-    if sight.server_color:
+    if options.server_color:
         name = one_line(group.server, 20)
-        pieces.append((("server ", "$muted"), (name, f"bold {sight.server_color}")))
+        pieces.append((("server ", "$muted"), (name, f"bold {options.server_color}")))
     pieces.append(_pair("step", UNKNOWN if group.step is None else str(group.step)))
     if group.model:
         pieces.append(_pair("model", one_line(group.model, 30)))
@@ -137,29 +137,29 @@ def _latency(group: Group) -> list[Line]:
     return pieces
 
 
-def _trouble(group: Group, now: float, width: int, sight: DetailOptions) -> list[Line]:
+def _trouble(group: Group, now: float, width: int, options: DetailOptions) -> list[Line]:
     lines: list[Line] = []
     if missing := unconfirmed(group):
         which = ", ".join(f"#{index + 1}" for index in missing)
-        said = f"≈ {UNCONFIRMED}: {which}"
-        lines += [((text, "bold $warning"),) for text in wrapped(said, width, 600)]
+        text_line = f"≈ {UNCONFIRMED}: {which}"
+        lines += [((text, "bold $warning"),) for text in wrapped(text_line, width, 600)]
     if cut := [one.index for one in group.candidates if one.truncated]:
         which = "" if len(cut) == len(group.candidates) else _numbers(cut)
-        said = f"{CUT} the prompt was longer than the window: its middle was dropped{which}"
-        lines += [((text, "$warning"),) for text in wrapped(said, width, 600)]
-    if group.cause and (group.open or group.phase == "DONE"):  # else the verdict says it
+        text_line = f"{CUT} the prompt was longer than the window: its middle was dropped{which}"
+        lines += [((text, "$warning"),) for text in wrapped(text_line, width, 600)]
+    if group.cause and (group.open or group.phase == "DONE"):  # otherwise the verdict shows it
         why = cause_words(group)
         lines += [((text, "$warning"),) for text in wrapped(why, width, 600)]
     if not group.abstained:
         return lines
-    said = f"? no automatic reward: {group.abstained}"
-    lines += [((text, "bold $warning"),) for text in wrapped(said, width, 1_000)]
+    text_line = f"? no automatic reward: {group.abstained}"
+    lines += [((text, "bold $warning"),) for text in wrapped(text_line, width, 1_000)]
     if group.rateable:
-        said = _way_out(group, now, read_only=sight.read_only)
-        lines += [((text, "$muted"),) for text in wrapped(said, width)] if said else []
+        text_line = _remedy(group, now, read_only=options.read_only)
+        lines += [((text, "$muted"),) for text in wrapped(text_line, width)] if text_line else []
     if group.traceback:
         trace = wrapped(group.traceback, width - 2, 20_000)
-        if sight.unfolded:
+        if options.unfolded:
             lines.append((("▾ traceback", "$muted"),))
             lines += [((f"  {text}", "$muted"),) for text in trace]
         else:
@@ -172,7 +172,7 @@ def _numbers(indices: Sequence[int]) -> str:
     return " for " + ", ".join(f"#{index + 1}" for index in indices)
 
 
-def _way_out(group: Group, now: float, *, read_only: bool) -> str:
+def _remedy(group: Group, now: float, *, read_only: bool) -> str:
     fill = "refill it with R, " if _refill_obstacle(group) is None else ""
     todo = f"Rate it by hand with a digit, {fill}score it again with S, or abort it with x. "
     if read_only:
@@ -180,27 +180,27 @@ def _way_out(group: Group, now: float, *, read_only: bool) -> str:
     if group.until is None:
         return todo.rstrip()
     fate = "aborted" if group.fallback == "abort" else "closed"
-    return f"{todo}Left alone it is {fate} in {countdown(group.until - now)}."
+    return f"{todo}Otherwise it is {fate} in {countdown(group.until - now)}."
 
 
-def _rating(group: Group, now: float, width: int, sight: DetailOptions) -> list[Line]:
+def _rating(group: Group, now: float, width: int, options: DetailOptions) -> list[Line]:
     rating = group.rating
     if rating is None:
         return []
     values = " ".join(number(value) for value in rating.rewards)
     by = f" by {one_line(rating.rater, 24)}" if rating.rater else ""
-    said = f"✓ rated {rating_words(group)}{by}"
+    text_line = f"✓ rated {rating_words(group)}{by}"
     if values:
-        said += f": rewards {values}"
+        text_line += f": rewards {values}"
     if group.rateable:
-        said += f" · {held_words(group, now, read_only=sight.read_only)}"
+        text_line += f" · {held_words(group, now, read_only=options.read_only)}"
     else:
-        said += " · sent" if group.source == "human" else " · not sent"
-    return [((text, "$reward-up"),) for text in wrapped(said, width)]
+        text_line += " · sent" if group.source == "human" else " · not sent"
+    return [((text, "$reward-up"),) for text in wrapped(text_line, width)]
 
 
 def held_words(group: Group, now: float, *, read_only: bool = False) -> str:
-    """Return what happens to a rating that was not sent yet."""
+    """Return the state of a rating that is not sent yet."""
     if not undo_left(group, now):
         return "being sent"
     verb = "aborts" if group.rating is not None and group.rating.rating == "skip" else "sends"
@@ -227,29 +227,31 @@ def _repair(group: Group, width: int) -> list[Line]:
     if kind not in ("dead", "lost", "open") or group.episode_type != "train":
         if not short:
             return []
-        said = f"→ {len(answered(group))} of {group.n} candidates answered: R asks for the others"
-        return [((text, "$accent"),) for text in wrapped(said, width)]
+        text_line = (
+            f"→ {len(answered(group))} of {group.n} candidates answered: R requests the others"
+        )
+        return [((text, "$accent"),) for text in wrapped(text_line, width)]
     if group.open:
         if group.phase not in ("SCORING", "AWAITING_RATING") or group.abstained:
-            return []  # it is not known yet, or said already
+            return []  # unknown yet, or already shown
         fill = "R refill it · " if short else ""
-        again = "S score it again" if short else "S score it again with the rewards as they are now"
-        said = f"→ {fill}1-9 rate it · {again} · x abort it"
+        again = "S score it again" if short else "S score it again with the current rewards"
+        text_line = f"→ {fill}1-9 rate it · {again} · x abort it"
     elif group.phase == "DONE" and not group.dead and not group.lost:
         return []
     else:
-        said = "→ A asks it again, as a new group"
-    return [((text, "$accent"),) for text in wrapped(said, width)]
+        text_line = "→ A sends it again, as a new group"
+    return [((text, "$accent"),) for text in wrapped(text_line, width)]
 
 
-def _names(group: Group, width: int, sight: DetailOptions) -> list[Line]:
-    """Return its names elsewhere, while it is unfolded."""
-    if not sight.unfolded:
+def _names(group: Group, width: int, options: DetailOptions) -> list[Line]:
+    """Return its other ids, while it is unfolded."""
+    if not options.unfolded:
         return []
-    told = f"group {group.group_id}   task {group.task_id}   request {group.request_id}"
+    ids = f"group {group.group_id}   task {group.task_id}   request {group.request_id}"
     if group.session:
-        told += f"   session {group.session} turn {group.turn}"
-    return [((text, "$muted"),) for text in wrapped(told, width, 1_000)]
+        ids += f"   session {group.session} turn {group.turn}"
+    return [((text, "$muted"),) for text in wrapped(ids, width, 1_000)]
 
 
 def _note(group: Group, width: int) -> list[Line]:
@@ -261,7 +263,7 @@ def _note(group: Group, width: int) -> list[Line]:
 
 
 def tabs_line(cards: Sequence[Card], selected: int | None, window: range) -> Line:
-    """Return all candidates by number, mark and reward, when not all of them are on screen."""
+    """Return number, marks and reward of all candidates, as tabs."""
     pieces: list[tuple[str, str]] = [(" ‹ ", "$muted")]
     for place, card in enumerate(cards):
         marks = "▲" * card.winner + "→" * card.returned + "✓" * card.rated
@@ -273,7 +275,7 @@ def tabs_line(cards: Sequence[Card], selected: int | None, window: range) -> Lin
 
 
 def abort_extra(group: Group) -> str:
-    """Return what the question before an abort says about the user and the rating."""
+    """Return the sentences about user and rating for the abort dialog."""
     lines = [user_fate(group)] if group.waited is not None or group.returned is not None else []
     if group.rating is not None:
         lines.append("Your rating is dropped.")

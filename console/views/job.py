@@ -24,13 +24,13 @@ _SIGNS = {
     "failed": ("✖", "$engine-lost"),
     "cancelled": ("■", "$warning"),
 }
-KEPT_FOR = 120.0
-"""Seconds a finished operation stays on screen; a failed one stays."""
+DONE_SECONDS = 120.0
+"""Seconds for which a finished operation is shown; a failed one stays."""
 
 
 def work_lines(work: Operation | None, now: float, width: int) -> list[Content]:
-    """Return the operation on an engine, step by step; nothing long after a success."""
-    if work is None or (work.phase == "done" and now - work.ended > KEPT_FOR):
+    """Return the operation on an engine, step by step; nothing some time after a success."""
+    if work is None or (work.phase == "done" and now - work.ended > DONE_SECONDS):
         return []
     sign, color = _SIGNS.get(work.phase, _SIGNS["doing"])
     lasted = (work.ended or now) - work.began
@@ -74,9 +74,9 @@ def source_lines(sheet: JobInfo, width: int) -> list[Line]:
     if sheet.saved:
         saved = f"saved {clock(sheet.saved_at)} in {one_line(sheet.path, 300)}"
     elif sheet.last:
-        saved = "not saved: a start keeps the job the server has, which another client sent"
+        saved = "not saved: a start keeps the server's job, which another client sent"
     else:
-        saved = "not saved: a start takes the default job"
+        saved = "not saved: a start uses the default job"
     return [((" ", ""), (fit(saved, width - 2), "$muted"))]
 
 
@@ -84,7 +84,7 @@ def diff_lines(changes: "Sequence[Change]", sheet: JobInfo, width: int) -> list[
     """Return the changes of the job against the one of the server."""
     from console.models.job_form import change_words
 
-    lines: list[Line] = [(("CHANGES", "bold $heading"), ("  against its present job", "$muted"))]
+    lines: list[Line] = [(("CHANGES", "bold $heading"), ("  against its current job", "$muted"))]
     if not sheet.running:
         lines += [EMPTY, ((fit("The job of the server is not known yet.", width), "$muted"),)]
         return lines
@@ -125,7 +125,7 @@ def notice_lines(notices: "Sequence[Notice]", width: int) -> list[Line]:
     return [*lines, EMPTY]
 
 
-def changes_said(changes: "Sequence[Change]") -> str:
+def describe_changes(changes: "Sequence[Change]") -> str:
     """Return the changes in one paragraph, for a question."""
     from console.models.job_form import change_words
 

@@ -1,4 +1,4 @@
-"""What each judge (a language model that scores answers) was asked and cost, as lines."""
+"""Calls and cost of each judge (a language model that scores answers), as lines."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ class JudgeFigures:
     calls_a_group: float | None
     """None before the first group."""
     cached: float | None
-    """Share of its questions that the cache answered, 0 to 1."""
+    """Share of its questions answered from the cache, 0 to 1."""
     failed: float | None
     """Share of its groups that it abstained from."""
     latency: float | None
@@ -60,7 +60,7 @@ def _share(part: float, whole: float) -> float | None:
 
 
 def judges_data(state: State) -> list[dict[str, Any]]:
-    """Return all figures, for programs; `cost` is null where no price is set."""
+    """Return all figures as data; `cost` is null where no price is set."""
     rows = []
     for judge in judges_of(state):
         row = msgspec.structs.asdict(judge)
@@ -91,7 +91,7 @@ def judge_lines(state: State, width: int) -> list[Line]:
     lines: list[Line] = []
     for judge in judges:
         known = any(one.name == judge.judge for one in state.rewards.parts)
-        if known or judge.calls:  # one that was taken out stays for what it cost
+        if known or judge.calls:  # a removed judge stays listed for its cost
             used = in_use(state, judge)
             lines += _judge(judge, used, known, name, width, judge.judge == trouble)
     return lines
@@ -108,28 +108,28 @@ def _name_room(width: int) -> int:
 
 
 def _judge(
-    judge: JudgeSpend, used: bool, known: bool, name: int, width: int, told: bool
+    judge: JudgeSpend, used: bool, known: bool, name: int, width: int, has_fault: bool
 ) -> list[Line]:
     """Return the lines of one judge.
 
     Args:
         judge: Its counts.
-        used: The model that serves asks it.
-        known: The model that serves has it, be it switched off.
+        used: Whether the active model uses it.
+        known: Whether the active model contains it, even if switched off.
         name: Cells of the name.
         width: Of a line.
-        told: Its trouble stands elsewhere as the last fault.
+        has_fault: Whether its trouble is shown elsewhere as the last fault.
     """
     row = _row(judge, used, name)
-    trouble = _trouble(judge, width) if used and not told else []
+    trouble = _trouble(judge, width) if used and not has_fault else []
     more = _more(judge, used, known)
-    if told:
+    if has_fault:
         more.insert(0, (("✖ ", "bold $engine-lost"), ("see its fault", "bold")))
     beside = (*row, ("   ", ""), *_joined(more))
     if not trouble and line_width(beside) <= width:
         return [beside]
-    told_more = trouble or [(("   ", ""), *line) for line in flow(more, width - 3)]
-    return [row, *told_more]
+    below = trouble or [(("   ", ""), *line) for line in flow(more, width - 3)]
+    return [row, *below]
 
 
 def _row(judge: JudgeSpend, used: bool, name: int) -> Line:
@@ -147,14 +147,14 @@ def _row(judge: JudgeSpend, used: bool, name: int) -> Line:
         (str(judge.repairs), "" if judge.repairs else "$faint"),
         (duration(totals.latency), ""),
     )
-    told = [(f" {fit(one_line(judge.judge, 60), name)}", "bold" if used else "$muted")]
+    pieces = [(f" {fit(one_line(judge.judge, 60), name)}", "bold" if used else "$muted")]
     for (text, tone), (_, room) in zip(cells, _COLUMNS, strict=True):
-        told.append((f" {fit(text, room, right=True)}", tone if used else "$muted"))
-    return tuple(told)
+        pieces.append((f" {fit(text, room, right=True)}", tone if used else "$muted"))
+    return tuple(pieces)
 
 
 def _trouble(judge: JudgeSpend, width: int) -> list[Line]:
-    """Return why it is not used just now."""
+    """Return why it cannot be used at the moment."""
     if not judge.trouble:
         return []
     rows = wrapped(one_line(judge.trouble, 1_000), width - 5)
@@ -193,7 +193,7 @@ def _joined(pieces: Sequence[Line]) -> Line:
 
 
 def _percent(share: float | None) -> str:
-    """Return at most `100%`; not 0% for what has happened."""
+    """Return at most `100%`; a small share is `<1%`, not `0%`."""
     if share is None:
         return UNKNOWN
     return "<1%" if 0 < share < 0.005 else f"{100 * share:.0f}%"

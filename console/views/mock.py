@@ -19,28 +19,28 @@ RATE_LEAST_ROWS = 10
 RATE_LEAST_SECONDS = 10.0
 """Fewest rows and shortest time for a meaningful rate."""
 
-_LOOKS = {
+_PHASES = {
     "running": ("▶", "running", "bold $reward-up"),
     "paused": ("‖", "paused", "bold $warning"),
-    "stopping": ("■", "stopping after what is in flight", "$warning"),
+    "stopping": ("■", "stopping after the requests in flight", "$warning"),
     "finished": ("●", "finished", "$reward-up"),
     "stopped": ("■", "stopped", "$muted"),
     "failed": ("!", "failed", "bold $reward-down"),
 }
 
 
-def cut_off(mock: Mock, lives: bool) -> bool:
-    """Return whether the run has not reported its end although no process is left."""
-    return mock.ended_at is None and not lives
+def has_crashed(mock: Mock, alive: bool) -> bool:
+    """Return whether the process is gone without reporting the end of the run."""
+    return mock.ended_at is None and not alive
 
 
-def asked(mock: Mock) -> int:
-    """Return the rows that are done, those of earlier starts included."""
+def rows_done(mock: Mock) -> int:
+    """Return the number of finished rows, including earlier starts."""
     return mock.already + mock.done
 
 
 def rate(mock: Mock, now: float) -> float | None:
-    """Return rows a second over the newest ones; None while unknown."""
+    """Return rows per second over the newest ones; None while unknown."""
     rows = mock.rows[-RATE_ROWS:]
     if not rows:
         return None
@@ -62,35 +62,35 @@ def seconds_left(mock: Mock, now: float) -> float | None:
     speed = rate(mock, now)
     if mock.phase != "running" or not mock.total or not speed:
         return None
-    return max(0, mock.total - asked(mock)) / speed
+    return max(0, mock.total - rows_done(mock)) / speed
 
 
 def share(mock: Mock) -> float | None:
     """Return the finished share of the dataset, 0 to 1."""
-    return min(1.0, asked(mock) / mock.total) if mock.total else None
+    return min(1.0, rows_done(mock) / mock.total) if mock.total else None
 
 
 def summary_lines(
     mock: Mock | None,
     now: float,
     width: int,
-    lives: bool = True,
-    may: bool = True,
+    alive: bool = True,
+    can_start: bool = True,
     stall: str = "",
 ) -> list[Line]:
-    """Return phase, figures, what it waits for, the cause of its end.
+    """Return phase, figures, stall, and the cause of its end.
 
     Args:
-        lives: Whether a process of the mock user runs.
-        may: Whether it can be started from here.
-        stall: How open ratings hold requests up; empty when none does.
+        alive: Whether a process of the mock user runs.
+        can_start: Whether it can be started from here.
+        stall: How open ratings stall requests; empty when they do not.
     """
     if mock is None:
-        start: Line = (("  s", "bold"), (" starts it", "$muted")) if may else ()
+        start: Line = (("  s", "bold"), (" starts it", "$muted")) if can_start else ()
         return [(("The mock user has not been started.", "$muted"), *start)]
-    sign, word, tone = _LOOKS.get(mock.phase, ("?", one_line(mock.phase, 20), "$engine-unknown"))
-    over = cut_off(mock, lives)
-    if over:
+    sign, word, tone = _PHASES.get(mock.phase, ("?", one_line(mock.phase, 20), "$engine-unknown"))
+    crashed = has_crashed(mock, alive)
+    if crashed:
         sign, word, tone = "✖", "ended: no process", "bold $reward-down"
     name = one_line(mock.dataset, 300) or "shipped questions"
     if len(name) > 40:
@@ -100,13 +100,13 @@ def summary_lines(
         (f"  {name}", ""),
         (f"  → {one_line(mock.target, 60)}" if mock.target else "", "$muted"),
     )
-    figures = flow(_figures(mock, now, over), width)
-    waits = _stall(stall, width) if mock.ended_at is None and not over else []
+    figures = flow(_figures(mock, now, crashed), width)
+    waits = _stall(stall, width) if mock.ended_at is None and not crashed else []
     return [first, *figures, *waits, *_cause(mock, width)]
 
 
 def _stall(why: str, width: int) -> list[Line]:
-    """Return `! 2 open ratings hold up 3 waiting users  3 opens Rate`."""
+    """Return `! 2 requests wait for your rating  3 opens Rate`."""
     if not why:
         return []
     key = (("  3", "bold $accent"), (" opens Rate", ""))
@@ -114,8 +114,8 @@ def _stall(why: str, width: int) -> list[Line]:
     return [((fit(f"! {why}", min(room, cell_len(why) + 2)), "bold $warning"), *key)]
 
 
-def _figures(mock: Mock, now: float, over: bool) -> list[Line]:
-    at = mock.rows[-1].at if over and mock.rows else now
+def _figures(mock: Mock, now: float, crashed: bool) -> list[Line]:
+    at = mock.rows[-1].at if crashed and mock.rows else now
     speed, left = rate(mock, at), seconds_left(mock, at)
     ok = mock.done - mock.failed
     pace = UNKNOWN if speed is None else f"{speed * 60:.1f}/min"
@@ -128,12 +128,12 @@ def _figures(mock: Mock, now: float, over: bool) -> list[Line]:
         cut = f", {mock.lost} cut off" if mock.lost else ""
         counts.append((f"  {mock.already} done before{cut}", "$muted"))
     pieces: list[Line] = [tuple(counts), (("rate ", "$muted"), (pace, ""))]
-    if mock.phase == "running" and not over:
+    if mock.phase == "running" and not crashed:
         pieces.append((("left ", "$muted"), (duration(left), "")))
-    return [*pieces, *_manner(mock)]
+    return [*pieces, *_settings(mock)]
 
 
-def _manner(mock: Mock) -> list[Line]:
+def _settings(mock: Mock) -> list[Line]:
     """Return its settings: workers or rate, passes, order."""
     if mock.rate:
         pieces: list[Line] = [(("arrivals ", "$muted"), (f"{mock.rate:g}/s", ""))]
@@ -159,10 +159,10 @@ def _cause(mock: Mock, width: int) -> list[Line]:
 
 def progress_text(mock: Mock) -> str:
     """Return `34/120 · 28%`."""
-    done = asked(mock)
+    done = rows_done(mock)
     part = share(mock)
     if part is None:
-        return f"{done} asked"
+        return f"{done} sent"
     return f"{done:,}/{mock.total:,} · {math.floor(100 * part)}%"
 
 
@@ -171,7 +171,7 @@ def result_line(row: MockRow, width: int, group: Group | None = None) -> Line:
 
     Args:
         width: Cells; the answer only has room on wide screens.
-        group: What the row became, as far as that is known.
+        group: The group of the row, if known.
     """
     mark = ("✓", "$reward-up") if row.ok else ("✗", "bold $reward-down")
     room = max(8, width - 26)

@@ -29,7 +29,7 @@ from console.text.lines import fit
 from console.text.sections import Room, heading, lines
 from console.text.wrap import wrapped
 from console.views.chart import sparkline
-from console.views.mock import asked, rate, seconds_left, share
+from console.views.mock import rate, rows_done, seconds_left, share
 from console.views.timeline import newest, shares, step_seconds, timeline
 from core.state import Alert, Group, Server
 
@@ -197,10 +197,12 @@ def _latency(closed: Sequence[Group], width: int, tall: bool) -> list[Content]:
             continue
         used += len(label) + 3
         pieces += [(" ■ ", color), (f"{word} ", "$muted"), (duration(middle[key]), "")]
-    found = [Content.assemble(*pieces)]
+    latency_lines = [Content.assemble(*pieces)]
     if tall and total:
-        found.append(_split([(middle[key], color) for key, _, color in PARTS], total, width))
-    return found
+        latency_lines.append(
+            _split([(middle[key], color) for key, _, color in PARTS], total, width)
+        )
+    return latency_lines
 
 
 def _split(parts: Sequence[tuple[float, str]], total: float, width: int) -> Content:
@@ -226,9 +228,9 @@ def alerts(session: Session, room: Room, chosen: str = "") -> Content:
     """Return crashed processes, then each alert with its cause and advice, the worst first.
 
     Args:
-        session: What there is.
-        room: The space.
-        chosen: Key of the alert under the cursor, which stays in sight; empty for none.
+        session: The session.
+        room: Available space.
+        chosen: Key of the alert under the cursor, which stays visible; empty for none.
     """
     raised = by_need(session)
     if not raised:
@@ -300,7 +302,7 @@ def mock(session: Session, room: Room) -> Content:
         return heading("MOCK USER", f"not started{start}")
     now = session.now()
     cells = 12 if room.width < WIDE else 20
-    counts = f"{asked(run)}/{run.total or UNKNOWN}"
+    counts = f"{rows_done(run)}/{run.total or UNKNOWN}"
     more = []
     speed = rate(run, now)
     left = seconds_left(run, now)

@@ -30,11 +30,11 @@ class PlotColumn:
 def scatter(columns: Sequence[PlotColumn], width: int, height: int) -> list[Content]:
     """Plot each value as a dot over its group, oldest at the left; column means are highlighted.
 
-    Groups that share a column of cells share its dots. The last line counts the groups.
+    Groups in the same column of cells share its dots. The last line counts the groups.
 
     Args:
         columns: At least one value each.
-        height: Lines in all, the count included; at least 3.
+        height: Total number of lines, including the count; at least 3.
     """
     room, rows = width - _LABEL, height - 1
     if not columns or rows < 2 or room < 4:
@@ -87,14 +87,14 @@ def histogram(values: Sequence[float], width: int, rows: int) -> list[Content]:
         start = low + (high - low) * at / count
         label = f"{_figure(start, high - low):>{_LABEL}}+ "
         bar = _bar(bins[at] / most, width - len(label) - size - 1)
-        said = f" {bins[at]}" if bins[at] else " ·"
+        count_text = f" {bins[at]}" if bins[at] else " ·"
         tone = "" if bins[at] else "$faint"
-        lines.append(Content.assemble((label, "$muted"), (bar, "$curve"), (said, tone)))
+        lines.append(Content.assemble((label, "$muted"), (bar, "$curve"), (count_text, tone)))
     return lines
 
 
 def _ranges(span: float, most: int) -> int:
-    """Return how many equal round ranges make up `span`; `most` where none fits."""
+    """Return the number of equal round ranges that make up `span`; `most` if none fits."""
     for count in range(most, max(2, most // 2), -1):
         step = span / count
         first = step / 10 ** math.floor(math.log10(step) + 1e-9)
@@ -115,9 +115,9 @@ def bars(rows: Sequence[tuple[str, float, str]], width: int) -> list[Content]:
         Content.assemble(
             (f"{name:>{label}} ", "$muted"),
             (_bar(value / top, room), "$curve"),
-            (f" {said}", ""),
+            (f" {count_text}", ""),
         )
-        for name, value, said in rows
+        for name, value, count_text in rows
     ]
 
 

@@ -14,7 +14,7 @@ from core.state import Probe, State
 
 NARROWEST = 36
 """Fewest cells of a column of answers."""
-MOST = 3
+MAX_COLUMNS = 3
 _GAP = " │ "
 
 
@@ -26,7 +26,7 @@ def newest_first(state: State) -> list[Probe]:
 def compared(state: State, try_id: str, room: int) -> list[Probe]:
     """Return the chosen prompt and those to compare it with, newest first, at most `room`.
 
-    Earlier answers to the same prompt come first: they tell what training has changed.
+    Earlier answers to the same prompt come first, because they show the effect of training.
     """
     tries = newest_first(state)
     chosen = next((one for one in tries if one.try_id == try_id), None)
@@ -39,7 +39,7 @@ def compared(state: State, try_id: str, room: int) -> list[Probe]:
 
 def columns(width: int) -> int:
     """Return how many answers fit side by side."""
-    return max(1, min(MOST, (width + len(_GAP)) // (NARROWEST + len(_GAP))))
+    return max(1, min(MAX_COLUMNS, (width + len(_GAP)) // (NARROWEST + len(_GAP))))
 
 
 def list_head(width: int) -> Line:
@@ -112,7 +112,7 @@ def _column(
     where = f" · {one_line(one.server, 16)}" if len(state.servers) > 1 else ""
     shown = [(one_line(f"{step} · {clock(one.at)}{where}", width), "bold $heading")]
     if one.prompt != chosen.prompt:
-        shown.append((fit(f"asked: {one_line(one.prompt, 200)}", width).rstrip(), "$muted"))
+        shown.append((fit(f"prompt: {one_line(one.prompt, 200)}", width).rstrip(), "$muted"))
     if not one.over:
         text = f"◔ {progress(one, state, now)}"
         return [*shown, *((line, "$engine-syncing") for line in wrapped(text, width))]

@@ -16,13 +16,13 @@ _CAP = 4_000
 
 
 def guideline_lines(text: str, named: bool, width: int) -> list[Line]:
-    """Return the guidelines, or how to get some."""
+    """Return the guidelines, or a hint how to set them."""
     if text.strip():
         return markdown_lines(text, width, _CAP * 5)
     if named:
-        return _muted("The guidelines are empty or cannot be read; g says why.", width)
+        return _muted("The guidelines are empty or cannot be read; g shows why.", width)
     return _muted(
-        "No guidelines yet. Set rating.guidelines to a Markdown file that says how to rate: "
+        "No guidelines yet. Set rating.guidelines to a Markdown file with rating instructions: "
         "it is shown here, and g opens it in full.",
         width,
     )
@@ -33,8 +33,8 @@ def reference_lines(
 ) -> list[Line]:
     """Return the reference of the question on screen, or of the one that was rated last.
 
-    A blind vote is not led: the reference of the question on screen stays hidden until `v` shows
-    it, and that of the last vote is left out while it is the same.
+    A reference must not influence a blind vote: that of the question on screen is hidden until `v`
+    shows it, and that of the last vote is omitted if it is the same.
 
     Args:
         last: The group of the last vote.
@@ -51,7 +51,7 @@ def reference_lines(
         if group.reference is not None:
             text = "This question has a reference: it appears after your vote, v shows it now."
         lines += _muted(text, width)
-    if last is not None and _shows(last, group):
+    if last is not None and _may_show(last, group):
         lines += [EMPTY] if lines else []
         lines.append((("last vote ", "$heading"), (fit(vote, width - 10).rstrip(), "$muted")))
         lines += [((row, "bold"),) for row in wrapped(last.query, width, 400)[:2]]
@@ -61,7 +61,7 @@ def reference_lines(
     return lines
 
 
-def _shows(last: Group, group: Group | None) -> bool:
+def _may_show(last: Group, group: Group | None) -> bool:
     """Return whether the reference of the last vote may be shown beside the question on screen."""
     if last.reference is None or last.rating is None:
         return False

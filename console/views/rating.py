@@ -6,7 +6,7 @@ from dataclasses import replace
 from ajet_swarm.common.text import one_line
 from console.models.alerts import held_up
 from console.models.ballot import Ballot
-from console.models.rate_queue import RateQueue, SentVote, digit, lease_name, words
+from console.models.rate_queue import RateQueue, SentVote, digit, lease_name, vote_text
 from console.session.group_facts import best_of, has_answer
 from console.text.format import countdown, plural
 from console.text.lines import EMPTY, Line, fit, line_width
@@ -21,8 +21,8 @@ MODES = {
     "answer_first": "answer first: the user is answered at once, you rate until the clock runs out",
     "hold": "hold: the user waits for your rating, within the answer budget",
 }
-HURRY = 10.0
-"""Seconds left from which the clock changes its tone."""
+URGENT_SECONDS = 10.0
+"""The clock changes its tone when fewer seconds are left."""
 
 
 def mode_words(mode: str) -> str:
@@ -54,8 +54,8 @@ def title_line(
     """Return `Rate  3 to rate  1 rated, held   mode off: …`; a group is counted once.
 
     Args:
-        more: What else is to be known of the queue.
-        read_only: The mode cannot be switched from here.
+        more: Further notes about the queue.
+        read_only: Whether the mode cannot be switched from here.
     """
     pieces: list[tuple[str, str]] = [
         (" Rate ", "bold $heading"),
@@ -66,12 +66,12 @@ def title_line(
     pieces += [(f" {text} ", "$accent") for text in more]
     used = sum(len(text) for text, _ in pieces)
     words = MODES.get(mode, one_line(mode, 20))
-    said = f"  mode {words}"
-    if used + len(said) > width:
-        said = f"  mode {mode_words(mode)}" + ("" if read_only else "  (o switches)")
-    if used + len(said) > width:
-        said = f"  mode {mode_words(mode)}"
-    pieces.append((fit(said, max(0, width - used)), "$muted"))
+    message_text = f"  mode {words}"
+    if used + len(message_text) > width:
+        message_text = f"  mode {mode_words(mode)}" + ("" if read_only else "  (o switches)")
+    if used + len(message_text) > width:
+        message_text = f"  mode {mode_words(mode)}"
+    pieces.append((fit(message_text, max(0, width - used)), "$muted"))
     return tuple(pieces)
 
 
@@ -82,7 +82,7 @@ def clock_line(group: Group, now: float, width: int) -> Line:
     left = max(0.0, group.until - now)
     began = group.scored_at or group.opened_at
     share = left / max(group.until - began, 0.1)
-    tone = "$reward-down" if left <= HURRY else "$winner"
+    tone = "$reward-down" if left <= URGENT_SECONDS else "$winner"
     then = {
         "accept": "then the automatic reward is sent",
         "abort": "then it is aborted",
@@ -95,7 +95,7 @@ def clock_line(group: Group, now: float, width: int) -> Line:
     if group.gives_up_at is not None:
         gone = group.gives_up_at - now
         share = min(share, max(0.0, gone) / group.client_timeout)
-        tone = "$reward-down" if min(left, gone) <= HURRY else "$winner"
+        tone = "$reward-down" if min(left, gone) <= URGENT_SECONDS else "$winner"
         when = f"gives up in {countdown(gone)}" if gone > 0 else "gave up by its own timeout"
         label = f" user waits {user_wait(group, now)}, its client {when}  {countdown(left)} left "
     tail = fit(f" {then} ", max(0, min(len(then) + 2, width - len(label) - 8)))
@@ -124,14 +124,14 @@ def rate_cards(group: Group, ballot: Ballot, compact: bool = False) -> list[Card
 
 
 def _rank(group: Group, ballot: Ballot, index: int) -> str:
-    """Return what was typed for a candidate, and whether there is a correction."""
+    """Return the label typed for a candidate, and whether it was edited."""
     edited = "✎ edited" if group.edited_index == index and not ballot.second else ""
     return "  ".join(text for text in (ballot.typed(index), edited) if text)
 
 
 def queue_notes(queue: RateQueue, state: State, now: float, waiting: int) -> list[str]:
     """Return notes about groups outside the queue: `1 with bob`, `unsure only`."""
-    notes, others = [], queue.with_others(state, now)
+    notes, others = [], queue.leased_by_others(state, now)
     if others:
         notes.append(f"{len(others)} with {lease_name(others[0])}")
     if queue.only_unsure:
@@ -162,45 +162,48 @@ def banner_line(
     *,
     read_only: bool = False,
 ) -> Line:
-    """Return what is held up, else the groups of other consoles, with the keys; may be empty.
+    """Return the stall, else the groups of other consoles, with the keys; may be empty.
 
     Args:
-        state: Everything known.
+        state: The state.
         now: Unix seconds.
-        width: Cells there are.
+        width: Cells of the line.
         others: Open groups that other consoles have leased, the most urgent one first.
-        read_only: No key is named.
+        read_only: Whether to omit the keys.
     """
     held = held_up(state, now)
     if not held:
         text = "" if not others else others_words(others, now, read_only=read_only)
         return ((fit(f" {text}", width), "$accent"),) if text else EMPTY
     name, cause = next(iter(held.items()))
-    said = f" ! {one_line(cause, 120)}"
+    message_text = f" ! {one_line(cause, 120)}"
     if len(state.servers) > 1:
-        said += f" ({one_line(name, 20)})"
+        message_text += f" ({one_line(name, 20)})"
     if len(held) > 1:
-        said += f", {len(held) - 1} more held up"
+        message_text += f", {len(held) - 1} more stalled"
     if read_only:
-        return ((fit(said, width), "bold $warning"),)
+        return ((fit(message_text, width), "bold $warning"),)
     waiting = [one for one in state.waiting() if one.server in held]
     unscored = bool(waiting) and all(one.abstained for one in waiting)
-    for keys in _ways_out(unscored):
-        if line_width(keys) + len(said) <= width:
+    for keys in _stall_keys(unscored):
+        if line_width(keys) + len(message_text) <= width:
             break
-    return ((fit(said, max(0, width - line_width(keys))).rstrip(), "bold $warning"), *keys)
+    return ((fit(message_text, max(0, width - line_width(keys))).rstrip(), "bold $warning"), *keys)
 
 
-def _ways_out(unscored: bool) -> list[Line]:
+def _stall_keys(unscored: bool) -> list[Line]:
     """Return the keys that end the stall, from long to short."""
     key, forms = "A", ["accepts all automatic rewards", "accepts all"]
     if unscored:
         key, forms = "S", ["re-scores a group"]
-    ways: list[Line] = []
+    key_lines: list[Line] = []
     for does in forms:
         keys = (f"  {key}", "bold $accent"), (f" {does}  ", ""), ("X", "bold $accent")
-        ways += [(*keys, (" aborts them  or go on rating", "")), (*keys, (" aborts them", ""))]
-    return ways
+        key_lines += [
+            (*keys, (" aborts them  or continue rating", "")),
+            (*keys, (" aborts them", "")),
+        ]
+    return key_lines
 
 
 def others_words(others: Sequence[Group], now: float, *, read_only: bool = False) -> str:
@@ -218,7 +221,7 @@ def others_words(others: Sequence[Group], now: float, *, read_only: bool = False
 
 
 def abort_all_loss(state: State, now: float) -> str:
-    """Return the cost of aborting all groups that hold something up."""
+    """Return the cost of aborting all groups that cause a stall."""
     names = held_up(state, now)
     groups = [one for one in state.waiting() if one.server in names and one.rating is None]
     episodes = sum(
@@ -253,11 +256,11 @@ def last_vote_line(
     """Return the state of the last vote: held with its clock, sent, or gone.
 
     Args:
-        group: The group it is about; None when it is not kept.
+        group: The group of the vote; None when it is no longer in memory.
         vote: The vote in words; empty for no vote.
         now: Unix seconds.
-        width: Cells there are.
-        sends: Enter would send it now, while it is held.
+        width: Cells of the line.
+        sends: Whether Enter would send it now, while it is held.
     """
     if not vote:
         return ()
@@ -297,10 +300,10 @@ def vote_fate(group: Group | None, now: float) -> tuple[str, str]:
 def vote_words(group: Group, sent: SentVote) -> str:
     """Return the vote beside the choice of the automatic reward, both by the digits shown.
 
-    The numbers these answers have in the group's detail stand behind: `best 2 = #4`.
+    The candidate numbers of these answers follow: `best 2 = #4`.
     """
     rating, shown = group.rating, sent.shown
-    vote = sent.words if rating is None else words(rating.rating, rating.order, shown)
+    vote = sent.words if rating is None else vote_text(rating.rating, rating.order, shown)
     if rating is not None and rating.rating in ("best", "ranking"):
         vote += _by_number(rating.order, shown)
     scored = [one.auto_reward for one in group.candidates]
@@ -317,7 +320,7 @@ def vote_words(group: Group, sent: SentVote) -> str:
 
 
 def _by_number(order: Sequence[int], shown: Sequence[int]) -> str:
-    """Return ` = #4`: answers by the numbers of the detail; empty where the digits are the same."""
+    """Return ` = #4`: the candidate numbers; empty if they equal the digits."""
     if list(shown) == sorted(shown):
         return ""
     return f" = {' '.join(f'#{index + 1}' for index in order)}"

@@ -25,12 +25,11 @@ from console.views.timeline import stays
 from core.control_payloads import EpisodeDetails, ServerDetails, TaskDetails
 from core.state import Pool, Server
 
-STAYS = 12
+MAX_SPANS = 12
 """Most state spans of the history in the list."""
 _STATE, _SHORT, _FOR, _STEP, _SLOTS, _CLIENTS, _AGE = 19, 11, 6, 4, 9, 7, 5
 _TIGHT = 72
-"""Cells below which the state has its short word and clients are not counted: the list of them
-stands below."""
+"""Below this width the state is abbreviated and the number of clients is left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +114,7 @@ def table_row(server: Server, place: int, now: float, width: int) -> Line:
 
 
 def _known_at(server: Server, now: float) -> float:
-    """Return until when its state is known: it may have changed since it was lost."""
+    """Return the time up to which its state is known."""
     return (server.seen_at or server.since) if server.lost else now
 
 
@@ -152,10 +151,10 @@ def detail(
     Args:
         server: From the state.
         details: Its newest reading; None before the first.
-        trouble: Why there is no newer one; may be empty.
+        trouble: Why there is no newer reading; may be empty.
         now: The time up to which things are known.
         width: Cells.
-        ours: Our own name among the clients.
+        ours: Client id of this proxy.
     """
     lines: list[Line] = list(_facts(server, details, now, width))
     if trouble:
@@ -181,7 +180,7 @@ def _title(text: str, *more: str) -> list[Line]:
 
 
 def _lost(server: Server, now: float) -> tuple[str, str, str]:
-    """Return label, words and colour of why a server does not answer."""
+    """Return label, text and colour of the reason why a server does not answer."""
     if is_starting(server, now):
         return "starts", "waiting for its first answer", "$engine-booting"
     return "lost", one_line(server.lost, 160), "$engine-lost"
@@ -240,7 +239,7 @@ def _history(server: Server, now: float) -> list[Line]:
     began = [span.since for span in server.spans]
     lines = _title("STATES", plural(len(spans), "state change"))
     ending = "  when it was last seen" if server.lost else "  now"
-    for place in range(len(spans) - 1, max(-1, len(spans) - 1 - STAYS), -1):
+    for place in range(len(spans) - 1, max(-1, len(spans) - 1 - MAX_SPANS), -1):
         stay, last = spans[place], place == len(spans) - 1
         shape = state_style(stay.state)
         step = f"step {stay.step}" if stay.step is not None and stay.state == "ROLLING" else ""

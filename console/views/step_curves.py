@@ -14,7 +14,7 @@ from console.views.step_table import reward_of
 from core.state import Server, StepStats
 
 BESIDE = 28
-"""Cells from which curves stand beside the table; with fewer they stand below it."""
+"""Curves with at least this width are drawn beside the table, narrower ones below it."""
 _GAP = 3
 _TALLEST = 9
 _LEAST = 5
@@ -45,7 +45,7 @@ _SERIES = (
 def with_curves(
     server: Server, left: Sequence[Content], table: Sequence[Content], width: int
 ) -> list[Content]:
-    """Return facts, then the table of steps, with the curves where there is room for them.
+    """Return facts, then the table of steps, with the curves if there is room.
 
     Args:
         left: The facts above the table.

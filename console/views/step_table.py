@@ -37,7 +37,7 @@ def share_of(value: float | None) -> str:
 def reward_of(step: StepStats) -> tuple[float | None, float | None]:
     """Return mean and deviation of the automatic rewards; else of all rewards of the update.
 
-    Where the groups from here have human rewards alone there is neither.
+    Both are None if the groups of this console only have human rewards.
     """
     if step.auto:
         return step.auto_mean, step.auto_std
@@ -107,21 +107,21 @@ def step_table(server: Server, now: float, width: int, most: int) -> list[Conten
     times = Times(step_seconds(server.spans), sync_seconds(server.spans, now))
     rows = [[column.text(step, times) for column in COLUMNS] for step in steps]
     shown = _shown(rows, width)
-    found = [
+    table_lines = [
         Content.styled(
             "".join(f"{COLUMNS[at].title:>{COLUMNS[at].width}}" for at in shown), "$muted"
         )
     ]
     for row in rows:
         pieces = [(f"{row[at]:>{COLUMNS[at].width}}", _tone(COLUMNS[at], row[at])) for at in shown]
-        found.append(Content.assemble(*pieces))
+        table_lines.append(Content.assemble(*pieces))
     if any(step.update_source == "pool" for step in steps):
-        found.append(
+        table_lines.append(
             Content.styled(
                 "no sig: by the pool as last read; this server reports no more", "$muted"
             )
         )
-    return found
+    return table_lines
 
 
 def _shown(rows: list[list[str]], width: int) -> list[int]:

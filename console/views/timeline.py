@@ -1,4 +1,4 @@
-"""An engine's states over time, as blocks with words in them."""
+"""Timeline of an engine's states: labelled blocks."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,9 +9,9 @@ from console.text.format import duration, state_style
 from core.state import Server, Span
 
 CELLS_A_SPAN = 8
-"""Average cells of a span: decides how far back the line goes."""
+"""Average cells of a span; it determines how far back the line goes."""
 WORD_CELLS = 6
-"""Cells of a state's short word; fewer only where the line is too short for all."""
+"""Cells of a state's short word; fewer if the line is too short for all."""
 STOPPED = ("OFFLINE", "BOOTING")
 """States between two engine runs."""
 
@@ -93,11 +93,11 @@ def cells(seconds: Sequence[float], width: int, least: int = 1) -> list[int]:
     spare = width - least * len(seconds)
     total = sum(seconds) or 1.0
     exact = [one / total * spare for one in seconds]
-    dealt = [int(one) for one in exact]
-    by_rest = sorted(range(len(exact)), key=lambda at: dealt[at] - exact[at])
-    for at in by_rest[: spare - sum(dealt)]:
-        dealt[at] += 1
-    return [least + one for one in dealt]
+    counts = [int(one) for one in exact]
+    by_rest = sorted(range(len(exact)), key=lambda at: counts[at] - exact[at])
+    for at in by_rest[: spare - sum(counts)]:
+        counts[at] += 1
+    return [least + one for one in counts]
 
 
 def newest(server: Server, now: float, width: int) -> list[StateSpan]:

@@ -17,7 +17,7 @@ _BAR = 12
 _STILL = 0.005
 """A change of the log-prob below this counts as none."""
 _NO_POLICY = (
-    "The engine has no policy loaded: texts and present log-probs are known once it is started."
+    "The engine has no policy loaded: texts and current log-probs appear once it is started."
 )
 
 
@@ -32,7 +32,7 @@ class Subject:
 
 
 def title_line(subject: Subject, tokens: EpisodeTokens | None, width: int) -> Line:
-    """Return the candidate, its reward, and the policy of the present log-probs."""
+    """Return the candidate, its reward, and the policy of the current log-probs."""
     pieces: list[tuple[str, str]] = [
         ("Tokens ", "bold $heading"),
         (f" candidate {subject.candidate + 1} of {subject.of} ", "bold"),
@@ -47,8 +47,8 @@ def title_line(subject: Subject, tokens: EpisodeTokens | None, width: int) -> Li
     episode = f"  episode {one_line(subject.episode_uuid, 40)[:8]}"
     if subject.episode_uuid and sum(len(text) for text, _ in pieces) + len(episode) <= width:
         pieces.append((episode, "$muted"))
-    said = "".join(text for text, _ in pieces)
-    room = width - len(said) - 3
+    title_text = "".join(text for text, _ in pieces)
+    room = width - len(title_text) - 3
     if room > 12 and subject.query:
         pieces.append((f"  {fit('“' + one_line(subject.query, 200) + '”', room)}", "$muted"))
     return tuple(pieces)
@@ -69,7 +69,7 @@ def head_line(width: int) -> Line:
 
 
 def token_lines(tokens: EpisodeTokens, width: int, unfolded: bool) -> list[Line]:
-    """Return all calls below each other; tokens that were only read are folded."""
+    """Return all calls below each other; context tokens are folded."""
     lines: list[Line] = []
     if any(one.text is None for call in tokens.calls for one in call.tokens):
         lines += [((text, "$warning"),) for text in wrapped(_NO_POLICY, width)]
@@ -83,15 +83,15 @@ def token_lines(tokens: EpisodeTokens, width: int, unfolded: bool) -> list[Line]
 
 
 def _call_line(place: int, count: int, call: TokenCall) -> Line:
-    learnt = [one for one in call.tokens if one.mask]
+    trained = [one for one in call.tokens if one.mask]
     pieces: list[tuple[str, str]] = [(" ", "")]
     if count > 1:
         pieces.append((f"call {place + 1} of {count}  ", "bold $heading"))
-    pieces.append((f"{call.prompt_tokens} prompt, {len(learnt)} trained", "bold"))
+    pieces.append((f"{call.prompt_tokens} prompt, {len(trained)} trained", "bold"))
     if call.step is not None:
         pieces.append((f"  sampled after {plural(call.step, 'update')}", "$muted"))
-    then = [one.logprob for one in learnt if one.logprob is not None]
-    now = [one.logprob_now for one in learnt if one.logprob_now is not None]
+    then = [one.logprob for one in trained if one.logprob is not None]
+    now = [one.logprob_now for one in trained if one.logprob_now is not None]
     if then:
         mean = number(math.fsum(then) / len(then))
         after = f" → {number(math.fsum(now) / len(now))}" if now else ""
@@ -102,9 +102,9 @@ def _call_line(place: int, count: int, call: TokenCall) -> Line:
 def _rows(call: TokenCall, width: int, unfolded: bool) -> list[Line]:
     lines: list[Line] = []
     numbered = list(enumerate(call.tokens, 1))
-    for learnt, run in groupby(numbered, key=lambda one: bool(one[1].mask)):
+    for trained, run in groupby(numbered, key=lambda one: bool(one[1].mask)):
         rows = list(run)
-        if learnt or unfolded:
+        if trained or unfolded:
             lines += [_row(place, one, width) for place, one in rows]
         else:
             lines.append(_fold([one for _, one in rows], width))
@@ -143,7 +143,7 @@ def _text_tone(one: Token) -> str:
 
 
 def _chances(one: Token, diff: float | None, tone: str) -> list[tuple[str, str]]:
-    """Return probability then and now, their ratio, and the change as a bar around its middle."""
+    """Return both probabilities, their ratio, and the change as a bar around its middle."""
     ratio = UNKNOWN if diff is None else f"{math.exp(min(diff, 20.0)):.2f}"
     text = f"{_chance(one.logprob):>8}{_chance(one.logprob_now):>8}{ratio:>8}  "
     half = _BAR // 2

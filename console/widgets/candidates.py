@@ -16,7 +16,7 @@ COLUMN = 34
 FRAMED = 37
 """Cells from which a card beside others has a border."""
 HEAD = 60
-"""Cells the head of a card is built for when it stands in the border."""
+"""Cells for which the head of a card in the border is built."""
 SLOTS = 16
 """Most cards on screen; the selection scrolls through more."""
 
@@ -32,8 +32,8 @@ def _in_border(line: Line) -> list[tuple[str, str]]:
 class Candidates(Container):
     """Shows the cards of one group.
 
-    `stack` decides what happens when they do not fit side by side: stacked on top of each other
-    and sharing the height, or as many side by side as fit, moving with the selection.
+    If they do not fit side by side, `stack` stacks them and shares the height between them;
+    otherwise as many as fit are shown side by side, around the selected one.
     """
 
     DEFAULT_CSS = """
@@ -69,11 +69,11 @@ class Candidates(Container):
 
     @property
     def selected(self) -> int | None:
-        """Place of the selected card; None when none is."""
+        """Place of the selected card; None without a selection."""
         return self._selected
 
     def show_cards(self, cards: Sequence[Card], selected: int | None) -> None:
-        """Show these cards; cards that look the same are not painted again."""
+        """Show these cards; unchanged cards are not painted again."""
         self._cards = list(cards)
         count = len(self._cards)
         self._selected = None if selected is None or not count else min(selected, count - 1)
@@ -134,7 +134,9 @@ class Candidates(Container):
     def _arrange(self) -> None:
         if not self.is_mounted:
             return
-        if not self.size.width:  # it is hidden: the frame before its resize has no old answers
+        if (
+            not self.size.width
+        ):  # hidden: the first frame after it is shown must not have old answers
             for pane in self.query_children(TextPane):
                 pane.display = False
             return
@@ -156,7 +158,7 @@ class Candidates(Container):
                 pane.styles.height = "1fr"
 
     def _panes(self, count: int) -> list[TextPane]:
-        """Return `wanted` panes, mounting those that are missing."""
+        """Return at least `count` panes, mounting those that are missing."""
         missing = count - len(self.query_children(TextPane))
         if missing > 0:
             self.mount_all([TextPane() for _ in range(missing)])
@@ -176,9 +178,9 @@ class Candidates(Container):
 
     def _share(self, shown: Sequence[tuple[TextPane, int]]) -> None:
         """Share the height of stacked cards by the length of their texts."""
-        wanted = [1 + len(body(self._cards[place], self.size.width - 1)) for _, place in shown]
+        rows_needed = [1 + len(body(self._cards[place], self.size.width - 1)) for _, place in shown]
         focus = next((at for at, (_, place) in enumerate(shown) if place == self._selected), None)
-        heights = share_heights(wanted, self.size.height, focus)
+        heights = share_heights(rows_needed, self.size.height, focus)
         for (pane, _), rows in zip(shown, heights, strict=True):
             pane.styles.height = rows
 

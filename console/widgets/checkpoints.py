@@ -18,7 +18,7 @@ _SHORT, _TALL = 4, 10
 
 
 class CheckpointPanel(Section, can_focus=True):
-    """The checkpoints of one server; hidden for a server that saves none."""
+    """The checkpoints of one server; hidden if the server has no checkpoint support."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("down,j", "move(1)", "Down", show=False),
@@ -39,17 +39,17 @@ class CheckpointPanel(Section, can_focus=True):
         return self._saved[self._place] if self._saved else None
 
     def paint(self, session: Session, dirty: frozenset[str]) -> None:
-        """Update the list, then paint; hide the panel without one."""
+        """Update the list, then paint; hide the panel when there is no list."""
         server = session.state.servers.get(self.server)
         saved = server.checkpoints if server is not None else None
         if (saved is not None) != self.display:
             self.display = saved is not None
             dirty = EVERYTHING
-        self._take(saved or ())
+        self._update_list(saved or ())
         super().paint(session, dirty)
 
-    def _take(self, saved: tuple[Checkpoint, ...]) -> None:
-        """Keep the cursor on its checkpoint; when that is gone, at its place."""
+    def _update_list(self, saved: tuple[Checkpoint, ...]) -> None:
+        """Keep the cursor on its checkpoint, or at the same place when that is gone."""
         self._saved = saved
         names = [one.name for one in saved]
         if self._cursor in names:
@@ -100,7 +100,7 @@ class CheckpointPanel(Section, can_focus=True):
 
 
 def checkpoint_line(one: Checkpoint, now: float, width: int, here: bool) -> Content:
-    """`▸ step-000020          step 20   3m ago   10.9 MB`."""
+    """Return `▸ step-000020          step 20   3m ago   10.9 MB`."""
     room = max(16, min(40, width - 44))
     step = "✖ damaged" if one.damaged else f"step {one.step}"
     tone = "$engine-lost" if one.damaged else "bold" if not one.kept else ""

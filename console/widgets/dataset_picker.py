@@ -32,15 +32,15 @@ class DatasetPicker(ModalScreen[str | None]):
 
     Args:
         home: The home's folder, or None.
-        columns: `PART=COLUMN,...` of the form, for the look.
+        columns: `PART=COLUMN,...` of the form, for the preview.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "leave", "Leave", id="picker.leave"),
         Binding("up", "move(-1)", "Up", show=False),
         Binding("down", "move(1)", "Down", show=False),
-        Binding("pageup", "scroll_look(-5)", "Rows up", show=False),
-        Binding("pagedown", "scroll_look(5)", "Rows down", show=False),
+        Binding("pageup", "scroll_preview(-5)", "Rows up", show=False),
+        Binding("pagedown", "scroll_preview(5)", "Rows down", show=False),
     ]
 
     def __init__(self, home: Path | None, columns: str = "") -> None:
@@ -57,22 +57,22 @@ class DatasetPicker(ModalScreen[str | None]):
             yield Input(placeholder="type to filter, or a path", id="picker-filter", compact=True)
             with Horizontal(id="picker-body"):
                 yield OptionList(id="picker-list", compact=True, markup=False)
-                yield DatasetPreview(id="picker-look")
+                yield DatasetPreview(id="picker-preview")
             yield Static(_HINT, markup=False, id="picker-hint", classes="dialog-hint")
 
     def on_mount(self) -> None:
         """List the datasets."""
         self.query_one("#picker-list", OptionList).can_focus = False
         self.query_one("#picker-filter", Input).focus()
-        self._find()
+        self._list_datasets()
 
     @work(thread=True, exclusive=True, group="find", exit_on_error=False)
-    def _find(self) -> None:
+    def _list_datasets(self) -> None:
         root = self._home if self._home is not None else Path("/nonexistent")
         choices = datasets(root, Path.cwd())
-        self.app.call_from_thread(self._take, choices)
+        self.app.call_from_thread(self._set_choices, choices)
 
-    def _take(self, choices: Sequence[DatasetChoice]) -> None:
+    def _set_choices(self, choices: Sequence[DatasetChoice]) -> None:
         self._all = choices
         self._filter()
 
@@ -81,7 +81,7 @@ class DatasetPicker(ModalScreen[str | None]):
         path = text.startswith(_PATH)
         self._shown = [] if path else [one for one in self._all if matches(one, text)]
         self._list()
-        self._look()
+        self._preview()
 
     def on_resize(self) -> None:
         """Fit the rows to another width."""
@@ -96,12 +96,12 @@ class DatasetPicker(ModalScreen[str | None]):
         if self._shown:
             options.highlighted = min(at, len(self._shown) - 1)
 
-    def _look(self) -> None:
+    def _preview(self) -> None:
         path = self.chosen
-        self._say("")
+        self._show_error("")
         if path is not None:
             reader = partial(previews, path, self._columns, self._home)
-            self.query_one(DatasetPreview).look(reader)
+            self.query_one(DatasetPreview).load(reader)
 
     @property
     def chosen(self) -> str | None:
@@ -120,46 +120,46 @@ class DatasetPicker(ModalScreen[str | None]):
         """Choose."""
         event.stop()
         if (path := self.chosen) is not None:
-            self._take_it(path)
+            self._choose(path)
 
     def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
-        """Preview another one."""
+        """Preview the dataset under the cursor."""
         event.stop()
-        self._look()
+        self._preview()
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         """Choose with a click."""
         event.stop()
-        self._take_it(self._shown[event.option_index].path)
+        self._choose(self._shown[event.option_index].path)
 
     @work(thread=True, exclusive=True, group="take", exit_on_error=False)
-    def _take_it(self, path: str) -> None:
+    def _choose(self, path: str) -> None:
         """Choose a dataset that can be read; otherwise show the cause and stay open."""
         preview = read_preview(path, self._columns, self._home)
-        self.app.call_from_thread(self._taken, path, preview)
+        self.app.call_from_thread(self._close_if_readable, path, preview)
 
-    def _taken(self, path: str, preview: Preview) -> None:
+    def _close_if_readable(self, path: str, preview: Preview) -> None:
         if not self.is_current or path != self.chosen:
             return
         if preview.readable:
             self.dismiss(path)
         else:
-            self._say(f"Not taken: {preview.error}")
+            self._show_error(f"Not chosen: {preview.error}")
 
-    def _say(self, fault: str) -> None:
-        """Show why the last one was refused; empty for none."""
+    def _show_error(self, fault: str) -> None:
+        """Show why the last choice was refused; "" restores the hint."""
         hint = self.query_one("#picker-hint", Static)
         hint.set_class(bool(fault), "-fault")
         hint.update(Text(one_line(fault, 200)) if fault else _HINT)
 
     def action_move(self, by: int) -> None:
-        """Move to another one."""
+        """Move the cursor."""
         options = self.query_one("#picker-list", OptionList)
         if self._shown:
             at = (options.highlighted or 0) + by
             options.highlighted = max(0, min(at, len(self._shown) - 1))
 
-    def action_scroll_look(self, rows: int) -> None:
+    def action_scroll_preview(self, rows: int) -> None:
         """Scroll the preview."""
         self.query_one(DatasetPreview).scroll_relative(y=rows, animate=False)
 
@@ -168,11 +168,11 @@ class DatasetPicker(ModalScreen[str | None]):
         self.dismiss(None)
 
 
-def matches(one: DatasetChoice, wanted: str) -> bool:
+def matches(one: DatasetChoice, typed: str) -> bool:
     """Return whether the name contains the typed characters in order."""
     at = 0
     text = f"{one.where} {one.name}".lower()
-    for letter in wanted:
+    for letter in typed:
         at = text.find(letter, at) + 1
         if not at:
             return False

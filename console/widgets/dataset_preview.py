@@ -14,65 +14,67 @@ from console.widgets.pane import TextPane
 DELAY = 0.2
 """Seconds after the last key before a file is read."""
 _ROOMY = 78
-"""Cells of width from which there is also height to spare."""
+"""Width in cells from which more rows are shown."""
 _BYTES = ("B", "kB", "MB", "GB", "TB")
 
 Reader = Callable[[], Iterator[Preview]]
 
 
 class DatasetPreview(TextPane):
-    """Shows a preview, and reads more while it is shown."""
+    """Shows a preview, and reads more of the dataset in the background."""
 
     def __init__(self, id: str | None = None) -> None:  # noqa: A002 - Textual's own name
         super().__init__(id=id)
         self.preview = Preview()
         self._reading: Worker[None] | None = None
-        self._seen = asyncio.Event()
+        self._loaded = asyncio.Event()
 
     @property
-    def seen(self) -> bool:
-        """Return whether `preview` is of the dataset that was requested last."""
-        return self._seen.is_set()
+    def loaded(self) -> bool:
+        """Whether `preview` shows the dataset that was requested last."""
+        return self._loaded.is_set()
 
-    async def until_seen(self) -> None:
-        """Wait until `preview` is of the dataset that was requested last."""
-        while not self._seen.is_set():
-            await self._seen.wait()
+    async def wait_until_loaded(self) -> None:
+        """Wait until `preview` shows the dataset that was requested last."""
+        while not self._loaded.is_set():
+            await self._loaded.wait()
 
-    def look(self, read: Reader, delay: float = DELAY) -> None:
-        """Preview another dataset and close the one before.
+    def load(self, read: Reader, delay: float = DELAY) -> None:
+        """Preview another dataset and close the previous one.
 
         Args:
-            read: Gives more and more of it; runs in threads.
-            delay: Seconds to wait first: a later look within them takes its place.
+            read: Yields growing previews; runs in threads.
+            delay: Seconds to wait first; a later call within this time replaces this one.
         """
         if self._reading is not None:
             self._reading.cancel()
-        before, self._seen = self._seen, asyncio.Event()
-        before.set()  # who waits for it waits for the new one now
+        before, self._loaded = self._loaded, asyncio.Event()
+        before.set()  # its waiters now wait for the new event
         self._reading = self.run_worker(
-            self._read(read, delay, self._seen),
+            self._read(read, delay, self._loaded),
             group="preview",
             exclusive=True,
             exit_on_error=False,
         )
 
-    async def _read(self, read: Reader, delay: float, seen: asyncio.Event) -> None:
+    async def _read(self, read: Reader, delay: float, loaded: asyncio.Event) -> None:
         await asyncio.sleep(delay)
-        found = read()
-        step: asyncio.Future[Preview | None] | None = None
+        previews = read()
+        next_preview: asyncio.Future[Preview | None] | None = None
         try:
             while True:
-                step = asyncio.get_running_loop().run_in_executor(None, next, found, None)
-                preview = await asyncio.shield(step)
+                next_preview = asyncio.get_running_loop().run_in_executor(
+                    None, next, previews, None
+                )
+                preview = await asyncio.shield(next_preview)
                 if preview is None:
                     return
                 self.preview = preview
-                seen.set()
+                loaded.set()
                 self.paint_preview()
                 await asyncio.sleep(0.02)
         finally:
-            _let_go(found, step)
+            _close_when_read(previews, next_preview)
 
     def paint_preview(self) -> None:
         """Paint what is known."""
@@ -80,15 +82,17 @@ class DatasetPreview(TextPane):
         self.show((preview,), lambda width: preview_lines(preview, width))
 
 
-def _let_go(found: Iterator[Preview], step: "asyncio.Future[Preview | None] | None") -> None:
+def _close_when_read(
+    previews: Iterator[Preview], next_preview: "asyncio.Future[Preview | None] | None"
+) -> None:
     """Close the files once the thread that reads them is done."""
-    close = getattr(found, "close", None)
+    close = getattr(previews, "close", None)
     if close is None:
         return
-    if step is None or step.done():
+    if next_preview is None or next_preview.done():
         close()
     else:
-        step.add_done_callback(lambda _: close())
+        next_preview.add_done_callback(lambda _: close())
 
 
 def preview_lines(preview: Preview, width: int) -> list[Line]:

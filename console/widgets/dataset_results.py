@@ -1,4 +1,4 @@
-"""The rows the mock user asked: a list with a cursor, Enter opens the group of one."""
+"""The rows that the mock user sent: a list with a cursor; Enter opens the group of a row."""
 
 from collections.abc import Callable
 from typing import ClassVar
@@ -17,7 +17,7 @@ Finder = Callable[[MockRow], Group | None]
 
 
 class ResultList(TextPane, can_focus=True):
-    """Newest on top; the cursor stays on its row while others come in above it."""
+    """Shows the newest row on top; the cursor stays on its row while new ones arrive."""
 
     DEFAULT_CSS = "ResultList { height: 1fr; scrollbar-gutter: stable; }"
     ALLOW_SELECT = False
@@ -28,7 +28,7 @@ class ResultList(TextPane, can_focus=True):
         Binding("pagedown,space", "page(1)", "Page down", show=False),
         Binding("home", "edge(0)", "Newest", show=False),
         Binding("end", "edge(-1)", "Oldest", show=False),
-        Binding("enter", "open", "Group", id="mock.open", tooltip="The group this row became"),
+        Binding("enter", "open", "Group", id="mock.open", tooltip="The group of this row"),
     ]
 
     class Opened(Message):
@@ -48,7 +48,7 @@ class ResultList(TextPane, can_focus=True):
 
     @property
     def at(self) -> int:
-        """Place of the cursor from the top; it stays on top until it is moved."""
+        """Index of the row under the cursor; 0 until the cursor is moved."""
         if self._cursor is not None:
             for place, row in enumerate(self._rows):
                 if (row.row_id, row.at) == self._cursor:
@@ -61,7 +61,7 @@ class ResultList(TextPane, can_focus=True):
         return self._rows[self.at] if self._rows else None
 
     def take(self, mock: Mock | None, group: Finder) -> None:
-        """Show the rows of a run; `group` finds what a row became."""
+        """Show the rows of a run; `group` returns the group of a row."""
         self._group = group
         run = mock.mock_id if mock is not None else ""
         if run != self._run:
@@ -76,7 +76,7 @@ class ResultList(TextPane, can_focus=True):
         self.repaint()
 
     def row(self, y: int) -> tuple[Line, str]:
-        """What stands in row `y` of what is visible."""
+        """Return the line at row `y` of the visible part, and its background style."""
         width = self.scrollable_content_region.width
         if not self._rows:
             text = "Rows that were sent appear here, newest first."
@@ -90,26 +90,26 @@ class ResultList(TextPane, can_focus=True):
         return result_line(row, width, self._group(row)), extra
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
-        """Other rows came into sight."""
+        """Repaint for other rows."""
         if self.show_vertical_scrollbar:
             self.vertical_scrollbar.position = new_value
         if round(old_value) != round(new_value):
             self.repaint()
 
     def on_focus(self) -> None:
-        """The cursor is drawn stronger."""
+        """Highlight the cursor."""
         self.repaint()
 
     def on_blur(self) -> None:
-        """And weaker."""
+        """Dim the cursor."""
         self.repaint()
 
     def on_resize(self) -> None:
-        """Other widths."""
+        """Fit the rows to another width."""
         self.refresh()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """There is nothing to open in an empty list."""
+        """Offer Enter only when there is a row."""
         return action != "open" or bool(self._rows)
 
     def _go(self, place: int) -> None:
@@ -125,24 +125,24 @@ class ResultList(TextPane, can_focus=True):
         self.repaint()
 
     def action_move(self, by: int) -> None:
-        """Up or down."""
+        """Move up or down."""
         self._go(self.at + by)
 
     def action_page(self, by: int) -> None:
-        """A page up or down."""
+        """Move a page up or down."""
         self._go(self.at + by * max(1, self.size.height - 1))
 
     def action_edge(self, place: int) -> None:
-        """The newest or the oldest."""
+        """Move to the newest or the oldest row."""
         self._go(place if place >= 0 else len(self._rows) - 1)
 
     def action_open(self) -> None:
-        """The group of the row under the cursor."""
+        """Open the group of the row under the cursor."""
         if (row := self.row_here) is not None:
             self.post_message(self.Opened(row))
 
     def on_click(self, event: events.Click) -> None:
-        """A click points, a second one opens."""
+        """Move the cursor to the click, or open the row under it."""
         place = event.y + self.scroll_offset.y
         if place < len(self._rows):
             again = place == self.at and self.has_focus

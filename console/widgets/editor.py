@@ -1,4 +1,4 @@
-"""Opens a text in the operator's own editor, in the terminal the console leaves meanwhile."""
+"""Editing of a text or file in the operator's own editor, while the console is suspended."""
 
 import asyncio
 import contextlib
@@ -16,7 +16,7 @@ from console.models.app_host import AppHost
 
 FALLBACKS = ("nano", "vim", "vi")
 CAP = 1 << 20
-"""Characters of a text that can come back."""
+"""Most characters of an edited text."""
 
 
 class EditorError(AjetError):
@@ -24,10 +24,10 @@ class EditorError(AjetError):
 
 
 def editor_of(environment: Mapping[str, str] | None = None) -> list[str]:
-    """The command of the editor: `$VISUAL`, `$EDITOR`, or one that is installed.
+    """Return the command of the editor: `$VISUAL`, `$EDITOR`, or an installed one.
 
     Raises:
-        EditorError: there is none.
+        EditorError: there is no editor.
     """
     known = os.environ if environment is None else environment
     for name in ("VISUAL", "EDITOR"):
@@ -44,7 +44,7 @@ def editor_of(environment: Mapping[str, str] | None = None) -> list[str]:
 
 
 async def edit_text(app: AppHost, text: str, suffix: str = ".md") -> str:
-    """What the operator makes of `text`. The loop goes on; nothing is painted until it is back.
+    """Return `text` as edited by the operator. The event loop runs on; nothing is painted.
 
     Raises:
         EditorError: there is no editor, or it failed.
@@ -68,7 +68,7 @@ async def edit_text(app: AppHost, text: str, suffix: str = ".md") -> str:
 
 
 def place_command(command: list[str], file: str, line: int) -> list[str]:
-    """The editor's command line for one line of a file, as this editor takes it."""
+    """Return the command line that opens a file at a line, in this editor's syntax."""
     name = Path(command[0]).name
     if name in ("code", "codium", "cursor"):
         return [*command, "--goto", f"{file}:{line}"]
@@ -78,7 +78,7 @@ def place_command(command: list[str], file: str, line: int) -> list[str]:
 
 
 async def open_place(app: AppHost, file: str, line: int) -> None:
-    """Open a file of this machine at a line; returns when the editor has ended.
+    """Open a file of this machine at a line; return when the editor has exited.
 
     Raises:
         EditorError: the file is not here, there is no editor, or it failed.
@@ -96,25 +96,25 @@ async def open_place(app: AppHost, file: str, line: int) -> None:
 
 
 @contextlib.contextmanager
-def _lent(app: AppHost) -> Iterator[None]:
-    """The terminal without the console, which comes back whatever happens inside.
+def _suspended(app: AppHost) -> Iterator[None]:
+    """Suspend the console; resume it even after an exception.
 
-    Textual's own `suspend` never does after an exception: nothing reads or paints any more.
+    Textual's own `suspend` does not resume after an exception: input and painting stop.
 
     Raises:
-        SuspendNotSupported: there is no terminal to leave.
+        SuspendNotSupported: the terminal cannot be suspended.
     """
-    away = app.suspend()
-    away.__enter__()
+    suspended = app.suspend()
+    suspended.__enter__()
     try:
         yield
     finally:
-        away.__exit__(None, None, None)
+        suspended.__exit__(None, None, None)
 
 
 async def _run(app: AppHost, command: list[str]) -> int:
     try:
-        with _lent(app), app.batch_update():
+        with _suspended(app), app.batch_update():
             child = await asyncio.create_subprocess_exec(*command)
             try:
                 return await child.wait()

@@ -1,4 +1,4 @@
-"""The line that filters a list: its errors stand at their character, Tab completes."""
+"""Input line of a list filter: it shows errors at their character and completes with Tab."""
 
 from collections.abc import Iterable, Mapping
 from typing import ClassVar
@@ -20,7 +20,7 @@ _PROMPT = "/ "
 
 
 class FilterText(Input):
-    """The text itself."""
+    """Text field of the filter."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("tab", "complete(1)", "Complete", show=False),
@@ -35,7 +35,7 @@ class FilterText(Input):
             self.by = by
 
     def action_complete(self, by: int) -> None:
-        """The next thing that fits."""
+        """Request the next completion."""
         self.post_message(self.Complete(by))
 
 
@@ -54,18 +54,18 @@ class FilterLine(Vertical):
     class Changed(Message):
         """The text was parsed."""
 
-        def __init__(self, wanted: Filter) -> None:
+        def __init__(self, row_filter: Filter) -> None:
             super().__init__()
-            self.wanted = wanted
+            self.filter = row_filter
 
     class Closed(Message):
-        """Enter: the filter stays."""
+        """Enter closed the line; the filter stays."""
 
     def __init__(self) -> None:
         super().__init__()
         self.known: Mapping[str, Iterable[str]] = {}
         """Known values, by field."""
-        self._offered = Completion(0, 0)
+        self._completion = Completion(0, 0)
         self._chosen: int | None = None
         self._typing = True
 
@@ -80,7 +80,7 @@ class FilterLine(Vertical):
             )
 
     def on_mount(self) -> None:
-        """The sign before the line."""
+        """Show the prompt before the text."""
         self.query_one("#filter-prompt", TextPane).show_lines([((_PROMPT, "bold $accent"),)])
 
     @property
@@ -92,7 +92,7 @@ class FilterLine(Vertical):
         """Show the line and focus it."""
         self.display = True
         self.line.focus()
-        self._offer()
+        self._update_completion()
 
     def close(self) -> None:
         """Leave the line; an empty one is hidden."""
@@ -129,10 +129,10 @@ class FilterLine(Vertical):
             pane.display = False
             self.post_message(self.Changed(row_filter))
         if self.line.has_focus:
-            self._offer()
+            self._update_completion()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Enter; what is not understood stays open, with the reason: it is not what is listed."""
+        """Close the line on Enter, unless the filter is invalid and therefore not applied."""
         event.stop()
         if self.query_one("#filter-error", TextPane).display:
             return
@@ -140,55 +140,55 @@ class FilterLine(Vertical):
         self.post_message(self.Closed())
 
     def on_filter_text_complete(self, event: FilterText.Complete) -> None:
-        """Put the next thing that fits in place of what was typed."""
+        """Replace the typed word by the next completion."""
         event.stop()
-        options = self._offered.options
+        options = self._completion.options
         if not options:
             return
         last = len(options) - 1
         first = 0 if event.by > 0 else last
         self._chosen = first if self._chosen is None else (self._chosen + event.by) % len(options)
         chosen, line = options[self._chosen], self.line
-        start, end = self._offered.start, self._offered.end
+        start, end = self._completion.start, self._completion.end
         self._typing = False
         line.value = line.value[:start] + chosen + line.value[end:]
         line.cursor_position = start + len(chosen)
-        if len(options) == 1:  # nothing else to choose: the next word follows
+        if len(options) == 1:  # only one: continue with the next word
             self._chosen = None
         else:
-            self._offered = Completion(start, start + len(chosen), options)
+            self._completion = Completion(start, start + len(chosen), options)
         self._show_hint()
 
-    def _offer(self) -> None:
+    def _update_completion(self) -> None:
         if self._chosen is None:
             line = self.line
-            self._offered = complete(line.value, line.cursor_position, self.known)
+            self._completion = complete(line.value, line.cursor_position, self.known)
         self._show_hint()
 
     def _show_hint(self) -> None:
-        offered, chosen = self._offered, self._chosen
+        completion, chosen = self._completion, self._chosen
         pane = self.query_one("#filter-hint", TextPane)
-        pane.display = bool(offered.options or offered.hint)
-        pane.show((offered, chosen), lambda width: [hint_line(offered, chosen, width)])
+        pane.display = bool(completion.options or completion.hint)
+        pane.show((completion, chosen), lambda width: [hint_line(completion, chosen, width)])
 
 
-def hint_line(offered: Completion, chosen: int | None, width: int) -> Line:
-    """Return the completions that fit on one line; the chosen one stays in sight."""
-    if not offered.options:
-        return (("  ", ""), (fit(offered.hint, width - 2), "$muted"))
+def hint_line(completion: Completion, chosen: int | None, width: int) -> Line:
+    """Return the completions that fit on one line; the chosen one stays visible."""
+    if not completion.options:
+        return (("  ", ""), (fit(completion.hint, width - 2), "$muted"))
     pieces: list[tuple[str, str]] = [("⇥ ", "$faint")]
     first = 0
     if chosen is not None:
-        while cell_len("  ".join(offered.options[first : chosen + 1])) > width - 4:
+        while cell_len("  ".join(completion.options[first : chosen + 1])) > width - 4:
             first += 1
-    for place, option in enumerate(offered.options[first:], first):
+    for place, option in enumerate(completion.options[first:], first):
         pieces.append((safe(option), "bold $accent" if place == chosen else "$muted"))
         pieces.append(("  ", ""))
     return tuple(pieces)
 
 
 def error_lines(what: str, todo: str, place: int, width: int) -> list[Line]:
-    """Return the error above the line: what is valid, then a sign over the invalid character."""
+    """Return the error above the line: what is valid, then a mark over the invalid character."""
     lines: list[Line] = [((f"  {text}", "$muted"),) for text in wrapped(todo, width - 4)]
     text = f"▾ {safe(what)}"
     if place + cell_len(text) <= width:

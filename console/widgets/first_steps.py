@@ -1,4 +1,4 @@
-"""The first steps on screen: before the first request on the overview, later from the palette."""
+"""First steps: shown on the overview before the first request, later from the palette."""
 
 import asyncio
 from typing import ClassVar
@@ -19,16 +19,18 @@ from console.widgets.section import Section, host
 
 
 class FirstSteps(Section):
-    """What the program is, and the first steps; its keys work while it has the focus."""
+    """Explains the program and offers the first steps; its keys work while it has the focus."""
 
-    HELP = "Each line names its key. All of it comes back from the palette: `Console: First steps`."
+    HELP = "Each line shows its key. The palette opens it again: `Console: First steps`."
     can_focus = True
     BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("s", "start", "Start", id="first.start", tooltip="Start the OFFLINE engine"),
         Binding(
-            "s", "start", "Start", id="first.start", tooltip="Start the engine that is OFFLINE"
-        ),
-        Binding(
-            "m", "mock", "Mock user", id="first.mock", tooltip="Ask the shipped questions as a user"
+            "m",
+            "mock",
+            "Mock user",
+            id="first.mock",
+            tooltip="Send the shipped questions as a user",
         ),
         Binding(
             "r",
@@ -38,7 +40,11 @@ class FirstSteps(Section):
             tooltip="Mode answer first, one question, then the Rate screen",
         ),
         Binding(
-            "c", "curl", "Copy curl", id="first.curl", tooltip="A command line that asks the proxy"
+            "c",
+            "curl",
+            "Copy curl",
+            id="first.curl",
+            tooltip="A command line that sends a request to the proxy",
         ),
         Binding(
             "v",
@@ -63,15 +69,15 @@ class FirstSteps(Section):
 
     def on_mount(self) -> None:
         """Find client programs, off the event loop."""
-        self._look()
+        self._find_client()
 
     @work(group="first", exit_on_error=False)
-    async def _look(self) -> None:
+    async def _find_client(self) -> None:
         self._client = await asyncio.to_thread(installed)
         self.repaint()
 
     def paint(self, session: Session, dirty: frozenset[str]) -> None:
-        """Paint it, and renew the keys that stand in the footer."""
+        """Paint it, and refresh the keys in the footer."""
         super().paint(session, dirty)
         self.refresh_bindings()
 

@@ -1,4 +1,4 @@
-"""One group in full: its head above its candidates."""
+"""Detail of one group: head, bars and candidates."""
 
 from dataclasses import replace
 
@@ -34,13 +34,13 @@ class GroupDetail(Vertical):
         """Create a detail without a group.
 
         Args:
-            selectable: One of its candidates is selected.
-            bars: The parts of the rewards are drawn as bars, too, where there is room.
+            selectable: Whether one of its candidates is selected.
+            bars: Whether the parts of the rewards are also drawn as bars, if there is room.
         """
         super().__init__(id=id)
         self.selectable = selectable
         self.bars = bars
-        self.sight = DetailOptions()
+        self.options = DetailOptions()
         self.raw = False
         self.base: int | None = None
         """Index of the candidate that the others are compared with."""
@@ -69,13 +69,13 @@ class GroupDetail(Vertical):
         return self.candidates.selected or 0
 
     def whole(self, index: int) -> str:
-        """The whole text of a candidate when it was fetched; else empty."""
+        """Return the whole text of a candidate once it was fetched, else ""."""
         answer = self._whole.get(index)
         return (answer.text or answer.tool_calls) if answer is not None else ""
 
     def take_whole(self, query: str, texts: dict[int, WholeAnswer]) -> None:
         """Show these texts in place of the cut ones."""
-        self.sight = replace(self.sight, query=query)
+        self.options = replace(self.options, query=query)
         self._whole = texts
 
     def show(
@@ -87,26 +87,26 @@ class GroupDetail(Vertical):
         read_only: bool = False,
         context: str = "",
     ) -> None:
-        """Paint the group as it is now; `context` says what its question came with."""
+        """Paint the group as it is now; `context` describes what precedes its query."""
         place = self.candidates.selected or 0
         if group.group_id != self._shown:
             self._shown = group.group_id
             self._whole = {}
-            self.sight = DetailOptions()
+            self.options = DetailOptions()
             self.raw = False
             self.base = None
             place = 0
-        self.sight = replace(
-            self.sight, server_color=server_color, read_only=read_only, context=context
+        self.options = replace(
+            self.options, server_color=server_color, read_only=read_only, context=context
         )
-        sight = self.sight
+        options = self.options
         pane = self.query_one("#detail-head", TextPane)
         width = max(20, pane.scrollable_content_region.width or self.size.width - 2)
-        lines = header_lines(group, now, width, sight)
-        pane.show((width, *lines), lambda room: header_lines(group, now, room, sight))
+        lines = header_lines(group, now, width, options)
+        pane.show((width, *lines), lambda room: header_lines(group, now, room, options))
         self._show_bars(group, width)
         shown = [
-            replace(card, unfolded=sight.unfolded, raw=self.raw)
+            replace(card, unfolded=options.unfolded, raw=self.raw)
             for card in cards(group, self._whole or None)
         ]
         if self.base is not None:
@@ -122,8 +122,8 @@ class GroupDetail(Vertical):
         scored = self.screen.has_class("-roomy") and bool(bar_lines(group, width))
         pane.display = scored
         if scored:
-            made_from = [(one.index, one.auto_reward, one.parts) for one in group.candidates]
-            pane.show(tuple(made_from), lambda room: bar_lines(group, room))
+            source = [(one.index, one.auto_reward, one.parts) for one in group.candidates]
+            pane.show(tuple(source), lambda room: bar_lines(group, room))
 
     def select(self, place: int) -> None:
         """Select a candidate."""
@@ -143,4 +143,4 @@ class GroupDetail(Vertical):
 
     def toggle_fold(self) -> None:
         """Unfold query, reasoning and traceback, or fold them again."""
-        self.sight = replace(self.sight, unfolded=not self.sight.unfolded)
+        self.options = replace(self.options, unfolded=not self.options.unfolded)

@@ -1,4 +1,4 @@
-"""The live list of groups: line by line, keyed by group id, newest on top."""
+"""The live list of groups: one line each, newest on top."""
 
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
@@ -23,8 +23,8 @@ _UNREAD: Line = ((" …", "$muted"),)
 class GroupList(TextPane, can_focus=True):
     """Shows thousands of groups; paints the few that are visible.
 
-    The cursor stays on its group while others come in above it, and what is on screen stays where
-    it is; with `follow` the cursor stays on the newest instead.
+    The cursor and the visible rows stay in place while new groups arrive above; with `follow`
+    the cursor stays on the newest group instead.
     """
 
     DEFAULT_CSS = """
@@ -85,7 +85,7 @@ class GroupList(TextPane, can_focus=True):
         self._now = 0.0
         self._empty: Sequence[str] = ()
         self._titles: TextPane | None = None
-        self._made = RowCache()
+        self._rows = RowCache()
 
     # --- what is shown -----------------------------------------------------------------------
 
@@ -105,17 +105,17 @@ class GroupList(TextPane, can_focus=True):
         """Apply changes of the groups.
 
         Args:
-            tones: Colour of each server by name; empty when there is one alone.
-            total: The number of groups there ever were.
+            tones: Colour of each server by name; empty for a single server.
+            total: Number of groups ever opened.
         """
         self._groups, self._now, self._total = groups, now, total
-        if self._made.take(dirty, tones):
+        if self._rows.take(dirty, tones):
             self.titles().refresh()
         before = self.place
-        was_at = self.scroll_offset.y
+        scrolled = self.scroll_offset.y
         if self.model.update(groups, dirty, total, now):
             self.set_extent(Size(1, self.model.count))
-            self._keep_place(before, was_at)
+            self._keep_place(before, scrolled)
         self.loaded()
 
     def loaded(self) -> None:
@@ -124,10 +124,10 @@ class GroupList(TextPane, can_focus=True):
         if self._cursor is None and place is not None:
             group = self.model.at(place)
             self._set_cursor(group.group_id if group is not None else None)
-        self._look_for_missing()
+        self._report_missing()
         self.repaint()
 
-    def _look_for_missing(self) -> None:
+    def _report_missing(self) -> None:
         top = self.scroll_offset.y
         first = self.model.missing(top, top + self.size.height)
         if first is not None:
@@ -137,9 +137,11 @@ class GroupList(TextPane, can_focus=True):
         """Report rows that came into sight."""
         if self.show_vertical_scrollbar:
             self.vertical_scrollbar.position = new_value
-        if round(old_value) != round(new_value):  # often the same rows, as others came in above
+        if round(old_value) != round(
+            new_value
+        ):  # new rows above may leave the visible rows unchanged
             self.repaint()
-        self._look_for_missing()
+        self._report_missing()
 
     def show_empty(self, lines: Sequence[str]) -> None:
         """Show text in place of an empty list."""
@@ -150,20 +152,20 @@ class GroupList(TextPane, can_focus=True):
     def set_filter(self, row_filter: Filter) -> None:
         """Show the groups that match."""
         self.model.set_filter(row_filter)
-        self._again()
+        self._rebuild()
 
     def set_order(self, order: SortOrder, upward: bool) -> None:
         """Sort in another order, and go to the top."""
         self.model.set_order(order, upward)
         if not self.model.plain:
             self.follow = False
-        self._again()
+        self._rebuild()
         self._go(0)
         self.titles().refresh()
 
-    def _again(self) -> None:
+    def _rebuild(self) -> None:
         self._rank = None
-        self.take(self._groups, frozenset({"*"}), self._now, self._made.tones, self._total)
+        self.take(self._groups, frozenset({"*"}), self._now, self._rows.tones, self._total)
 
     def set_follow(self, follow: bool) -> None:
         """Follow the newest group, or stay at the one under the cursor."""
@@ -179,18 +181,18 @@ class GroupList(TextPane, can_focus=True):
             row = self.model.count - 1 - self._rank
         return row
 
-    def _keep_place(self, before: int | None, was_at: int) -> None:
+    def _keep_place(self, before: int | None, scrolled: int) -> None:
         count = self.model.count
         if not count:
             self._set_cursor(None)
             return
-        now_at = self.place
+        index = self.place
         if self.follow or before is None:
             self._go(0 if self.follow else min(before or 0, count - 1))
-        elif now_at is None:
+        elif index is None:
             self._go(min(before, count - 1))
-        elif now_at != before:
-            self.scroll_to(y=was_at + now_at - before, animate=False, immediate=True)
+        elif index != before:
+            self.scroll_to(y=scrolled + index - before, animate=False, immediate=True)
 
     def _set_cursor(self, group_id: str | None) -> None:
         if group_id != self._cursor:
@@ -209,7 +211,7 @@ class GroupList(TextPane, can_focus=True):
         if place < top or place >= top + rows:
             target = place if place < top else place - rows + 1
             self.scroll_to(y=target, animate=False, immediate=True)
-        self._look_for_missing()
+        self._report_missing()
         self.repaint()
 
     # --- painting ----------------------------------------------------------------------------
@@ -217,7 +219,7 @@ class GroupList(TextPane, can_focus=True):
     @property
     def columns(self) -> Sequence[Column]:
         """The columns that fit now."""
-        return columns_for(self.scrollable_content_region.width, bool(self._made.tones))
+        return columns_for(self.scrollable_content_region.width, bool(self._rows.tones))
 
     def on_resize(self) -> None:
         """Fit the columns; keep the cursor in sight."""
@@ -228,7 +230,7 @@ class GroupList(TextPane, can_focus=True):
         self.refresh()
 
     def titles(self) -> TextPane:
-        """Return the line of column titles for above the list."""
+        """Return the widget with the column titles."""
         if self._titles is None:
             self._titles = _Titles(self)
         return self._titles
@@ -249,7 +251,7 @@ class GroupList(TextPane, can_focus=True):
             return _UNREAD, "on $band" if here else ""
         here = group.group_id == self._cursor
         extra = ("on $band bold" if self.has_focus else "on $band") if here else ""
-        return self._made.line(group, self.columns, self._now), extra
+        return self._rows.line(group, self.columns, self._now), extra
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Offer Enter only when there is a row."""
@@ -269,11 +271,11 @@ class GroupList(TextPane, can_focus=True):
         """Move a page up or down."""
         self.action_move(by * max(1, self.size.height - 1))
 
-    def action_edge(self, way: int) -> None:
+    def action_edge(self, direction: int) -> None:
         """Move to the newest or the oldest."""
         self.follow = False
-        self._go(0 if way < 0 else self.model.count - 1)
-        if way > 0:
+        self._go(0 if direction < 0 else self.model.count - 1)
+        if direction > 0:
             self.post_message(self.Bottom())
 
     def action_open(self) -> None:
@@ -287,10 +289,10 @@ class GroupList(TextPane, can_focus=True):
         group = self.model.at(place)
         if group is None:
             return
-        again = group.group_id == self._cursor
+        second_click = group.group_id == self._cursor
         self.follow = False
         self._go(place)
-        if again:
+        if second_click:
             self.action_open()
 
 

@@ -34,7 +34,7 @@ class ItemList(TextPane, can_focus=True):
         Binding("pagedown,space", "move(8)", "Page down", show=False),
         Binding("home,g", "edge(0)", "First", show=False),
         Binding("end,G", "edge(-1)", "Last", show=False),
-        Binding("enter", "open", "Open", id="rewards.open", tooltip="What it said, in full"),
+        Binding("enter", "open", "Open", id="rewards.open", tooltip="Open it in full"),
     ]
 
     class Moved(Message):
@@ -76,24 +76,24 @@ class ItemList(TextPane, can_focus=True):
         """Index of the item under the cursor."""
         return self._keys.index(self._cursor) if self._cursor in self._keys else 0
 
-    def stand_on(self, key: str) -> None:
+    def move_to(self, key: str) -> None:
         """Put the cursor on an item, if it is listed."""
         if key in self._keys:
             self._point(self._keys.index(key))
 
     def first_rows(self) -> list[tuple[int, int]]:
-        """Return the first row and the place of each item in sight."""
+        """Return the first row and the index of each visible item."""
         head = self._head is not None
         rows = [(one.start - self.scroll_offset.y + head, at) for at, one in enumerate(self._spans)]
         return [(row, at) for row, at in rows if self._keys[at] and row >= head]
 
-    def show_items(self, made_from: Hashable, build: Callable[[int], Iterable[ListItem]]) -> None:
-        """List what `build` returns for a width, unless `made_from` is unchanged."""
-        was, top = self.place, self.scroll_offset.y
-        line = self._spans[was].start if self._spans else 0
-        self.show(made_from, lambda width: self._flat(build(width)))
+    def show_items(self, source: Hashable, build: Callable[[int], Iterable[ListItem]]) -> None:
+        """List the items that `build` returns for a width, unless `source` is unchanged."""
+        index_before, top = self.place, self.scroll_offset.y
+        line = self._spans[index_before].start if self._spans else 0
+        self.show(source, lambda width: self._flat(build(width)))
         if self._keys and self._cursor not in self._keys:
-            self._point(min(was, len(self._keys) - 1))
+            self._point(min(index_before, len(self._keys) - 1))
         elif self._keys and (moved := self._spans[self.place].start - line) and top:
             self.scroll_to(y=top + moved, animate=False, immediate=True)
 
@@ -159,8 +159,8 @@ class ItemList(TextPane, can_focus=True):
         row = at.y + self.scroll_offset.y - (self._head is not None)
         for place, span in enumerate(self._spans):
             if row in span:
-                again = place == self.place
+                second_click = place == self.place
                 self._point(place)
-                if again:
+                if second_click:
                     self.action_open()
                 return

@@ -14,7 +14,7 @@ from console.models.job_fields import BY_NAME, FIELDS, RULES, Field
 
 
 class JobForm(Grid):
-    """Fields that keep bare letters to themselves while one has the focus."""
+    """Fields of a job; while one has the focus, letters are text."""
 
     class Edited(Message):
         """A field has changed."""
@@ -30,7 +30,7 @@ class JobForm(Grid):
         super().__init__(id="job-form")
 
     def compose(self) -> ComposeResult:
-        """A label and a field each."""
+        """A label and a field for each entry."""
         for field in FIELDS:
             with Horizontal(classes="job-field", id=f"box-{field.name}"):
                 yield Label(field.label, markup=False)

@@ -46,7 +46,7 @@ class LogLines(ScrollView):
         self.shown: list[LogLine] = []
         self.folds = Folds()
         self._texts: list[str] = []
-        """What is drawn of each line."""
+        """Drawn text of each line."""
         self._query = ""
 
     def render_line(self, y: int) -> Strip:
@@ -66,7 +66,7 @@ class LogLines(ScrollView):
         return self.rich_style + self.get_component_rich_style("log--at", partial=True)
 
     def _strip(self, at: int) -> Strip:
-        line, text = self.shown[at], self._said(at)
+        line, text = self.shown[at], self._displayed_text(at)
         base = self._base(at)
         time = base + self.get_component_rich_style("log--time", partial=True)
         source = base + self.get_component_rich_style("log--source", partial=True)
@@ -81,15 +81,15 @@ class LogLines(ScrollView):
         ]
         return Strip(segments)
 
-    def _said(self, at: int) -> str:
+    def _displayed_text(self, at: int) -> str:
         """Return the text of a row; of a folded traceback its last line."""
         block = self.folds.block(at)
         if block is None or block.head != at:
             return self._texts[at]
         if not block.folded:
             return f"▾ {self._texts[at]}"
-        raised = next((one for one in reversed(block.places) if self._texts[one].strip()), at)
-        return f"▸ {self._texts[raised]}  · {plural(len(block.places), 'line')}"
+        raised = next((one for one in reversed(block.lines) if self._texts[one].strip()), at)
+        return f"▸ {self._texts[raised]}  · {plural(len(block.lines), 'line')}"
 
     def _text(self, text: str, tone: Style) -> Iterable[Segment]:
         if not self._query:

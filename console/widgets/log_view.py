@@ -1,4 +1,4 @@
-"""The log, drawn line by line: only visible lines cost time."""
+"""The log view; only visible lines are drawn."""
 
 from collections.abc import Iterable, Sequence
 from typing import ClassVar
@@ -16,10 +16,10 @@ from console.widgets.log_lines import LogLines
 
 LINE_CAP = 2_000
 """Most characters of one line on screen."""
-KEPT = 20_000
-"""Lines kept for scrolling back."""
-SPARE = 2_000
-"""Lines over that number before the oldest are dropped, all at once."""
+MAX_LINES = 20_000
+"""Lines stored for scrolling back."""
+SPARE_LINES = 2_000
+"""Extra lines until the oldest are dropped in one batch."""
 _HEAD = 18
 _FOLD = 16
 """Cells before the text, and the extra cells of a folded traceback."""
@@ -33,7 +33,7 @@ def matches(line: LogLine, level: str, query: str) -> bool:
 
 
 class LogView(LogLines, can_focus=True):
-    """Lines with time, source and level; shows the end while `follow` is on."""
+    """Shows lines with time, source and level; stays at the end while `follow` is on."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("end", "follow", "Follow", id="log.follow", tooltip="Stay at the newest line"),
@@ -54,7 +54,7 @@ class LogView(LogLines, can_focus=True):
             "Unfold",
             show=False,
             id="log.fold_one",
-            tooltip="The traceback under the mark, else the newest in sight",
+            tooltip="The traceback under the cursor, else the newest visible one",
         ),
     ]
 
@@ -82,13 +82,13 @@ class LogView(LogLines, can_focus=True):
             self.shown.append(line)
             self._texts.append(text)
             self._widest = max(self._widest, cell_len(text))
-        if len(self.shown) > KEPT + SPARE:
-            self._forget(len(self.shown) - KEPT)
+        if len(self.shown) > MAX_LINES + SPARE_LINES:
+            self._drop_oldest(len(self.shown) - MAX_LINES)
         self._measure()
 
-    def _forget(self, extra: int) -> None:
+    def _drop_oldest(self, extra: int) -> None:
         """Drop the oldest lines."""
-        gone = self.folds.row_of(extra)
+        dropped_rows = self.folds.row_of(extra)
         remaining = self.shown[extra:]
         del self._texts[:extra]
         self.shown, self.folds = remaining, Folds(self.folds.folded)
@@ -96,7 +96,7 @@ class LogView(LogLines, can_focus=True):
             self.folds.add(place, line)
         self.at = None if self.at is None or self.at < extra else self.at - extra
         if not self.follow:
-            self.scroll_to(y=max(0, self.scroll_offset.y - gone), animate=False)
+            self.scroll_to(y=max(0, self.scroll_offset.y - dropped_rows), animate=False)
 
     def _measure(self) -> None:
         self.virtual_size = Size(self._widest + _HEAD + _FOLD, len(self.folds.rows))
@@ -122,7 +122,7 @@ class LogView(LogLines, can_focus=True):
         self.scroll_end(animate=False, immediate=True, force=True, x_axis=False)
 
     def action_step(self, by: int) -> None:
-        """Move the cursor to the next or previous line; from out of sight to the nearer edge."""
+        """Move the cursor by a line; an invisible cursor moves to the nearer edge first."""
         seen = self._rows_in_sight()
         if not seen:
             return
@@ -147,14 +147,14 @@ class LogView(LogLines, can_focus=True):
         """Return the line under the cursor in full; None without a cursor."""
         if self.at is None or self.at >= len(self.shown):
             return None
-        return self.shown[self.at], self._said(self.at)
+        return self.shown[self.at], self._displayed_text(self.at)
 
     def visible_texts(self) -> Sequence[str]:
         """Return the lines on screen in full, with folded tracebacks unfolded."""
         texts: list[str] = []
         for place in self._rows_in_sight():
             block = self.folds.block(place)
-            places = block.places if block is not None and block.folded else [place]
+            places = block.lines if block is not None and block.folded else [place]
             texts += [self.shown[one].text for one in places]
         return texts
 
@@ -177,7 +177,7 @@ class LogView(LogLines, can_focus=True):
         self._folded(keep)
 
     def action_fold_one(self) -> None:
-        """Fold or unfold the traceback at the mark, else the newest in sight."""
+        """Fold or unfold the traceback under the cursor, else the newest visible one."""
         blocks = [self.folds.block(place) for place in self._rows_in_sight()]
         marked = self.folds.block(self.at) if self.at is not None else None
         block = marked or next((one for one in reversed(blocks) if one is not None), None)
@@ -195,7 +195,7 @@ class LogView(LogLines, can_focus=True):
 
     def _toggle(self, block: Block) -> None:
         self.folds.set(block, not block.folded)
-        fits = len(block.places) < self.size.height
+        fits = len(block.lines) < self.size.height
         self._folded(None if self.follow and (fits or block.folded) else block.head)
         if not block.folded and not fits:
             self.scroll_to(y=self.folds.row_of(block.head), animate=False, immediate=True)
@@ -210,9 +210,9 @@ class LogView(LogLines, can_focus=True):
             self.follow = False
         self._measure()
         if keep is not None:
-            self._show(keep)
+            self._show_line(keep)
 
-    def _show(self, place: int) -> None:
+    def _show_line(self, place: int) -> None:
         row, top, height = self.folds.row_of(place), self.scroll_offset.y, self.size.height
         if not top <= row < top + height:
             self.follow = False
@@ -221,7 +221,7 @@ class LogView(LogLines, can_focus=True):
     def jump(self, query: str, forward: bool) -> bool:
         """Go to the next or previous line that contains `query`; return False when there is none.
 
-        The first jump looks back from the end.
+        The first jump searches back from the end.
         """
         count, needle = len(self.shown), query.lower()
         start = count if self.at is None else self.at
@@ -233,7 +233,7 @@ class LogView(LogLines, can_focus=True):
                 if block is not None and block.folded:
                     self.folds.set(block, False)
                     self._measure()
-                self._show(at)
+                self._show_line(at)
                 self.refresh()
                 return True
         return False

@@ -121,7 +121,7 @@ _LINES: tuple[tuple[_Field, ...], ...] = (
             "seed",
             "Seed",
             "in order",
-            "A whole number, by which passes are shuffled",
+            "A whole number, the seed that shuffles each pass",
             _whole(-(2**53), 2**53),
         ),
         _Field(
@@ -142,7 +142,7 @@ _LINES: tuple[tuple[_Field, ...], ...] = (
             "continue / pause",
             _word({"ask on": None, "pause": True}),
         ),
-        _Field("results", "Results", "no file", "A file that gets one JSON line a row"),
+        _Field("results", "Results", "no file", "A file for one JSON line per row"),
     ),
 )
 FIELDS = {field.name: field for line in _LINES for field in line}
@@ -152,7 +152,7 @@ def read_fields(values: dict[str, str]) -> dict[str, Any]:
     """Return the arguments of `mock.start`; empty fields are left out.
 
     Raises:
-        FieldError: a field cannot be used; names it and what could stand in it.
+        MockFieldError: a field is invalid; the error says what it accepts.
     """
     args: dict[str, Any] = {}
     for name, field in FIELDS.items():
@@ -179,7 +179,7 @@ def read_fields(values: dict[str, str]) -> dict[str, Any]:
 
 
 class MockForm(Container):
-    """The fields; they keep bare letters to themselves while one has the focus."""
+    """The fields; while one has the focus, letters are text."""
 
     class Edited(Message):
         """A field has changed."""
@@ -190,7 +190,7 @@ class MockForm(Container):
         """The focused field, and its text when it got the focus."""
 
     def compose(self) -> ComposeResult:
-        """What is sent and to whom, then how."""
+        """A row of labelled fields per line of the form."""
         for line in _LINES:
             with Horizontal(classes="mock-fields"):
                 for field in line:
@@ -228,7 +228,7 @@ class MockForm(Container):
         }
         if not any(self.values().values()):
             for name, text in settings.items():
-                if len(text) <= _LONGEST and plain(text) == text:  # else it could not be shown
+                if len(text) <= _LONGEST and plain(text) == text:  # the field can show it unchanged
                     self.put(name, text)
 
     def put(self, name: str, text: str) -> None:
@@ -249,7 +249,7 @@ class MockForm(Container):
         """Return the arguments of `mock.start`.
 
         Raises:
-            FieldError: a field cannot be used.
+            MockFieldError: a field is invalid.
         """
         return read_fields(self.values())
 

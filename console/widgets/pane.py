@@ -1,4 +1,4 @@
-"""Styled lines of text, painted one by one: only visible lines cost time."""
+"""Pane of styled lines; only visible lines are painted."""
 
 from collections.abc import Callable, Hashable, Sequence
 
@@ -23,7 +23,7 @@ HeadBuilder = Callable[[int], Line]
 class TextPane(FramedWidget, ScrollView, can_focus=False):
     """Shows lines; scrolls up and down when there are more than fit.
 
-    Lines are made again only when what they are made from, or the width, has changed.
+    Lines are rebuilt only when their source or the width has changed.
     """
 
     DEFAULT_CSS = """
@@ -33,10 +33,10 @@ class TextPane(FramedWidget, ScrollView, can_focus=False):
 
     def __init__(self, id: str | None = None, classes: str | None = None) -> None:  # noqa: A002 - Textual's own name
         super().__init__(id=id, classes=classes)
-        self._made_from: Hashable = None
+        self._source: Hashable = None
         self._build: Builder = lambda width: ()
         self._lines: Sequence[Line] = ()
-        self._head_from: Hashable = None
+        self._head_source: Hashable = None
         self._head: HeadBuilder | None = None
         self._width = 0
         self._tones: dict[tuple[str, str], RichStyle] = {}
@@ -54,12 +54,14 @@ class TextPane(FramedWidget, ScrollView, can_focus=False):
         rows = [self._head(self._width), *self._lines] if self._head else self._lines
         return "\n".join("".join(piece for piece, _ in row) for row in rows)
 
-    def show(self, made_from: Hashable, build: Builder) -> None:
-        """Paint what `build` makes from `made_from`, unless that is on screen already."""
-        fits = self._width == self.scrollable_content_region.width  # a scroll bar comes and goes
-        if made_from == self._made_from and self._width and fits:
+    def show(self, source: Hashable, build: Builder) -> None:
+        """Paint the lines that `build` returns, unless `source` is unchanged."""
+        fits = (
+            self._width == self.scrollable_content_region.width
+        )  # the scroll bar changes the width
+        if source == self._source and self._width and fits:
             return
-        self._made_from = made_from
+        self._source = source
         self._build = build
         self._rebuild()
 
@@ -68,18 +70,18 @@ class TextPane(FramedWidget, ScrollView, can_focus=False):
         fixed = tuple(lines)
         self.show(fixed, lambda width: fixed)
 
-    def show_head(self, made_from: Hashable, build: HeadBuilder) -> None:
+    def show_head(self, source: Hashable, build: HeadBuilder) -> None:
         """Paint one line above the others; it does not scroll."""
-        if made_from == self._head_from and self._head is not None:
+        if source == self._head_source and self._head is not None:
             return
-        self._head_from = made_from
+        self._head_source = source
         had, self._head = self._head is not None, build
         if not had:
             self._measure()
         self.repaint()
 
     def show_title(self, line: Line) -> None:
-        """Show a title: in the border where there is one, else in a line above the text."""
+        """Show a title in the border if there is one, else in a line above the text."""
         if self.framed:
             self.drop_head()
             self.put_in_border(Content.assemble(*line))
@@ -89,18 +91,18 @@ class TextPane(FramedWidget, ScrollView, can_focus=False):
     def drop_head(self) -> None:
         """Paint no line above the others."""
         if self._head is not None:
-            self._head, self._head_from = None, None
+            self._head, self._head_source = None, None
             self._measure()
             self.refresh()
 
-    def wanted_height(self) -> int:
+    def content_rows(self) -> int:
         """Rows needed to show everything."""
         return len(self._lines) + (self._head is not None)
 
     def _rebuild(self) -> None:
         self._width = self.scrollable_content_region.width
         if self._width <= 0:
-            self._lines = ()  # hidden: the frame before its resize must not have the old ones
+            self._lines = ()  # hidden: the first frame after it is shown must not have old lines
             return
         before = len(self._lines)
         self._lines = self._build(self._width)
@@ -109,14 +111,14 @@ class TextPane(FramedWidget, ScrollView, can_focus=False):
         self.repaint()
 
     def repaint(self) -> None:
-        """Paint the rows in sight that are not what they were."""
+        """Paint the visible rows that have changed."""
         width, height = self.size
         for y in range(height):
             if self._painted.get(y) != self.row(y):
                 self.refresh(Region(0, y, width, 1))
 
     def _measure(self) -> None:
-        size = Size(max(1, self._width), self.wanted_height())
+        size = Size(max(1, self._width), self.content_rows())
         if self.styles.is_auto_height:
             self.virtual_size = size
             self.refresh(layout=True)
@@ -126,7 +128,7 @@ class TextPane(FramedWidget, ScrollView, can_focus=False):
     def set_extent(self, size: Size) -> None:
         """Set the size of the content; lay the screen out again only if needed.
 
-        Setting `virtual_size` does that each time, and then every widget is painted.
+        Setting `virtual_size` always does so, which repaints every widget.
         """
         height = self.size.height
         if not height or (size.height > height) != (self.virtual_size.height > height):
@@ -143,8 +145,8 @@ class TextPane(FramedWidget, ScrollView, can_focus=False):
         if width > 0 and width != self._width:
             self._width = width
             self._lines = self._build(width)
-            self.virtual_size = Size(width, self.wanted_height())
-        return self.wanted_height()
+            self.virtual_size = Size(width, self.content_rows())
+        return self.content_rows()
 
     def on_resize(self) -> None:
         """Build the lines for another width."""
@@ -152,7 +154,7 @@ class TextPane(FramedWidget, ScrollView, can_focus=False):
             self._rebuild()
         needed = self.virtual_size.height > self.size.height
         if self.styles.overflow_y == "auto" and self.show_vertical_scrollbar > needed:
-            self.show_vertical_scrollbar = False  # it came while the rows were dealt out
+            self.show_vertical_scrollbar = False  # it appeared during the layout
             self.call_after_refresh(self._rebuild)
 
     def notify_style_update(self) -> None:
@@ -211,7 +213,7 @@ class TextPane(FramedWidget, ScrollView, can_focus=False):
         return selection.extract(text), "\n"
 
     def selection_updated(self, selection: Selection | None) -> None:
-        """Paint the mark."""
+        """Paint the selection."""
         self.refresh()
 
 

@@ -28,7 +28,7 @@ class RateAside(Horizontal):
             yield pane
 
     def show_guidelines(self, guidelines: Guidelines | None, named: bool) -> None:
-        """Show the guidelines; `named` tells whether the settings name a file."""
+        """Show the guidelines; `named` is whether the settings name a file."""
         text = guidelines.text if guidelines is not None else ""
         pane = self.query_one("#rate-guidelines", TextPane)
         pane.border_subtitle = "g shows all" if text else ""
@@ -37,7 +37,7 @@ class RateAside(Horizontal):
     def show_reference(
         self, group: Group | None, ballot: Ballot | None, last: Group | None, vote: str
     ) -> None:
-        """Show the reference, where the rater may see it."""
+        """Show the reference, if the rater may see it."""
         pane = self.query_one("#rate-reference", TextPane)
         pane.show(
             tuple(reference_lines(group, ballot, last, vote, 80)),

@@ -1,4 +1,4 @@
-"""The newest groups on the overview: a line each, opened by Enter or a click."""
+"""The newest groups on the overview: a line each; Enter or a second click opens one."""
 
 from collections.abc import Sequence
 from typing import ClassVar
@@ -26,8 +26,8 @@ class RecentGroups(ItemList):
     """The cursor follows the newest until it is moved; then it stays on its group."""
 
     HELP = (
-        "Enter opens the group under the cursor, a second click too. The cursor keeps to the "
-        "newest until it is moved; Home takes it back there."
+        "Enter or a second click opens the group under the cursor. The cursor follows the "
+        "newest until it is moved; Home returns to the newest."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding(
@@ -104,7 +104,7 @@ def newest_items(
     if not groups:
         url = one_line(session.state.proxy_url, 200) or "the proxy"
         hints = (
-            "No request yet. Press 4 then s to let the mock user ask,",
+            "No request yet. Press 4 then s to start the mock user,",
             f"or send one to {url}/v1",
         )
         if session.state.watch_only:
@@ -117,11 +117,11 @@ def newest_items(
 
 
 def _line(group: Group, now: float, width: int, tones: dict[str, str]) -> Line:
-    shape = phase_style(group)
+    style = phase_style(group)
     best = best_of(group)
     values = known_rewards(group)
     top = values[best] if best is not None and best < len(values) else None
-    word = shape.word
+    word = style.word
     if group.phase == "AWAITING_RATING" and group.until is not None:
         word = f"rate {countdown(group.until - now)}"
         if group.user_waits and group.rating is None:
@@ -129,7 +129,7 @@ def _line(group: Group, now: float, width: int, tones: dict[str, str]) -> Line:
     outcome = verdict(group)
     row = [
         (f"{clock(group.opened_at)}  ", "$muted"),
-        (f"{shape.sign} {fit(word, 11)} ", shape.tone),
+        (f"{style.sign} {fit(word, 11)} ", style.tone),
         (f"{number(top):>5} ", "bold" if top is not None else "$faint"),
     ]
     if width >= WIDE:

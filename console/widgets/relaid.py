@@ -8,10 +8,10 @@ from textual.widget import Widget
 
 
 class FramedWidget(Widget):
-    """Measures its size again in each layout that it requests.
+    """Measures its size in every layout that it requests.
 
-    Textual keeps the box of a layout that was made after one was asked for and before the widget
-    came to rest; asked again meanwhile, it takes that old box, and the widget keeps a wrong height.
+    Textual caches the box of a layout that runs while the widget is still changing. A layout
+    requested meanwhile would reuse that box, and the widget would keep a wrong height.
     """
 
     _in_border: Content | None = None

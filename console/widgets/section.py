@@ -22,7 +22,7 @@ Build = Callable[[Session, Room], Content]
 class Section(FramedWidget, Static):
     """Shows what `build` returns for the session and the room.
 
-    The first line stands in the border where there is one; of a single line its heading alone.
+    With a border, the first line is its title; of a single line only the heading.
     """
 
     DEFAULT_CSS = """
@@ -39,7 +39,7 @@ class Section(FramedWidget, Static):
     def paint(self, session: Session, dirty: frozenset[str]) -> None:
         """Rebuild when one of its keys has changed.
 
-        A key "groups" also stands for what begins with "groups:"; "server" for "server:NAME".
+        A key includes its prefixed forms: "server" also means "server:NAME".
         """
         self._session = session
         if "*" in dirty or not self._keys.isdisjoint(key.partition(":")[0] for key in dirty):
@@ -67,7 +67,7 @@ class Section(FramedWidget, Static):
         self.update(content, layout=grown)
 
     def repaint(self) -> None:
-        """Rebuild after a change of its own state."""
+        """Rebuild after a change of the widget's own state."""
         session = self._session
         if session is not None:
             host(self).guarded(lambda: self._show(session))

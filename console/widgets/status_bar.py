@@ -17,8 +17,8 @@ from console.text.format import UNKNOWN, countdown, elapsed, pill, plural, progr
 from console.views.group import user_wait
 from core.state import Group, Server
 
-ENOUGH = 80
-"""Cells in which the bar shows everything in brief; the screens' names take the rest."""
+BRIEF_WIDTH = 80
+"""Cells that the bar needs in its brief form; the tabs of the screens get the rest."""
 _GAP = Content.styled("  ", "")
 
 
@@ -28,7 +28,7 @@ class StatusItem:
 
     forms: tuple[Content, ...]
     keeps: tuple[int, ...] = ()
-    """One rank for each shorter form: the higher, the later it is used."""
+    """One rank per shorter form; a higher rank is used later."""
 
 
 def bar_line(session: Session, width: int) -> Content:
@@ -128,11 +128,13 @@ def _server(session: Session, servers: Sequence[Server]) -> list[StatusItem]:
 def _groups(session: Session) -> list[StatusItem]:
     state, now = session.state, session.now()
     waiting = [group for group in state.waiting() if group.rating is None]
-    flying = sum(
+    in_flight = sum(
         group.phase != "AWAITING_RATING" or group.user_waits for group in state.open_groups()
     )
     items = [
-        StatusItem((_value(f"{flying} in flight"), _value(f"{flying} open"), Content("")), (4, 6))
+        StatusItem(
+            (_value(f"{in_flight} in flight"), _value(f"{in_flight} open"), Content("")), (4, 6)
+        )
     ]
     forms: tuple[str, ...]
     if waiting and waiting[0].user_waits:
@@ -217,12 +219,12 @@ class StatusBar(Static):
         self.others: list[ScreenSpec] = []
         """The screens of the bar except the present one."""
         self._tabs = Content("")
-        self._name_screens(self._all)
+        self._set_tabs(self._all)
         self._tabs_from: int | None = None
         """Cell in which the screens start; None while there is no room for them."""
 
-    def _name_screens(self, places: Sequence[ScreenSpec]) -> None:
-        """Name these screens; one beyond the numbered areas only there, or where few are named."""
+    def _set_tabs(self, places: Sequence[ScreenSpec]) -> None:
+        """Show tabs of these screens; those above 8 only if current, or if some are hidden."""
         present = self._own
         few = len(places) < len(self._all)
         named = [one for one in places if few or one.digit < 9 or one.name == present]
@@ -232,19 +234,19 @@ class StatusBar(Static):
             self._tabs = tabs(named, present)
 
     def show(self, session: Session) -> None:
-        """Paint what is known now."""
+        """Paint the current state."""
         self._session = session
-        self._name_screens(shown_screens(self._all, session.state))
+        self._set_tabs(shown_screens(self._all, session.state))
         width = max(1, self.size.width)
         beside = width - self._tabs.cell_length - 3
-        line = bar_line(session, beside if beside >= ENOUGH else width)
+        line = bar_line(session, beside if beside >= BRIEF_WIDTH else width)
         spare = width - line.cell_length - self._tabs.cell_length - 1
         self._tabs_from = line.cell_length + spare if spare > 2 else None
         if spare > 2:
             line = Content.assemble(line, " " * spare, self._tabs)
         self.update(line, layout=False)
 
-    def places_at(self) -> list[tuple[int, str]]:
+    def tab_cells(self) -> list[tuple[int, str]]:
         """Return cell and name of each screen in the bar."""
         cells: list[tuple[int, str]] = []
         at = self._tabs_from
@@ -255,7 +257,7 @@ class StatusBar(Static):
 
     async def on_click(self, event: events.Click) -> None:
         """Open the screen whose name was clicked."""
-        under = [name for at, name in self.places_at() if at <= event.x]
+        under = [name for at, name in self.tab_cells() if at <= event.x]
         if under:
             await self.app.run_action(f"app.go('{under[-1]}')")
 

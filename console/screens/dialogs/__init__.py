@@ -1,1 +1,1 @@
-"""Modal questions."""
+"""Modal dialogs."""

@@ -1,4 +1,4 @@
-"""The question before groups are aborted: the loss, and a reason that is recorded."""
+"""Confirmation dialog of an abort: the loss, and a reason that is recorded."""
 
 from typing import ClassVar
 
@@ -16,9 +16,9 @@ TALL = 22
 
 
 class AbortScreen(ModalScreen[str | None]):
-    """Asks for a reason, which may be empty; None keeps the group."""
+    """Asks for a reason, which may be empty; returns None when the operator cancels."""
 
-    KEPT: ClassVar[str] = "with the group"
+    RECORDED_IN: ClassVar[str] = "with the group"
     """Where the reason is recorded."""
     BINDINGS: ClassVar[list[BindingType]] = [
         *(
@@ -46,7 +46,7 @@ class AbortScreen(ModalScreen[str | None]):
             yield Static(self._reasons(), markup=False, id="abort-reasons")
             with Horizontal(id="abort-own"):
                 yield Static(" t ", markup=False, id="abort-own-key")
-                yield Input(compact=True, placeholder="another reason, in your words")
+                yield Input(compact=True, placeholder="another reason, in your own words")
             with Horizontal(classes="dialog-buttons"):
                 yield Button("No, keep  n", id="no", compact=True)
                 yield Button("Abort  y", id="yes", variant="error", compact=True)
@@ -63,7 +63,7 @@ class AbortScreen(ModalScreen[str | None]):
         ]
         if self.app.size.height < TALL:
             return "Why?  " + " ".join(row.strip() for row in rows)
-        return "\n".join([f"Why? It is recorded {self.KEPT}.", *rows])
+        return "\n".join([f"Why? It is recorded {self.RECORDED_IN}.", *rows])
 
     def action_reason(self, number: int) -> None:
         """Choose a reason, or none again."""

@@ -15,7 +15,7 @@ from console.models.screen_registry import ScreenSpec
 
 
 class ConfirmScreen(ModalScreen[bool]):
-    """States a loss and asks; Escape, and Enter on the first button, cancel."""
+    """Asks for confirmation of a loss; Escape, or Enter on the first button, cancels."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("y", "answer(True)", "Yes", id="confirm.yes"),
@@ -35,7 +35,7 @@ class ConfirmScreen(ModalScreen[bool]):
         self._detail = detail
 
     def compose(self) -> ComposeResult:
-        """Title, loss, the detail to read, two buttons."""
+        """Title, loss, detail, two buttons."""
         with Vertical(classes="dialog -danger -wide" if self._detail else "dialog -danger"):
             yield Static(plain(self._title), markup=False, classes="dialog-title")
             yield Static(plain(self._body), markup=False, classes="dialog-body")
@@ -104,12 +104,12 @@ class LineScreen(ModalScreen[str | None]):
         Binding("escape", "leave", "Leave", id="line.leave"),
     ]
 
-    def __init__(self, places: Sequence[ScreenSpec]) -> None:
+    def __init__(self, specs: Sequence[ScreenSpec]) -> None:
         super().__init__()
-        self._names = [place.name for place in places] + ["quit"]
+        self._names = [spec.name for spec in specs] + ["quit"]
 
     def compose(self) -> ComposeResult:
-        """A colon, a line, the names of the screens, and that an id opens its group."""
+        """The colon, the input line, and the names it accepts."""
         with Vertical(id="line"):
             with Horizontal(id="line-input"):
                 yield Static(":", markup=False, id="line-colon")

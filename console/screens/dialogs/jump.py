@@ -1,4 +1,4 @@
-"""Jump mode on screen: a letter on each possible target."""
+"""Jump mode: a letter on each target."""
 
 from typing import Any, ClassVar
 
@@ -26,7 +26,7 @@ class JumpScreen(ModalScreen[JumpTarget | None]):
         all_targets = targets(below)
         self._named = dict(zip(names(len(all_targets)), all_targets, strict=False))
         self._typed = ""
-        self._laid: Size | None = None
+        self._size_at_start: Size | None = None
 
     @property
     def named(self) -> dict[str, JumpTarget]:
@@ -47,9 +47,9 @@ class JumpScreen(ModalScreen[JumpTarget | None]):
         """Return the line of help, with the letters of targets out of sight."""
         named = [(name, one.label) for name, one in self._named.items() if one.label]
         if not self._named:
-            return Content("There is nothing to jump to")
+            return Content("Nothing to jump to")
         if not named:
-            return Content("A letter jumps there, Esc cancels")
+            return Content("A letter jumps to its target, Esc cancels")
         pieces: list[tuple[str, str]] = []
         for name, label in named:
             pieces += [(name.upper(), "bold $accent"), (f" {label}  ", "")]
@@ -65,8 +65,8 @@ class JumpScreen(ModalScreen[JumpTarget | None]):
         if (target := self._named.get(self._typed)) is not None:
             self.dismiss(target)
             return
-        left = [name for name in self._named if name.startswith(self._typed)]
-        if not left:
+        remaining = [name for name in self._named if name.startswith(self._typed)]
+        if not remaining:
             self.dismiss(None)
             return
         for mark in self.query(".jump").results(Static):
@@ -78,9 +78,9 @@ class JumpScreen(ModalScreen[JumpTarget | None]):
 
     def on_resize(self, event: events.Resize) -> None:
         """Cancel: the targets have moved."""
-        if self._laid is not None and event.size != self._laid:
+        if self._size_at_start is not None and event.size != self._size_at_start:
             self.dismiss(None)
-        self._laid = event.size
+        self._size_at_start = event.size
 
     def action_leave(self) -> None:
         """Cancel."""

@@ -35,7 +35,7 @@ class JumpTarget:
 
 def targets(screen: Screen[Any]) -> list[JumpTarget]:
     """Return everything in sight that can be focused or chosen, from top left to bottom right."""
-    all_targets = [target for widget in _in_sight(screen) for target in _of(widget, screen)]
+    all_targets = [target for widget in _in_sight(screen) for target in _targets_of(widget, screen)]
     placed: dict[Offset, JumpTarget] = {}
     for target in sorted(all_targets, key=lambda one: (one.at.y, one.at.x)):
         placed.setdefault(target.at, target)
@@ -46,7 +46,7 @@ def targets(screen: Screen[Any]) -> list[JumpTarget]:
 def names(count: int) -> list[str]:
     """Return `count` distinct names of equal length: letters, or pairs when they run out.
 
-    Of more than there are pairs the rest goes without.
+    Returns fewer names when there are not enough pairs.
     """
     if count <= len(LETTERS):
         return list(LETTERS[:count])
@@ -57,21 +57,21 @@ def names(count: int) -> list[str]:
 def _in_sight(screen: Screen[Any]) -> Iterator[Widget]:
     """Return widgets with at least one cell that is not scrolled away or hidden."""
     for widget in screen.query(Widget):
-        if not widget.is_on_screen or not _seen(widget, screen):
+        if not widget.is_on_screen or not _visible_region(widget, screen):
             continue
         if isinstance(widget, StatusBar | Candidates) or _takes_keys(widget):
             yield widget
 
 
 def _takes_keys(widget: Widget) -> bool:
-    """Return whether a widget takes keys; a scrolling frame does unless its content does."""
+    """Return whether a widget takes keys; a scroll container does unless its content does."""
     if not widget.focusable:
         return False
     frame = isinstance(widget, VerticalScroll)
     return not (frame and any(child.focusable for child in widget.query(Widget)))
 
 
-def _seen(widget: Widget, screen: Screen[Any]) -> Region:
+def _visible_region(widget: Widget, screen: Screen[Any]) -> Region:
     region = widget.region.intersection(screen.region)
     for parent in widget.ancestors:
         if isinstance(parent, Widget) and parent is not screen:
@@ -79,8 +79,8 @@ def _seen(widget: Widget, screen: Screen[Any]) -> Region:
     return region
 
 
-def _of(widget: Widget, screen: Screen[Any]) -> Iterable[JumpTarget]:
-    seen = _seen(widget, screen)
+def _targets_of(widget: Widget, screen: Screen[Any]) -> Iterable[JumpTarget]:
+    seen = _visible_region(widget, screen)
     if isinstance(widget, StatusBar):
         return _tabs(widget)
     if isinstance(widget, Candidates):
@@ -89,26 +89,26 @@ def _of(widget: Widget, screen: Screen[Any]) -> Iterable[JumpTarget]:
         return _rows(widget, seen)
     if isinstance(widget, ItemList) and (items := _items(widget, seen)):
         return items
-    return [JumpTarget(_beside(seen.offset), partial(widget.focus))]
+    return [JumpTarget(_cell_before(seen.offset), partial(widget.focus))]
 
 
-def _beside(at: Offset) -> Offset:
-    """Return the cell before, where there is one, so that the letter covers nothing."""
+def _cell_before(at: Offset) -> Offset:
+    """Return the cell to the left, if any, so that the letter covers no text."""
     return Offset(max(0, at.x - 1), at.y)
 
 
 def _tabs(bar: StatusBar) -> list[JumpTarget]:
-    """Return the screens that the bar names."""
+    """Return the tabs of the status bar."""
     here = bar.region
     return [
         JumpTarget(Offset(here.x + place, here.y), partial(bar.app.run_action, f"app.go('{name}')"))
-        for place, name in bar.places_at()
+        for place, name in bar.tab_cells()
     ]
 
 
 def _named_below(bar: StatusBar) -> list[JumpTarget]:
-    """Return the screens for which the bar has no room."""
-    if bar.places_at():
+    """Return the screens whose tabs do not fit into the status bar."""
+    if bar.tab_cells():
         return []
     return [
         JumpTarget(
@@ -124,7 +124,7 @@ def _cards(cards: Candidates, screen: Screen[Any]) -> list[JumpTarget]:
     return [
         JumpTarget(seen.offset, partial(cards.post_message, Candidates.Chosen(place)))
         for pane, place in zip(panes, cards.window(), strict=False)
-        if (seen := _seen(pane, screen))
+        if (seen := _visible_region(pane, screen))
     ]
 
 
@@ -135,7 +135,7 @@ def _rows(groups: GroupList, seen: Region) -> list[JumpTarget]:
     if count <= 0:
         return [JumpTarget(seen.offset, partial(groups.focus))]
     return [
-        JumpTarget(Offset(seen.x, seen.y + row), partial(_point, groups, top + row))
+        JumpTarget(Offset(seen.x, seen.y + row), partial(_move_to_row, groups, top + row))
         for row in range(count)
     ]
 
@@ -144,20 +144,20 @@ def _items(items: ItemList, seen: Region) -> list[JumpTarget]:
     """Return the first items in sight of a list whose items may take several rows."""
     at = items.content_region
     all_targets = [
-        JumpTarget(_beside(Offset(at.x, at.y + row)), partial(_stand, items, place))
+        JumpTarget(_cell_before(Offset(at.x, at.y + row)), partial(_move_to_item, items, place))
         for row, place in items.first_rows()
         if seen.contains(at.x, at.y + row)
     ]
     return all_targets[:ROWS]
 
 
-def _stand(items: ItemList, place: int) -> None:
+def _move_to_item(items: ItemList, place: int) -> None:
     """Put the cursor on an item."""
     items.focus()
     items.action_move(place - items.place)
 
 
-def _point(groups: GroupList, row: int) -> None:
+def _move_to_row(groups: GroupList, row: int) -> None:
     """Put the cursor on a row."""
     groups.focus()
     place = groups.place

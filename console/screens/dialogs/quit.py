@@ -15,8 +15,8 @@ from console.text.format import elapsed, plural
 
 Choice = Literal["stop", "leave", "stay"]
 
-LOOK_EVERY = 0.2
-"""Seconds between two checks of the processes that are being stopped."""
+POLL_SECONDS = 0.2
+"""Seconds between two refreshes of the progress."""
 
 
 class QuitScreen(ModalScreen[Choice]):
@@ -31,7 +31,7 @@ class QuitScreen(ModalScreen[Choice]):
     def __init__(self, session: Session, running: Sequence[ChildProcess]) -> None:
         super().__init__()
         self._session = session
-        self._left = running
+        self._children_at_start = running
 
     def compose(self) -> ComposeResult:
         """The processes, the cost of stopping them, three answers."""
@@ -49,7 +49,7 @@ class QuitScreen(ModalScreen[Choice]):
 
     def _body(self) -> str:
         lines = []
-        for child in self._left:
+        for child in self._children_at_start:
             lines.append(f"  {child.role:<7} pid {child.pid}  {one_line(child.url, 60)}")
         open_groups = len(self._session.state.open_groups())
         if open_groups:
@@ -58,12 +58,12 @@ class QuitScreen(ModalScreen[Choice]):
                 f"{plural(open_groups, 'group')} {verb} open; stopping finishes them or gives "
                 "them back."
             )
-        ending = [child.role for child in self._left if child.phase == "stopping"]
+        ending = [child.role for child in self._children_at_start if child.phase == "stopping"]
         if ending:
             lines.append(f"Already stopping: {', '.join(ending)}.")
         elif self._session.state.watch_only:
             lines.append("Leave running: it keeps watching; ajet-console finds it again.")
-        elif any(child.role == "proxy" for child in self._left):
+        elif any(child.role == "proxy" for child in self._children_at_start):
             lines.append("Leave running: users are still answered; ajet-console finds it again.")
         else:
             lines.append("Leave running: ajet-console finds it again.")
@@ -83,21 +83,21 @@ class QuitScreen(ModalScreen[Choice]):
 class StoppingScreen(ModalScreen[None]):
     """Shows the progress of stopping; closed when the console ends."""
 
-    def __init__(self, session: Session, told: Sequence[ChildProcess]) -> None:
+    def __init__(self, session: Session, processes: Sequence[ChildProcess]) -> None:
         """Start watching the processes.
 
         Args:
-            session: Knows the processes.
-            told: Those that are stopped, as they were.
+            session: Has the current state of the processes.
+            processes: The processes to stop, as they were when stopping began.
         """
         super().__init__()
         self._session = session
-        self._told = [(child.role, child.pid) for child in told]
+        self._processes = [(child.role, child.pid) for child in processes]
         self._began = session.now()
-        self._over = False
+        self._leave_requested = False
 
     def compose(self) -> ComposeResult:
-        """The processes, their progress, what each waits for."""
+        """The processes and their progress."""
         with Vertical(classes="dialog", id="quit"):
             yield Static("Stopping before quitting", markup=False, classes="dialog-title")
             yield Static(self._body(), markup=False, classes="dialog-body", id="stopping")
@@ -109,26 +109,26 @@ class StoppingScreen(ModalScreen[None]):
 
     def on_mount(self) -> None:
         """Refresh regularly."""
-        self.set_interval(LOOK_EVERY, self._look)
+        self.set_interval(POLL_SECONDS, self._refresh_progress)
 
     def leave(self) -> None:
-        """Close, once no screen is above."""
-        self._over = True
+        """Close as soon as no other screen is on top."""
+        self._leave_requested = True
         if self.is_current:
             self.dismiss()
 
     def on_screen_resume(self) -> None:
-        """Close when the screen above has gone, if that was requested meanwhile."""
-        if self._over and self.is_current:
+        """Close now if it was requested while another screen was on top."""
+        if self._leave_requested and self.is_current:
             self.dismiss()
 
-    def _look(self) -> None:
+    def _refresh_progress(self) -> None:
         self.query_one("#stopping", Static).update(self._body())
 
     def _body(self) -> str:
         took = elapsed(self._session.now() - self._began)
         lines = []
-        for role, pid in reversed(self._told):  # the order they are stopped in
+        for role, pid in reversed(self._processes):  # the order they are stopped in
             child = self._session.children.get(role)
             if child is None or child.pid is None:
                 how = "✓ stopped"

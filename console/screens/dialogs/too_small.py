@@ -1,4 +1,4 @@
-"""What is shown in a terminal that is too small for any screen."""
+"""Screen for a terminal that is too small."""
 
 from textual import events
 from textual.app import ComposeResult

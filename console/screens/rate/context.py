@@ -1,4 +1,4 @@
-"""What the parts of the rating screen share: the queue, the group on screen and its ballot."""
+"""State shared by the parts of the rating screen: queue, group on screen, ballot."""
 
 import secrets
 
@@ -19,8 +19,8 @@ class RatingContext:
 
     Attributes:
         screen: The rating screen.
-        queue: Groups that wait for a vote, and the votes that were sent.
-        guidelines: The guidelines as they were read last; None without any.
+        queue: Groups that wait for a vote, and the votes already sent.
+        guidelines: The guidelines as last read; None without any.
     """
 
     def __init__(self, screen: ConsoleScreen) -> None:
@@ -66,7 +66,7 @@ class RatingContext:
 
     def waiting(self) -> list[Group]:
         """Return the groups that wait for a vote: waiting users first, then the shortest clock."""
-        self.queue.rater = self.session.rater  # it can be set on any screen
+        self.queue.rater = self.session.rater  # it can change on any screen
         return self.queue.waiting(self.session.state, self.session.now())
 
     def held_votes(self) -> list[Group]:
@@ -84,7 +84,7 @@ class RatingContext:
         self.screen.update_view(EVERYTHING)
 
     def reset_answers(self) -> None:
-        """Select and scroll no answer, as for another group."""
+        """Reset zoom, scrolling and selection for another group."""
         self.answers.zoomed = False
         self.answers.scroll_to_top()
         self.answers.select(None)
@@ -93,20 +93,20 @@ class RatingContext:
 
     def show_success(self, message: str) -> None:
         """Show an outcome in the last line; a toast would cover the ballot."""
-        self.queue.tell(plain(message))
+        self.queue.set_message(plain(message))
         self.repaint()
 
     def hint(self, message: str) -> None:
-        """Show a message about the group on screen; it goes with that, or with the next vote."""
-        self.queue.tell(plain(message), hint=True)
+        """Show a message about the group on screen, until that changes or the next vote."""
+        self.queue.set_message(plain(message), hint=True)
         self.repaint()
 
     def explain(self, key: str, why: str) -> None:
-        """Show why a key does nothing now; in the last line while nothing waits."""
+        """Show why a key does nothing now; in the last line while no group waits."""
         if self.group is not None:
             self.host.say(why, "warning")
         elif self.screen.takes_digits or key not in {
-            str(place.digit) for place in self.host.shown_screens
+            str(spec.digit) for spec in self.host.shown_screens
         }:
             self.hint(why)
 
@@ -130,11 +130,11 @@ class RatedGroup(GroupTarget):
         ballot = self._context.ballot
         return digit(index, ballot.shown) if ballot is not None else super().number_of(index)
 
-    def abort_words(self, group: Group) -> str:
-        """Return the text without the answer the user has while the vote is blind."""
+    def abort_details(self, group: Group) -> str:
+        """Return what the user received; omit the answer's number while the vote is blind."""
         ballot = self._context.ballot
         if group.returned is None or ballot is None:
-            return super().abort_words(group)
+            return super().abort_details(group)
         if ballot.blind and not ballot.revealed:
             return "The user has been answered."
         return f"The user has been answered, with answer {self.number_of(group.returned)}."

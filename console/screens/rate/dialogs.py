@@ -31,7 +31,7 @@ def tag_names(setting: str | Sequence[str]) -> list[str]:
 
 
 class TagScreen(ModalScreen[tuple[str, ...]]):
-    """Sets and clears reasons by digit."""
+    """Asks for the reasons of a vote; a digit sets or clears one."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,enter,w", "leave", "Done", id="tags.leave"),
@@ -72,7 +72,7 @@ class TagScreen(ModalScreen[tuple[str, ...]]):
 
 
 class GuidelinesScreen(ModalScreen[None]):
-    """The guidelines."""
+    """Shows the guidelines."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,enter,g,q", "app.pop_screen", "Close", id="guidelines.close"),
@@ -82,15 +82,15 @@ class GuidelinesScreen(ModalScreen[None]):
 
     def __init__(self, guidelines: Guidelines) -> None:
         super().__init__()
-        self._found = guidelines
+        self._guidelines = guidelines
 
     def compose(self) -> ComposeResult:
         """The text, rendered, and its version."""
         with Vertical(classes="dialog -wide", id="guidelines"):
             with VerticalScroll():
-                yield Markdown(self._found.text, open_links=False)
+                yield Markdown(self._guidelines.text, open_links=False)
             yield Static(
-                f"Version {self._found.version} is recorded with your votes. Esc closes",
+                f"Version {self._guidelines.version} is recorded with your votes. Esc closes",
                 markup=False,
                 classes="dialog-hint",
             )
@@ -101,7 +101,7 @@ class GuidelinesScreen(ModalScreen[None]):
 
 
 class HeldScreen(ModalScreen[str | None]):
-    """The held votes; returns the group whose vote is undone."""
+    """Lists the held votes; returns the group whose vote is to be undone."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,U,q", "leave", "Close", id="held.leave"),
@@ -139,7 +139,7 @@ class HeldScreen(ModalScreen[str | None]):
         rows_by_id = zip(ids, texts, strict=True)
         rows.add_options(Option(fit(text, width), id=group_id) for group_id, text in rows_by_id)
         if not ids:
-            rows.add_option(Option("no vote is held any more", disabled=True))
+            rows.add_option(Option("no held votes are left", disabled=True))
             return
         rows.highlighted = ids.index(at) if at in ids else 0
         rows.focus()
@@ -154,8 +154,8 @@ class HeldScreen(ModalScreen[str | None]):
         self.dismiss(None)
 
 
-class JudgeScreen(ModalScreen[str | None]):
-    """The operator's votes beside the automatic rewards; returns the group to open."""
+class AgreementScreen(ModalScreen[str | None]):
+    """Compares the operator's votes with the automatic rewards; returns the group to open."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,j,q", "leave", "Close", id="judge.leave"),

@@ -4,13 +4,13 @@ from console.screens.parts import ScreenPart, in_background
 from console.screens.rate.context import RatingContext
 
 LEASE_SECONDS = 20.0
-"""How long other consoles leave the group on screen alone; renewed while it stays there."""
+"""Duration of a lease; it is renewed while the group stays on screen."""
 RENEW_SECONDS = 8.0
-"""Time left from which a lease is renewed."""
+"""A lease is renewed when less than this is left."""
 RETRY_SECONDS = 3.0
 """Time between two requests for a lease."""
 IDLE_SECONDS = 60.0
-"""Time without a key after which the group on screen is left to other consoles."""
+"""Time without a key after which the group on screen is released."""
 
 
 class LeaseKeeper(ScreenPart):
@@ -25,7 +25,7 @@ class LeaseKeeper(ScreenPart):
 
     def obstacle(self) -> str | None:
         """Return why no group can be taken over now; None when one can."""
-        others = self._queue.with_others(self.session.state, self.session.now())
+        others = self._queue.leased_by_others(self.session.state, self.session.now())
         return None if others else "No other console has an open group"
 
     def update(self, now: float) -> None:
@@ -35,8 +35,8 @@ class LeaseKeeper(ScreenPart):
         in_use = self.host.front is self.screen and now - session.input_at < IDLE_SECONDS
         target = queue.current if shared and in_use and not queue.second else None
         requested = now - self._requested_at < RETRY_SECONDS
-        if shared and in_use and requested and self._leased and self._leased == queue.wanted:
-            return  # taken over: it comes on screen with the event of its lease
+        if shared and in_use and requested and self._leased and self._leased == queue.next_id:
+            return  # taken over: the event of its lease puts it on screen
         if self._leased is not None and self._leased != target:
             self._release(self._leased)
         group = session.state.groups.get(target) if target is not None else None
@@ -72,9 +72,9 @@ class LeaseKeeper(ScreenPart):
 
     @in_background("lease")
     async def action_take(self) -> None:
-        """Take over the first group that another console has, and put it on screen."""
+        """Take over the first group that another console has leased, and put it on screen."""
         now = self.session.now()
-        others = self._queue.with_others(self.session.state, now)
+        others = self._queue.leased_by_others(self.session.state, now)
         if not others:
             return
         group_id = others[0].group_id
@@ -87,6 +87,6 @@ class LeaseKeeper(ScreenPart):
         if self._leased is not None and self._leased != group_id:
             self._release(self._leased)
         self._leased, self._requested_at = group_id, now
-        self._queue.bring(group_id)
+        self._queue.show_when_waiting(group_id)
         if self.screen.is_mounted:
             self._context.repaint()

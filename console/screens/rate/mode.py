@@ -1,4 +1,4 @@
-"""The question which rating mode to use."""
+"""Dialog that asks for the rating mode."""
 
 from typing import ClassVar
 
@@ -14,7 +14,7 @@ from core.commands import MODES as NAMES
 
 
 class ModeScreen(ModalScreen[str | None]):
-    """The three modes, with their effect on the waiting user."""
+    """Lists the three modes with their effect on the waiting user."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "leave", "Leave", id="mode.leave"),
@@ -29,7 +29,7 @@ class ModeScreen(ModalScreen[str | None]):
         self._present = present
 
     def compose(self) -> ComposeResult:
-        """The modes, the present one first under the cursor."""
+        """The modes, with the cursor on the present one."""
         with Vertical(classes="dialog"):
             yield Static("How do you rate?", markup=False, classes="dialog-title")
             yield OptionList(

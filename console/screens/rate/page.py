@@ -57,13 +57,13 @@ class RatingPage(ScreenPart):
         title = title_line(len(waiting), held, state.rating_mode, width, notes, read_only=read_only)
         self._pane("title").show_lines([title])
         group = self._context.group
-        # an empty page names the other consoles itself
-        others = self._queue.with_others(state, now) if group is not None else ()
+        # the empty page already lists the other consoles
+        others = self._queue.leased_by_others(state, now) if group is not None else ()
         banner = banner_line(state, now, width, others, read_only=read_only)
         self._pane("banner").show_lines([banner])
         self.screen.set_class(group is None, "-empty")
         if group is not None:
-            # a group that came back has no clock: the next one's is shown
+            # a repeated group has no clock: show that of the next group
             clocked = group if not self._queue.second else (waiting[0] if waiting else None)
             clock = clock_line(clocked, now, width) if clocked is not None else EMPTY
             self._pane("clock").show_lines([clock])
@@ -121,8 +121,8 @@ class RatingPage(ScreenPart):
     def _paint_last(self, now: float, width: int) -> None:
         last, ballot = self._queue.last, self._context.ballot
         line: Line = EMPTY
-        if news := self._queue.fresh_news(now):
-            line = ((fit(f" {news}", width), "$muted"),)
+        if message := self._queue.current_message(now):
+            line = ((fit(f" {message}", width), "$muted"),)
         elif last is not None:
             group = self._context.last_voted()
             words = vote_words(group, last) if group is not None else last.words
@@ -131,7 +131,7 @@ class RatingPage(ScreenPart):
         self._pane("last").show_lines([line])
 
     def _empty_lines(self, mode: str) -> list[str]:
-        """Return what the screen says while there is no group to rate."""
+        """Return the text shown while there is no group to rate."""
         session, now = self.session, self.session.now()
         if not session.seen:
             return ["No connection to the proxy yet."]
@@ -142,7 +142,7 @@ class RatingPage(ScreenPart):
             ]
         lines = ["No group is waiting for your rating."]
         if unrated := self._queue.open(session.state, now):
-            others = self._queue.with_others(session.state, now)
+            others = self._queue.leased_by_others(session.state, now)
             if others:
                 lines.append(f"{others_words(others, now, read_only=session.read_only)}.")
             else:
@@ -158,7 +158,7 @@ class RatingPage(ScreenPart):
             ]
         else:
             lines.append("The next scored request appears here.")
-        mock = "" if session.read_only else ", F4 asks a dataset as a user would"
+        mock = "" if session.read_only else ", F4 sends the questions of a dataset"
         return [*lines, f"F2 shows all requests{mock}."]
 
     # --- answers -----------------------------------------------------------------------------
@@ -187,7 +187,7 @@ class RatingPage(ScreenPart):
 
 
 def _hidden_words(count: int) -> str:
-    """Say how many groups the filter for unsure groups hides."""
+    """Return how many groups the filter for unsure groups hides, as a sentence."""
     groups = "1 open group" if count == 1 else f"{count} open groups"
     return (
         f"The automatic rewards are sure about {groups}; f shows {'it' if count == 1 else 'them'}."
@@ -212,4 +212,7 @@ def prompt_lines(query: str, width: int, context: str) -> list[Line]:
 
 
 def _centred(lines: list[str], width: int) -> list[Line]:
-    return [centred(text, width, "bold" if at == 0 else "$muted") for at, text in enumerate(lines)]
+    return [
+        centred(text, width, "bold" if row_index == 0 else "$muted")
+        for row_index, text in enumerate(lines)
+    ]

@@ -32,7 +32,7 @@ _KEYS: list[BindingType] = [
     ),
     *digit_bindings("digit", "Best", "Best first; then the next ones for a ranking"),
     Binding("0", "digit(0)", "Score 0", show=False),
-    Binding("enter", "commit", "Send", id="rate.commit", tooltip="Send what was typed"),
+    Binding("enter", "commit", "Send", id="rate.commit", tooltip="Send the typed vote"),
     Binding("s", "scores", "Score", id="rate.scores", tooltip="A digit for each answer"),
     Binding("t", "tie", "Tie", show=False, id="rate.tie", tooltip="No preference: a dead group"),
     Binding("b", "bad", "Bad", show=False, id="rate.bad", tooltip="All 0: a dead group"),
@@ -40,7 +40,7 @@ _KEYS: list[BindingType] = [
     Binding("u", "undo", "Undo", id="rate.undo", tooltip="Undo the last vote"),
     Binding("v", "reveal", "Show", id="rate.reveal", tooltip="Rewards, marks and numbers"),
     Binding("o", "mode", "Mode", show=False, id="rating.mode", tooltip="off, answer first, hold"),
-    Binding("backspace", "back", "Take a key back", show=False),
+    Binding("backspace", "back", "Delete the last key", show=False),
     Binding("tab,right", "step(1)", "Select", show=False, tooltip="The next answer"),
     Binding("shift+tab,left", "step(-1)", "Previous answer", show=False),
     Binding("down,space", "scroll_card(3)", "Down", show=False),
@@ -55,7 +55,7 @@ _KEYS: list[BindingType] = [
         "Your name",
         show=False,
         id="rate.name",
-        tooltip="Who rates: recorded with the votes from now on",
+        tooltip="The rater's name, recorded with all later votes",
     ),
 ]
 
@@ -69,9 +69,9 @@ class RateScreen(ConsoleScreen):
         "it. s: a score from 0 to 9 for each. t tie and b all bad make a dead group: press twice. "
         "k skip: the group is aborted; x asks first and takes a reason. Answers are shuffled and "
         "rewards hidden; v shows them, with the number each answer has in the group's detail as "
-        "#1 #2. u undoes the last vote until it is sent. e rewrites the best answer: kept as "
-        "a preference, no reward and no user gets it. Some groups come back reshuffled: that "
-        "vote is compared with the first and not sent; j shows how often they agree."
+        "#1 #2. u undoes the last vote until it is sent. e edits the best answer: stored "
+        "as a preference; rewards and the user's answer stay. Some groups come back reshuffled: "
+        "that vote is compared with the first and not sent; j shows how often they agree."
     )
     digits_vote: ClassVar[bool] = True
     spare_keys: ClassVar[tuple[str, ...]] = (
@@ -124,7 +124,7 @@ class RateScreen(ConsoleScreen):
         )
 
     def compose_body(self) -> ComposeResult:
-        """Title, clock, question, answers, what the keys will send."""
+        """Title, clock, question, answers, the vote that the keys will send."""
         yield TextPane(id="rate-title")
         yield TextPane(id="rate-banner")
         yield TextPane(id="rate-clock")
@@ -150,9 +150,9 @@ class RateScreen(ConsoleScreen):
         """Whether digits vote now."""
         return self.votes.takes_digits()
 
-    def abort_words(self, group: Group) -> str:
-        """Return what the question before an abort says about the user."""
-        return self.target.abort_words(group)
+    def abort_details(self, group: Group) -> str:
+        """Return the sentence about the user for the abort dialog."""
+        return self.target.abort_details(group)
 
     def _obstacle(self, action: str) -> str | None:
         """Return why an action is unavailable now; None when it is available."""
@@ -172,14 +172,14 @@ class RateScreen(ConsoleScreen):
             return
         context, now = self.context, self.session.now()
         waiting = context.waiting()
-        if context.queue.keep(waiting, self.session.state, now):
+        if context.queue.update(waiting, self.session.state, now):
             context.reset_answers()
         self.lease.update(now)
         self.keys.refresh()
         self.page.paint(waiting, now)
 
     def on_candidates_chosen(self, event: Candidates.Chosen) -> None:
-        """Select the answer that was clicked; that is no vote."""
+        """Select the answer that was clicked, without voting."""
         self.context.answers.select(event.place)
 
     def on_screen_suspend(self) -> None:

@@ -1,4 +1,4 @@
-"""What a rater does beside voting: edit, give reasons, read, compare, clear the queue."""
+"""Tools of the rater beside voting: edit, give reasons, read, compare, clear the queue."""
 
 import asyncio
 from collections.abc import Sequence
@@ -16,9 +16,9 @@ from console.screens.group_actions import GroupActions
 from console.screens.parts import ScreenPart, in_background
 from console.screens.rate.context import RatingContext
 from console.screens.rate.dialogs import (
+    AgreementScreen,
     GuidelinesScreen,
     HeldScreen,
-    JudgeScreen,
     TagScreen,
     tag_names,
 )
@@ -38,7 +38,7 @@ _STALL = frozenset({"accept_all", "abort_all"})
 
 
 class RatingTools(ScreenPart):
-    """The keys beside those that vote."""
+    """Keys of the rating screen that do not vote."""
 
     BINDINGS: ClassVar[Sequence[BindingType]] = (
         Binding(
@@ -58,7 +58,7 @@ class RatingTools(ScreenPart):
             "Guidelines",
             show=False,
             id="rate.guidelines",
-            tooltip="The file that says how to rate",
+            tooltip="Show the rating guidelines",
         ),
         Binding(
             "d",
@@ -66,7 +66,7 @@ class RatingTools(ScreenPart):
             "Compare",
             show=False,
             id="rate.diff",
-            tooltip="What the others say differently from one answer, by words",
+            tooltip="Word differences of the others from one answer",
         ),
         Binding(
             "j",
@@ -74,7 +74,7 @@ class RatingTools(ScreenPart):
             "Agreement",
             show=False,
             id="rate.judge",
-            tooltip="Your votes beside the automatic rewards, and where they disagree",
+            tooltip="Your votes compared with the automatic rewards",
         ),
         Binding(
             "f",
@@ -82,7 +82,7 @@ class RatingTools(ScreenPart):
             "Only unsure",
             show=False,
             id="rate.unsure",
-            tooltip="Only groups the automatic rewards cannot tell apart, or all again",
+            tooltip="Only groups the automatic rewards cannot set_message apart, or all again",
         ),
         Binding(
             "U",
@@ -90,7 +90,7 @@ class RatingTools(ScreenPart):
             "Held votes",
             show=False,
             id="rate.held",
-            tooltip="Votes that are not sent yet; Enter takes one back",
+            tooltip="Votes that are not sent yet; Enter undoes one",
         ),
         Binding(
             "T",
@@ -106,7 +106,7 @@ class RatingTools(ScreenPart):
             "Accept all",
             show=False,
             id="rating.accept_all",
-            tooltip="While ratings hold something up: send all automatic rewards; asks first",
+            tooltip="When open ratings cause a stall: send all automatic rewards; asks first",
         ),
         Binding(
             "X",
@@ -114,7 +114,7 @@ class RatingTools(ScreenPart):
             "Abort all",
             show=False,
             id="rating.abort_all",
-            tooltip="While ratings hold something up: abort those groups; asks first",
+            tooltip="When open ratings cause a stall: abort those groups; asks first",
         ),
     )
 
@@ -128,7 +128,7 @@ class RatingTools(ScreenPart):
         self._group_actions = group_actions
 
     def obstacle(self, action: str) -> str | None:
-        """Return why a tool is unavailable now; for any other action what the votes say."""
+        """Return why a tool is unavailable now; ask the vote controller about other actions."""
         context = self._context
         if action in _ABOUT_ONE:
             return None if context.group is not None else ""
@@ -138,7 +138,7 @@ class RatingTools(ScreenPart):
             return None if context.held_votes() else "You have no held votes"
         if action in _STALL:
             stalls = held_up(self.session.state, self.session.now())
-            return None if stalls else "No open rating holds anything up"
+            return None if stalls else "No open rating causes a stall"
         return self._votes.obstacle(action)
 
     # --- guidelines, reasons, mode -----------------------------------------------------------
@@ -166,7 +166,7 @@ class RatingTools(ScreenPart):
             self.host.say(str(error), "warning")
             return
         if guidelines is None:
-            self._context.hint("There are no guidelines: rating.guidelines names a Markdown file")
+            self._context.hint("No guidelines: set rating.guidelines to a Markdown file")
         else:
             await self.host.push_screen_wait(GuidelinesScreen(guidelines))
 
@@ -178,7 +178,7 @@ class RatingTools(ScreenPart):
         if ballot is None:
             return
         if not names:
-            self._context.hint("There are no reasons to choose from: rating.tags names them")
+            self._context.hint("No reasons to choose from: list them in rating.tags")
             return
         ballot.tags = await self.host.push_screen_wait(TagScreen(names, ballot.tags))
         self._context.repaint()
@@ -209,9 +209,9 @@ class RatingTools(ScreenPart):
             self.host.say(str(error), "error")
             return
         if after == before:
-            self._queue.tell("nothing was changed", hint=True)
+            self._queue.set_message("nothing was changed", hint=True)
         elif not after.strip():
-            self.host.say("An empty text is no correction; nothing was stored", "warning")
+            self.host.say("The text is empty; nothing was stored", "warning")
         else:
             await self._store(group, index, after)
         if self.screen.is_mounted:
@@ -248,20 +248,20 @@ class RatingTools(ScreenPart):
             **self._group_actions.rater_args(),
         )
         if not outcome.ok:
-            self.host.say(f"The correction is lost: {outcome.message}", "error")
+            self.host.say(f"The correction was not stored: {outcome.message}", "error")
             return
-        self._queue.tell(
+        self._queue.set_message(
             "correction stored as a preference; reward and user's answer stay as they are",
             hint=True,
         )
         ballot = self._context.ballot
         same = ballot is not None and ballot.group_id == group.group_id
         if ballot is not None and same and ballot.empty and not ballot.scoring:
-            ballot.touched(self.session.now())
+            ballot.record_key(self.session.now())
             ballot.digit(ballot.shown.index(index) + 1)
 
     def action_diff(self) -> None:
-        """Compare the others with the best, selected or first answer; the next press ends it."""
+        """Compare the others with the best, selected or first answer, or stop comparing."""
         ballot = self._context.ballot
         if ballot is None or not ballot.shown:
             return
@@ -274,8 +274,8 @@ class RatingTools(ScreenPart):
 
     @in_background("question", exclusive=True)
     async def action_judge(self) -> None:
-        """Show the agreement with the automatic rewards, and open a group without any."""
-        group_id = await self.host.push_screen_wait(JudgeScreen(self.session))
+        """Show the agreement with the automatic rewards, and open a chosen disagreement."""
+        group_id = await self.host.push_screen_wait(AgreementScreen(self.session))
         if group_id is not None:
             await self.host.push_screen(GroupScreen(group_id))
 
@@ -294,11 +294,11 @@ class RatingTools(ScreenPart):
         self._queue.only_unsure = not self._queue.only_unsure
         self._context.repaint()
 
-    # --- groups that hold something up -------------------------------------------------------
+    # --- groups that cause a stall -----------------------------------------------------------
 
     @in_background("question", exclusive=True)
     async def action_accept_all(self) -> None:
-        """Confirm, then send the automatic rewards of all groups that hold something up."""
+        """Confirm, then send the automatic rewards of all groups that cause a stall."""
         state = self.session.state
         servers = list(held_up(state, self.session.now()))
         count = sum(group.rating is None and group.server in servers for group in state.waiting())
@@ -309,10 +309,10 @@ class RatingTools(ScreenPart):
 
     @in_background("question", exclusive=True)
     async def action_abort_all(self) -> None:
-        """State the loss, ask why, abort all groups that hold something up."""
+        """State the loss, ask for a reason, abort all groups that cause a stall."""
         state, now = self.session.state, self.session.now()
         servers = list(held_up(state, now))
-        title = "Abort all groups that hold it up?"
+        title = "Abort all groups that cause the stall?"
         reason = await self.host.push_screen_wait(AbortScreen(title, abort_all_loss(state, now)))
         if reason is None:
             return

@@ -1,4 +1,4 @@
-"""The keys that vote: what is typed, what is sent, what is undone."""
+"""Voting by keys: typing, sending and undoing votes."""
 
 from functools import partial
 
@@ -7,13 +7,13 @@ from console.models.group_obstacles import undo_left, vote_refusal
 from console.screens.group_actions import GroupActions
 from console.screens.parts import ScreenPart, in_background
 from console.screens.rate.context import RatingContext
-from console.screens.rater import ask_name, cast_vote, under_name
+from console.screens.rater import ask_name, cast_vote, with_rater_name
 from console.views.rating import second_words
 from core.state import Group
 
 _VOTING = frozenset({"digit", "scores", "tie", "bad", "skip", "commit", "vote"})
 _SEALING = frozenset({"accept", "abort", "unrate"})
-_NOTHING = "No group is waiting for a vote"
+_NO_GROUP = "No group is waiting for a vote"
 
 
 class VoteController(ScreenPart):
@@ -28,7 +28,7 @@ class VoteController(ScreenPart):
     # --- what is possible now ----------------------------------------------------------------
 
     def takes_digits(self) -> bool:
-        """Return whether digits vote: with no group to rate they switch screens after a moment."""
+        """Return whether digits vote; without a group to rate they soon switch screens."""
         return self._context.group is not None or self._queue.just_emptied(self.session.now())
 
     def obstacle(self, action: str) -> str | None:
@@ -39,7 +39,7 @@ class VoteController(ScreenPart):
         if action == "commit" and group is None and self._context.held_votes():
             return None
         if group is None and action in _VOTING | _SEALING:
-            return _NOTHING
+            return _NO_GROUP
         if self._queue.second and action in _VOTING:
             return None
         if self._queue.second and action in _SEALING:
@@ -47,7 +47,7 @@ class VoteController(ScreenPart):
         return self._group_actions.obstacle(action)
 
     def _undo_obstacle(self) -> str | None:
-        """Return why the last vote cannot be undone, whatever is on screen."""
+        """Return why the last vote cannot be undone; independent of the group on screen."""
         group = self._context.last_voted()
         if group is None:
             return "You have no vote to undo"
@@ -58,7 +58,7 @@ class VoteController(ScreenPart):
         return None
 
     def _refuse(self, group: Group) -> bool:
-        """Refuse a vote without effect; a second vote is recorded though the group was sent."""
+        """Refuse a vote without effect; a second vote is valid although the group was sent."""
         return not self._queue.second and self._group_actions.refuse_vote(group)
 
     def _open_ballot(self) -> tuple[Group, Ballot] | None:
@@ -66,16 +66,16 @@ class VoteController(ScreenPart):
         group, ballot = self._context.group, self._context.ballot
         if group is None or ballot is None:
             return None
-        if self._queue.surprised(self.session.now()):
+        if self._queue.just_replaced(self.session.now()):
             message = "The clock ran out: this is another group. The key was ignored"
             self.host.say(message, "warning")
             return None
         return None if self._refuse(group) else (group, ballot)
 
     def touch(self, ballot: Ballot) -> None:
-        """Record a key of the ballot; the message about earlier keys goes."""
-        ballot.touched(self.session.now())
-        self._queue.tell("")
+        """Record a key of the ballot, and clear the message about earlier keys."""
+        ballot.record_key(self.session.now())
+        self._queue.set_message("")
 
     # --- keys --------------------------------------------------------------------------------
 
@@ -130,7 +130,7 @@ class VoteController(ScreenPart):
         self._send_or_show(group, ballot, ballot.arm(rating))
 
     def action_skip(self) -> None:
-        """Skip the group; it is aborted, and undo takes the place of a question."""
+        """Skip the group; it is aborted without a question, because it can be undone."""
         if target := self._open_ballot():
             self.touch(target[1])
             self._send(*target, Vote("skip"))
@@ -145,9 +145,9 @@ class VoteController(ScreenPart):
 
     def _send(self, group: Group, ballot: Ballot, vote: Vote, *, confirmed: bool = False) -> None:
         """Send a vote; one confirmed with Enter releases the last waiting user at once."""
-        attention = ballot.look(self.session.now())
+        attention = ballot.attention(self.session.now())
         cast = partial(self._cast, group.group_id, ballot, vote, attention, confirmed)
-        under_name(self.screen, cast)
+        with_rater_name(self.screen, cast)
 
     def _cast(
         self,
@@ -157,10 +157,10 @@ class VoteController(ScreenPart):
         attention: dict[str, object],
         confirmed: bool,
     ) -> None:
-        group = self.session.group(group_id)  # a question may have passed since the key
+        group = self.session.group(group_id)  # a dialog may have been open since the key
         if not ballot.second and group is not None and self._group_actions.refuse_vote(group):
             return
-        self._queue.sent(ballot, vote, self.session.now())
+        self._queue.record_sent(ballot, vote, self.session.now())
         if ballot.second:
             self._send_second(group_id, vote, attention)
         else:
@@ -195,7 +195,7 @@ class VoteController(ScreenPart):
         )
         if outcome.message and not outcome.ok:  # the last line shows a success
             self.host.say(outcome.message, "error")
-        self._queue.arrived(group_id, outcome.ok)
+        self._queue.confirm(group_id, outcome.ok)
         if outcome.ok and at_once:
             await self.session.command("group.accept", group_id=group_id)
         if self.screen.is_current:
@@ -214,7 +214,7 @@ class VoteController(ScreenPart):
         )
         stats = self.session.state.raters.get(self.session.rater)
         if outcome.ok:
-            self._queue.tell(second_words(outcome.message, stats))
+            self._queue.set_message(second_words(outcome.message, stats))
         else:
             self.host.say(outcome.message, "error")
         if self.screen.is_current:
@@ -224,7 +224,7 @@ class VoteController(ScreenPart):
 
     def undo_vote(self, group: Group) -> None:
         """Undo the vote on a group; the group comes back on screen."""
-        self._queue.take_back(group)
+        self._queue.undo(group)
         rater = self._group_actions.rater_args()
         self._group_actions.commands.send("group.unrate", group_id=group.group_id, **rater)
 
@@ -238,14 +238,14 @@ class VoteController(ScreenPart):
         """Delete the last key of the ballot."""
         if self._context.ballot is not None:
             self._context.ballot.back()
-            self._queue.tell("")
+            self._queue.set_message("")
             self._context.repaint()
 
     def action_clear(self) -> None:
-        """Delete all keys of the ballot, and show all answers alike."""
+        """Delete all keys of the ballot, and select no answer."""
         if self._context.ballot is not None:
             self._context.ballot.clear()
-        self._queue.tell("")
+        self._queue.set_message("")
         self._context.reset_answers()
         self._context.repaint()
 
@@ -256,12 +256,12 @@ class VoteController(ScreenPart):
         ids = [group.group_id for group in waiting]
         if not waiting or (queue.current not in ids and not queue.second):
             return
-        place = ids.index(queue.current) + by if queue.current in ids else 0
-        following = waiting[place % len(waiting)]
+        index = ids.index(queue.current) + by if queue.current in ids else 0
+        following = waiting[index % len(waiting)]
         group, ballot = self._context.group, self._context.ballot
         vote = ballot.vote() if ballot is not None and not ballot.armed else None
-        queue.go(following, self.session.now())
-        queue.tell("")
+        queue.show(following, self.session.now())
+        queue.set_message("")
         self._context.reset_answers()
         if vote is not None and group is not None and ballot is not None:
             self._send(group, ballot, vote)
@@ -271,7 +271,7 @@ class VoteController(ScreenPart):
     async def action_name(self) -> None:
         """Ask for the name that is recorded with the next votes."""
         if message := await ask_name(self.host):
-            self._queue.tell(message)
+            self._queue.set_message(message)
             if self.screen.is_mounted:
                 self._context.repaint()
 

@@ -1,4 +1,4 @@
-"""Actions on the rewards from anywhere: the editor, the clipboard, the group."""
+"""Palette entries of the rewards: editor, clipboard, group."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -17,11 +17,11 @@ def reward_entries(app: AppHost) -> Iterator[tuple[str, str, Callable[[], Any]]]
     if can_edit(app):
         yield (
             "Rewards: Edit the hook",
-            "Its file, or that of the parts, in your editor",
+            "Open the hook or the parts file in your editor",
             partial(edit, app),
         )
     if app.session.seen and state.rewards.source and not app.session.read_only:
-        about = "Other weights on the finished groups; nothing changes until it is applied"
+        about = "Try other weights on the finished groups; nothing changes until applied"
         yield "Rewards: What if", about, partial(what_if, app)
     if fault is not None:
         yield "Rewards: Copy the last fault", fault.cause[:80], partial(copy_fault, app)

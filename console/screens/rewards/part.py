@@ -20,9 +20,9 @@ class RewardPartScreen(ConsoleScreen):
 
     area: ClassVar[str] = "Reward part"
     help_text: ClassVar[str] = (
-        "Each block is a group: what this part gave each answer, the reward that answer has, and "
+        "Each block is a group: the value of this part for each answer, the answer's reward and "
         "the part's reason. ▲ is the winner. ◆ decided it: without this part another answer would "
-        "have won, or none alone. Enter opens the group."
+        "have won, or several would have tied. Enter opens the group."
     )
     AUTO_FOCUS: ClassVar[str | None] = "ItemList"
     BINDINGS: ClassVar[list[BindingType]] = [

@@ -20,7 +20,7 @@ from console.session.app_state import Session
 from console.text.sections import Room, heading, lines
 from console.views.chart import curve
 from console.views.judges import judge_head, judge_lines
-from console.views.rewards.charts import answers, by_rank, over_groups, spread, waits
+from console.views.rewards.charts import answers, by_rank, empty_panel, over_groups, spread
 from console.views.rewards.fault import Fault, fault_lines, last_fault
 from console.views.rewards.monitor import watch_lines
 from console.views.rewards.rows import PartRow, first_varied, part_rows
@@ -29,8 +29,8 @@ from console.widgets.item_list import ItemList, ListItem
 from console.widgets.pane import TextPane
 from console.widgets.section import Build, Section
 
-_AT_ONCE = frozenset({"*", "rewards"})
-"""Painted with the flush; everything else is painted once a second."""
+_IMMEDIATE = frozenset({"*", "rewards"})
+"""Changes painted at once; everything else is painted once a second."""
 Chart = Callable[[Sequence[Digest], str, Room], Content]
 """Builds a chart of the named part from the digests of the last groups."""
 
@@ -66,23 +66,23 @@ class RewardsScreen(ConsoleScreen):
     area: ClassVar[str] = "Rewards"
     help_text: ClassVar[str] = (
         "The reward is the product of the gates times the weighted sum of the other parts. Figures "
-        "are over the answers of the last groups that were scored or ended; w changes how many. "
-        "reward is the automatic one, also of human-rated groups; human-rated: how many they are, "
-        "and what ratings gave the answer the automatic rewards put first. "
-        "decided: the share of groups, of those with unlike rewards, in which another answer would "
-        "have come out on top without this part, or none alone. The trace is the part's mean from "
-        "group to group within its own range; the curve below is by global step with one "
-        "deviation as a band. noted: a number a hook wrote down, at weight 0. off: switched "
-        "off, O switches it on; gone: no part of the model any more.\n"
-        "with length: correlation of reward and answer length, both less their group's mean, as "
-        "only differences within a group teach. Dead groups were sent and teach nothing; lost ones "
-        "were aborted or failed; not scored: the rewards "
-        "abstained, and the group waits for you.\n"
-        "A judge has a line of its own: calls, calls a group, tokens, cost by the prices of its "
-        "settings (no price: none is set), share of questions its cache answered, share of groups "
-        "it abstained from, replies it had to repair, mean seconds of a call.\n"
-        "Hook files are loaded again when they are saved. When a save is broken, the version "
-        "before goes on, and the fault stands here. e opens its place in your editor, y copies it."
+        "cover the answers of the last groups that were scored or ended; w changes how many. "
+        "reward is the automatic one, also of human-rated groups; human-rated: their number, and "
+        "the mean rating of the answer with the best automatic reward. decided: share of the "
+        "groups with different rewards in which another answer would have won without this part, "
+        "or several would have tied. The trace is the part's mean from group to group within its "
+        "own range; the curve below is by global step, with one standard deviation as a band. "
+        "noted: a number that a hook recorded, at weight 0. off: switched off, O switches it on; "
+        "gone: no longer part of the model.\n"
+        "with length: correlation of reward and answer length, each minus its group's mean, as the "
+        "policy learns only from differences within a group. Dead groups were sent but carry "
+        "no signal; lost ones were aborted or failed; not scored: the rewards abstained, and the "
+        "group empty_panel for you.\n"
+        "A judge has a line of its own: calls, calls per group, tokens, cost at the prices in its "
+        "settings (no price: none is set), share of questions answered from its cache, share of "
+        "groups it abstained from, repaired replies, mean seconds per call.\n"
+        "Hook files are reloaded when they are saved. If a save is broken, the previous version "
+        "stays active and the fault is shown here. e opens its place in your editor, y copies it."
     )
     AUTO_FOCUS: ClassVar[str | None] = "ItemList"
     spare_keys: ClassVar[tuple[str, ...]] = ("copy", "window")
@@ -102,8 +102,14 @@ class RewardsScreen(ConsoleScreen):
             id="rewards.copy",
             tooltip="Cause, place and traceback of the last fault to the clipboard",
         ),
-        Binding("z", "fold", "Unfold", id="rewards.fold", tooltip="The traceback, or fold it"),
-        Binding("f", "fault_group", "Group", id="rewards.fault_group", tooltip="It failed on"),
+        Binding("z", "fold", "Unfold", id="rewards.fold", tooltip="Unfold or fold the traceback"),
+        Binding(
+            "f",
+            "fault_group",
+            "Group",
+            id="rewards.fault_group",
+            tooltip="Open the group it failed on",
+        ),
         Binding(
             "w",
             "window",
@@ -129,7 +135,7 @@ class RewardsScreen(ConsoleScreen):
         self._digests = Digests()
         self._last: list[Digest] = []
         self._parts: dict[str, PartRow] = {}
-        self._pointed = False
+        self._cursor_placed = False
 
     def compose_body(self) -> Iterable[Widget]:
         """Source and sums, the fault, the parts, the curve of the part under the cursor."""
@@ -138,9 +144,9 @@ class RewardsScreen(ConsoleScreen):
         yield ItemList(id="rewards-parts")
         yield TextPane(id="rewards-judges")
         with Container(id="rewards-charts"):
-            yield Section(self._curve, _AT_ONCE, id="rewards-curve")
+            yield Section(self._curve, _IMMEDIATE, id="rewards-curve")
             for name, build in self._charts().items():
-                chart = Section(build, _AT_ONCE, id=f"rewards-{name}")
+                chart = Section(build, _IMMEDIATE, id=f"rewards-{name}")
                 chart.add_class("rewards-more")
                 yield chart
 
@@ -152,8 +158,8 @@ class RewardsScreen(ConsoleScreen):
     # --- painting ----------------------------------------------------------------------------
 
     def update_view(self, dirty: frozenset[str]) -> None:
-        """Paint a change of the source at once, what groups say once a second."""
-        if dirty.isdisjoint({*_AT_ONCE, "clock"}):
+        """Paint a change of the source at once, the figures once a second."""
+        if dirty.isdisjoint({*_IMMEDIATE, "clock"}):
             return
         session, now = self.session, self.session.now()
         state = session.state
@@ -175,13 +181,13 @@ class RewardsScreen(ConsoleScreen):
         parts.display = bool(rows)
         parts.show_head("parts", part_head)
         parts.show_items(rows, lambda room: _items(rows, room))
-        if totals.parts and not self._pointed:
-            self._pointed = True
-            if not parts.place:  # a gate that never closes leads, and its charts are empty
-                parts.stand_on(first_varied(rows))
-        if not dirty.isdisjoint(_AT_ONCE) or not _same(before, self._last):
+        if totals.parts and not self._cursor_placed:
+            self._cursor_placed = True
+            if not parts.place:  # the first part may be a gate that never closes, with empty charts
+                parts.move_to(first_varied(rows))
+        if not dirty.isdisjoint(_IMMEDIATE) or not _same(before, self._last):
             for chart in self.query("#rewards-charts Section").results(Section):
-                chart.paint(session, _AT_ONCE)
+                chart.paint(session, _IMMEDIATE)
         self.refresh_bindings()
 
     def _show_fault(self) -> None:
@@ -215,7 +221,7 @@ class RewardsScreen(ConsoleScreen):
         if row is None:
             if not self.query_one("#rewards-curve", Section).framed:
                 return Content("")
-            empty = waits("The curve of a part starts", room.width)
+            empty = empty_panel("The curve of a part starts", room.width)
             return lines(heading("PART", "by global step"), empty)
         part = row.figures
         if part is None:
@@ -237,7 +243,7 @@ class RewardsScreen(ConsoleScreen):
         for chart in self.query("#rewards-charts Section").results(Section):
             chart.repaint()
 
-    # --- looking -----------------------------------------------------------------------------
+    # --- keys --------------------------------------------------------------------------------
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Offer keys that have an effect now."""
@@ -266,7 +272,7 @@ class RewardsScreen(ConsoleScreen):
         """Switch to the next number of groups."""
         at = WINDOWS.index(self._window)
         self._window = WINDOWS[(at + 1) % len(WINDOWS)]
-        self.update_view(_AT_ONCE)
+        self.update_view(_IMMEDIATE)
 
     def action_what_if(self) -> None:
         """Open the screen of other weights."""
@@ -276,7 +282,7 @@ class RewardsScreen(ConsoleScreen):
         """Unfold the traceback, or fold it again."""
         self._unfolded = not self._unfolded
         self.set_class(self._unfolded, "-unfolded")
-        self.update_view(_AT_ONCE)
+        self.update_view(_IMMEDIATE)
 
     def action_copy(self) -> None:
         """Copy the fault."""
@@ -296,7 +302,7 @@ class RewardsScreen(ConsoleScreen):
 
 
 def _same(one: Sequence[Digest], other: Sequence[Digest]) -> bool:
-    """Return whether no group was added or changed: only then is a digest rebuilt."""
+    """Return whether no group was added or changed, as digests are rebuilt only then."""
     return len(one) == len(other) and all(map(is_, one, other))
 
 

@@ -1,4 +1,4 @@
-"""The effect of other weights on the finished groups, before they are applied."""
+"""What-if screen: the effect of other weights on finished groups, before they are applied."""
 
 from collections.abc import Iterable
 from typing import ClassVar
@@ -26,14 +26,14 @@ from console.widgets.pane import TextPane
 from core.events import RewardPart, TrialSummary
 from core.state import WhatIf
 
-LASTS = (100, 500, 20)
+WINDOWS = (100, 500, 20)
 
 
 class WeightList(ItemList):
     """The parts with their weights."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "open", "Type", tooltip="Another weight for this part, to try"),
+        Binding("enter", "open", "Type", tooltip="Type a weight to try for this part"),
     ]
 
 
@@ -41,7 +41,7 @@ class ChangedGroupList(ItemList):
     """The groups that change most."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "open", "Its group", tooltip="The group in full"),
+        Binding("enter", "open", "Group", tooltip="The group in full"),
     ]
 
 
@@ -50,13 +50,13 @@ class RewardsWhatIfScreen(ConsoleScreen):
 
     area: ClassVar[str] = "What if"
     help_text: ClassVar[str] = (
-        "Nothing here changes the rewards until it is applied. Left and right change the weight "
-        "under the cursor, Enter takes a number. What changes is worked out at once from what "
-        "the parts said of the groups in view. r re-scores the groups on the proxy, in the "
-        "background: for a file that was changed, and for what older rewards scored; users are "
-        "answered meanwhile, and c ends it. a writes the weights to the file of the rewards.\n"
-        "winner flips: another answer wins than the one that was sent as best. dead groups gained: "
-        "groups that taught and would not. The groups below change most; Enter opens one."
+        "Nothing here changes the rewards until you apply it. Left and right change the weight "
+        "under the cursor, Enter asks for a number. The effect is computed at once from the "
+        "stored part values of the groups in view. r re-scores the groups on the proxy in the "
+        "background, for a changed file and for groups that older rewards scored; users still get "
+        "answers, and c cancels it. a writes the weights to the file of the rewards.\n"
+        "winner flips: another answer wins than the one sent as best. dead groups gained: groups "
+        "that carry a signal now and then would not. The groups below change most; Enter opens one."
     )
     AUTO_FOCUS: ClassVar[str | None] = "WeightList"
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -78,7 +78,7 @@ class RewardsWhatIfScreen(ConsoleScreen):
             id="rewards.whatif",
             tooltip="On the proxy, in the background; nothing is sent",
         ),
-        Binding("c", "cancel", "End it", id="rewards.whatif_stop", tooltip="Stop scoring"),
+        Binding("c", "cancel", "Cancel", id="rewards.whatif_stop", tooltip="Stop re-scoring"),
         Binding(
             "a",
             "apply",
@@ -92,9 +92,9 @@ class RewardsWhatIfScreen(ConsoleScreen):
     def __init__(self) -> None:
         super().__init__()
         self._weights: dict[str, float] = {}
-        self._last = LASTS[0]
-        self._made: tuple[object, WhatIfResult] | None = None
-        self._stands = False
+        self._last = WINDOWS[0]
+        self._cached: tuple[object, WhatIfResult] | None = None
+        self._cursor_placed = False
         """Whether the cursor was put on a part whose weight can be tried."""
 
     def compose_body(self) -> Iterable[Widget]:
@@ -125,20 +125,20 @@ class RewardsWhatIfScreen(ConsoleScreen):
         parts = state.rewards.parts if can_weigh(state) else ()
         rows = self.query_one(WeightList)
         rows.display = bool(parts)
-        made_of = (parts, tuple(weights.items()))
+        weighed_parts = (parts, tuple(weights.items()))
         rows.show_items(
-            made_of,
+            weighed_parts,
             lambda width: (
                 ListItem(one.name, (weight_line(one, weights, width),)) for one in parts
             ),
         )
-        if not self._stands and rows.keys:
-            self._stands = True
-            rows.stand_on(next((one.name for one in parts if one.enabled and not one.gate), ""))
-        summary, lacking, source = self._found()
+        if not self._cursor_placed and rows.keys:
+            self._cursor_placed = True
+            rows.move_to(next((one.name for one in parts if one.enabled and not one.gate), ""))
+        summary, missing, source = self._result()
         self.query_one("#whatif-head", TextPane).show_lines([self._head(source)])
         sums = self.query_one("#whatif-sums", TextPane)
-        sums.show_lines(self._sums(summary, lacking))
+        sums.show_lines(self._summary(summary, missing))
         groups = self.query_one(ChangedGroupList)
         most = summary.most if summary is not None else ()
         groups.display = bool(most)
@@ -148,7 +148,7 @@ class RewardsWhatIfScreen(ConsoleScreen):
         )
         self.refresh_bindings()
 
-    def _found(self) -> tuple[TrialSummary | None, int, str]:
+    def _result(self) -> tuple[TrialSummary | None, int, str]:
         """Return the result of the proxy for these weights, else what can be computed here."""
         known = self.session.state.what_if
         if known is not None and known.summary is not None and self._is_ours(known):
@@ -156,14 +156,14 @@ class RewardsWhatIfScreen(ConsoleScreen):
         if not can_weigh(self.session.state):
             return None, 0, ""
         key = (self._last, tuple(self._weights.items()), self._newest())
-        if self._made is None or self._made[0] != key:
-            self._made = (key, tally(self.session.state, self._last, self._weights))
-        at_once = self._made[1]
+        if self._cached is None or self._cached[0] != key:
+            self._cached = (key, tally(self.session.state, self._last, self._weights))
+        at_once = self._cached[1]
         source = f"{plural(at_once.summary.groups, 'group')}, from the stored part values"
-        return at_once.summary, at_once.lacking, source
+        return at_once.summary, at_once.missing, source
 
     def _newest(self) -> object:
-        """Return what changes with every group that is scored or sent."""
+        """Return values that change with every scored or sent group."""
         totals, rewards = self.session.state.totals, self.session.state.rewards
         return totals.groups, totals.done, totals.rated, rewards.version, rewards.parts
 
@@ -182,10 +182,10 @@ class RewardsWhatIfScreen(ConsoleScreen):
             return (*title, (f"✖ {one_line(known.cause, 200)}", "bold $engine-lost"))
         return (*title, (source, "$muted"))
 
-    def _sums(self, summary: TrialSummary | None, lacking: int) -> list[Line]:
+    def _summary(self, summary: TrialSummary | None, missing: int) -> list[Line]:
         width, read_only = max(20, self.size.width - 2), self.session.read_only
         if summary is None:
-            why = "The reward comes from a hook folder alone: there are no weights to try. "
+            why = "The reward comes only from a hook folder: there are no weights to try. "
             text = why + ("" if read_only else "r re-scores the groups with its newest save.")
             return [((one, "$muted"),) for one in wrapped(text, width)]
         if not self._weights and summary.compared and not summary.flips and not summary.died:
@@ -193,11 +193,11 @@ class RewardsWhatIfScreen(ConsoleScreen):
             shown = wrapped(hint, width)
             return [
                 *(((one, "$muted"),) for one in shown),
-                *summary_lines(summary, lacking, width, read_only=read_only)[2:],
+                *summary_lines(summary, missing, width, read_only=read_only)[2:],
             ]
-        return summary_lines(summary, lacking, width, read_only=read_only)
+        return summary_lines(summary, missing, width, read_only=read_only)
 
-    # --- trying ---------------------------------------------------------------------------------
+    # --- weights --------------------------------------------------------------------------------
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Offer keys that have an effect now."""
@@ -228,11 +228,11 @@ class RewardsWhatIfScreen(ConsoleScreen):
             self._weights[part.name] = weight
         self.update_view(frozenset({"*"}))
 
-    def action_step(self, way: int) -> None:
+    def action_step(self, direction: int) -> None:
         """Change the weight under the cursor by one step."""
         part = self._part
         if part is not None:
-            self._try(part, self._weights.get(part.name, part.weight) + way * STEP)
+            self._try(part, self._weights.get(part.name, part.weight) + direction * STEP)
 
     def action_reset(self) -> None:
         """Restore the weight in use."""
@@ -242,7 +242,7 @@ class RewardsWhatIfScreen(ConsoleScreen):
 
     def action_window(self) -> None:
         """Switch to the next number of groups."""
-        self._last = LASTS[(LASTS.index(self._last) + 1) % len(LASTS)]
+        self._last = WINDOWS[(WINDOWS.index(self._last) + 1) % len(WINDOWS)]
         self.update_view(frozenset({"*"}))
 
     def on_item_list_opened(self, event: ItemList.Opened) -> None:
@@ -273,14 +273,14 @@ class RewardsWhatIfScreen(ConsoleScreen):
             return
         self._try(part, weight)
 
-    # --- ordering -------------------------------------------------------------------------------
+    # --- commands -------------------------------------------------------------------------------
 
-    def _told(self) -> list[str]:
+    def _weight_args(self) -> list[str]:
         return [f"{name}={weight:g}" for name, weight in self._weights.items()]
 
     def action_rescore(self) -> None:
         """Re-score the groups on the proxy."""
-        work = self.host.order("rewards.whatif", weights=self._told(), last=self._last)
+        work = self.host.order("rewards.whatif", weights=self._weight_args(), last=self._last)
         self.run_worker(work, group="command", exit_on_error=False)
 
     def action_cancel(self) -> None:
@@ -293,14 +293,17 @@ class RewardsWhatIfScreen(ConsoleScreen):
         self.run_worker(self._apply(), group="question", exclusive=True, exit_on_error=False)
 
     async def _apply(self) -> None:
-        weights = self._told()
+        weights = self._weight_args()
         body = (
-            f"{', '.join(one_line(one, 40) for one in weights)}. Applies from the next group; what "
-            "was sent stays as it is. The file of the rewards is written, its comments stay."
+            f"{', '.join(one_line(one, 40) for one in weights)}. They apply from the next group; "
+            "groups already sent stay as they are. The file of the rewards is rewritten; its "
+            "comments stay."
         )
         if not await self.host.confirm("Apply these weights?", body, "Apply"):
             return
-        if await self.host.order("rewards.apply", weights=weights):  # else they can be tried again
+        if await self.host.order(
+            "rewards.apply", weights=weights
+        ):  # otherwise they can be applied again
             self._weights.clear()
             self.update_view(frozenset({"*"}))
 

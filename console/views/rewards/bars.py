@@ -26,7 +26,7 @@ class Shares:
     parts: tuple[tuple[str, float], ...]
     """Name and share of the reward of each weighted part: gates x weight x value."""
     closed: tuple[tuple[str, float], ...]
-    """Name and value of the gates that hold it down."""
+    """Name and value of the gates that reduce it."""
 
 
 def shares_of(one: Candidate) -> Shares | None:
@@ -53,7 +53,7 @@ def shares_of(one: Candidate) -> Shares | None:
 
 
 def bar_lines(group: Group, width: int) -> list[Line]:
-    """Return what decided, then a bar for each answer that was scored by parts; empty without."""
+    """Return the deciding parts, then a bar for each scored answer; empty without parts."""
     scored = [shares for one in group.candidates if (shares := shares_of(one)) is not None]
     names = list(dict.fromkeys(name for one in scored for name, _ in one.parts))
     if len(scored) < 2 or not names:
@@ -90,7 +90,7 @@ def _decided(order: Sequence[Shares], width: int) -> Line:
 
 
 def _note(one: Shares) -> str:
-    """Return its reward, the gates that hold it down, and what its parts take away."""
+    """Return its reward, the gates that reduce it, and the sum of its negative parts."""
     text = f" {number(one.reward)}"
     for name, value in one.closed:
         text += f" × {name} {number(value)}"

@@ -36,7 +36,7 @@ def over_groups(digests: Sequence[Digest], name: str, room: Room) -> Content:
     columns = [PlotColumn(one.parts[name].values) for one in digests if name in one.parts]
     title = heading("VALUES", "over groups")
     if not columns:
-        return lines(title, waits("Each answer's value is a dot here", room.width))
+        return lines(title, empty_panel("Each answer's value is a dot here", room.width))
     values = [value for one in columns for value in one.values]
     if max(values) - min(values) < _SAME:
         return lines(title, Content.styled(f"Every answer has {brief(values[0])}", "$muted"))
@@ -44,11 +44,11 @@ def over_groups(digests: Sequence[Digest], name: str, room: Room) -> Content:
 
 
 def spread(digests: Sequence[Digest], name: str, room: Room) -> Content:
-    """Return how many answers have which value."""
+    """Return the distribution of the values."""
     values = [value for one in digests if name in one.parts for value in one.parts[name].values]
     title = heading("SPREAD", plural(len(values), "answer"))
     if not values:
-        return lines(title, waits("Counts of answers by value appear here", room.width))
+        return lines(title, empty_panel("Counts of answers by value appear here", room.width))
     if max(values) - min(values) < _SAME:
         text = f"All {plural(len(values), 'answer')} have {brief(values[0])}"
         return lines(title, Content.styled(text, "$muted"))
@@ -56,7 +56,7 @@ def spread(digests: Sequence[Digest], name: str, room: Room) -> Content:
 
 
 def by_rank(digests: Sequence[Digest], name: str, room: Room) -> Content:
-    """Return the mean value by rank: a part that counts falls from rank 1."""
+    """Return the mean value by rank; it falls from rank 1 for a part with influence."""
     places: dict[int, list[float]] = {}
     for one in digests:
         part = one.parts.get(name)
@@ -65,9 +65,9 @@ def by_rank(digests: Sequence[Digest], name: str, room: Room) -> Content:
     title = heading("BY RANK", "best reward first")
     if not places:
         if not any(name in one.parts for one in digests):
-            return lines(title, waits("Means by rank appear here", room.width))
-        said = wrapped("The rewards of each group are equal: no answer has a rank", room.width)
-        return lines(title, *(Content.styled(row, "$muted") for row in said))
+            return lines(title, empty_panel("Means by rank appear here", room.width))
+        notes = wrapped("The rewards of each group are equal: no answer has a rank", room.width)
+        return lines(title, *(Content.styled(row, "$muted") for row in notes))
     rows = []
     for place, values in sorted(places.items())[: room.height - 1]:
         mean = sum(values) / len(values)
@@ -107,7 +107,7 @@ def answers(state: State, digests: Sequence[Digest], name: str, best: bool, room
     title = heading(f"{word} ANSWERS", "by this part")
     if not shown:
         if not high:
-            return lines(title, waits("Answers appear here", room.width))
+            return lines(title, empty_panel("Answers appear here", room.width))
         return lines(title, Content.styled("All answers have the same value", "$muted"))
     result = [title]
     for one in shown:
@@ -123,7 +123,7 @@ def _answer(group: Group, one: Extreme, best: bool, width: int) -> list[Content]
     tone = "bold $reward-up" if best else "bold $reward-down"
     head = f"  reward {number(reward)}  #{one.index + 1}  "
     value = brief(one.value)
-    asked = fit(one_line(group.query, 300) or "(no text)", max(0, width - len(head) - len(value)))
+    query = fit(one_line(group.query, 300) or "(no text)", max(0, width - len(head) - len(value)))
     text = next(
         (each.text or each.tool_calls for each in group.candidates if each.index == one.index), ""
     )
@@ -132,12 +132,12 @@ def _answer(group: Group, one: Extreme, best: bool, width: int) -> list[Content]
         rest = " ".join(rows[_ANSWER_ROWS - 1 :])
         rows = [*rows[: _ANSWER_ROWS - 1], fit(rest, max(8, width - 2))]
     return [
-        Content.assemble((value, tone), (head, "$muted"), (asked.rstrip(), "$muted")),
+        Content.assemble((value, tone), (head, "$muted"), (query.rstrip(), "$muted")),
         *(Content(f"  {row}") for row in rows),
     ]
 
 
-def waits(what: str, width: int) -> Content:
-    """Return an empty panel: what will appear, and the keys that start it."""
-    text = f"{what} with the first scored group. F4, then s: the mock user asks questions."
+def empty_panel(what: str, width: int) -> Content:
+    """Return the text of an empty panel: its future content, and the keys that start it."""
+    text = f"{what} with the first scored group. F4, then s starts the mock user."
     return lines(*(Content.styled(row, "$muted") for row in wrapped(text, width)))

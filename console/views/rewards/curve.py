@@ -20,7 +20,7 @@ def _note(text: str) -> Content:
 def reward_points(server: Server) -> list[Point]:
     """Return mean and spread of the automatic rewards by global step, else those of the update.
 
-    Human ratings are points of their own beside them.
+    Human ratings are separate points.
     """
     figures = ((one, *reward_of(one)) for one in server.steps)
     return [
@@ -39,7 +39,7 @@ def reward_points(server: Server) -> list[Point]:
 
 
 def rewards(session: Session, room: Room) -> Content:
-    """Return the reward curve of the first server; the layout sets its room.height."""
+    """Return the reward curve of the first server; its height comes from the layout."""
     server = next(iter(session.state.servers.values()), None)
     points = reward_points(server) if server is not None else []
     if server is None or not points:
@@ -66,7 +66,7 @@ def rewards(session: Session, room: Room) -> Content:
 def _with_room(
     width: int, latest_value: Content, points: Sequence[Point], beside: Content
 ) -> Content:
-    """Return the heading with the last update; the change is shorter where it is narrow."""
+    """Return the heading with the last update; the change is shortened if there is little room."""
     for change in (_change(points), _change(points, short=True)):
         head = heading("REWARD", latest_value, change, beside)
         if head.cell_length <= width:

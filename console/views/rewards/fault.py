@@ -12,8 +12,8 @@ from core.state import RewardFault, State
 
 HOOK = "on_compute_relative_reward.py"
 """The file of a hook folder that computes the rewards."""
-TOGETHER = 2.0
-"""Seconds between groups that failed for one cause."""
+SAME_FAULT_SECONDS = 2.0
+"""Most seconds between groups that failed for the same cause."""
 _FRAME = re.compile(r'^[^\S\n]*File "([^"\n]{1,4000})", line (\d{1,9})', re.MULTILINE)
 
 
@@ -29,13 +29,13 @@ class Fault:
     """The last error of the rewards."""
 
     what: str
-    """`did not load`, `ended`, or what it failed on."""
+    """`did not load`, `ended`, or the object it failed on."""
     cause: str
     traceback: str
     file: str
     line: int
     at: float
-    mended: str
+    resolution: str
     """How it was fixed; empty while it lasts."""
     group_id: str = ""
     """The group it failed on; empty when it did not load."""
@@ -47,8 +47,8 @@ def last_fault(state: State) -> Fault | None:
     fault = _group_fault(state)
     if loading is None:
         return fault
-    mended = f"fixed at {clock(loading.mended_at)}" if loading.mended_at is not None else ""
-    if fault is not None and mended and fault.at > loading.at:
+    resolution = f"fixed at {clock(loading.mended_at)}" if loading.mended_at is not None else ""
+    if fault is not None and resolution and fault.at > loading.at:
         return fault
     return Fault(
         _what(loading),
@@ -57,7 +57,7 @@ def last_fault(state: State) -> Fault | None:
         loading.file,
         loading.line,
         loading.at,
-        mended,
+        resolution,
     )
 
 
@@ -71,15 +71,17 @@ def _what(loading: RewardFault) -> str:
 def _group_fault(state: State) -> Fault | None:
     """Return the newest group the rewards failed on, and how many were scored since.
 
-    Of groups that failed within `TOGETHER` of it one that knows the place goes first: what fells
-    several groups is known in one of them.
+    Among groups that failed within `SAME_FAULT_SECONDS` of it, one with a known place is preferred,
+    because only one of several groups may record the place.
     """
     since = 0
     fault: Fault | None = None
     tried = [group for group in state.groups.values() if group.scored_at is not None]
     for group in sorted(tried, key=lambda group: group.scored_at or 0.0, reverse=True):
         assert group.scored_at is not None
-        if fault is not None and (group.scored_at < fault.at - TOGETHER or not group.abstained):
+        if fault is not None and (
+            group.scored_at < fault.at - SAME_FAULT_SECONDS or not group.abstained
+        ):
             break
         if not group.abstained:
             since += 1
@@ -89,11 +91,11 @@ def _group_fault(state: State) -> Fault | None:
             file, line = place_of(group.traceback)
         if fault is None or line:
             over = since and not group.open
-            mended = f"{plural(since, 'group')} scored since" if over else ""
+            resolution = f"{plural(since, 'group')} scored since" if over else ""
             at, cause = group.scored_at, group.abstained
             waits = ", which waits for you" if group.rateable else ""
             what = f"failed on a group{waits}"
-            fault = Fault(what, cause, group.traceback, file, line, at, mended, group.group_id)
+            fault = Fault(what, cause, group.traceback, file, line, at, resolution, group.group_id)
         if line:
             break
     return fault
@@ -106,7 +108,7 @@ def place_of(traceback: str) -> tuple[str, int]:
 
 
 def place_to_open(state: State) -> tuple[str, int]:
-    """Return what the editor opens: the place of the fault, else hook or file; else empty."""
+    """Return the place for the editor: that of the fault, else the hook or file; else empty."""
     fault = last_fault(state)
     if fault is not None and fault.file and fault.line:
         return fault.file, fault.line
@@ -117,17 +119,17 @@ def place_to_open(state: State) -> tuple[str, int]:
 
 
 def fault_lines(fault: Fault | None, now: float, width: int, unfolded: bool) -> list[Line]:
-    """Return what went wrong, where, and what can be done; empty without a fault."""
+    """Return cause, place and traceback of the fault; empty without one."""
     if fault is None:
         return []
-    standing = not fault.mended
+    standing = not fault.resolution
     sign, tone = ("✖", "bold $engine-lost") if standing else ("✔", "$reward-up")
     age = ago(now - fault.at)
     when = age if age == "just now" else f"{clock(fault.at)}, {age}"
-    said = f"{fault.what} " if standing else f"{fault.mended} "
+    label = f"{fault.what} " if standing else f"{fault.resolution} "
     head: Line = (
         ("LAST FAULT  ", "bold $heading"),
-        (f"{sign} {said}", tone),
+        (f"{sign} {label}", tone),
         (when if standing else f" {fault.what} {when}", "$muted"),
     )
     lines: list[Line] = [head]

@@ -11,7 +11,7 @@ from console.text.lines import Line, fit, line_width
 from console.views.rewards.table import brief
 from core.state import Candidate, Group, State
 
-SAYINGS = 100
+MAX_GROUPS = 100
 """Most groups in the list."""
 
 
@@ -42,7 +42,7 @@ class GroupOpinions:
     answers: tuple[PartOpinion, ...]
 
 
-def group_opinions(state: State, name: str, most: int = SAYINGS) -> list[GroupOpinions]:
+def group_opinions(state: State, name: str, most: int = MAX_GROUPS) -> list[GroupOpinions]:
     """Return the values of the part `name` in the newest groups that have it, newest first."""
     opinions: list[GroupOpinions] = []
     for group in reversed(state.groups.values()):
@@ -57,7 +57,7 @@ def _of_group(group: Group, name: str) -> GroupOpinions:
     part_digest = digest(group).parts.get(name)
     rewards, best = known_rewards(group), best_of(group)
     answers = tuple(
-        _saying(one, name, rewards[place], one.index == best)
+        _opinion(one, name, rewards[place], one.index == best)
         for place, one in enumerate(group.candidates)
     )
     return GroupOpinions(
@@ -71,7 +71,7 @@ def _of_group(group: Group, name: str) -> GroupOpinions:
     )
 
 
-def _saying(one: Candidate, name: str, reward: float | None, winner: bool) -> PartOpinion:
+def _opinion(one: Candidate, name: str, reward: float | None, winner: bool) -> PartOpinion:
     part = next((part for part in one.parts if part.name == name), None)
     text = (one.text or one.tool_calls)[:400]
     if part is None:

@@ -15,9 +15,9 @@ class PartRow:
 
     name: str
     part: RewardPart | None
-    """The part in the model; None when it has none of that name."""
+    """The part in the model; None when the model has no such part."""
     figures: PartFigures | None
-    """None while no group was scored with it; its kind tells when it is off or gone."""
+    """None while no group was scored with it; its kind marks a part that is off or gone."""
 
 
 def part_rows(
@@ -25,15 +25,15 @@ def part_rows(
 ) -> tuple[PartRow, ...]:
     """Return the parts of the model in its order, then those that are gone.
 
-    The order is not that of the groups: a part takes part in some groups only, and rows that moved
-    with each group could not be read.
+    The order does not follow the groups: some parts apply to some groups only, so rows would move
+    with each group.
     """
     known = {one.name for one in model}
     scored = {one.name: one for one in parts_by_name}
     return (
         *(PartRow(one.name, one, _marked(one, scored.get(one.name))) for one in model),
         *(
-            PartRow(one.name, None, _left(one, model))
+            PartRow(one.name, None, _removed(one, model))
             for one in parts_by_name
             if one.name not in known
         ),
@@ -50,6 +50,6 @@ def _marked(part: RewardPart, figures: PartFigures | None) -> PartFigures | None
     return figures if figures is None or part.enabled else replace(figures, kind=OFF)
 
 
-def _left(figures: PartFigures, model: Sequence[RewardPart]) -> PartFigures:
+def _removed(figures: PartFigures, model: Sequence[RewardPart]) -> PartFigures:
     """Return the kind of a part that is not in the model."""
     return replace(figures, kind=GONE) if len(model) > 1 and figures.kind != "noted" else figures

@@ -32,11 +32,11 @@ def head_lines(
     unscored = _causes("?", "not scored", totals.abstained, totals.groups, totals.abstentions)
     fault = last_fault(state)
     if fault is not None and [cause for cause, _ in totals.abstentions] == [fault.cause]:
-        del unscored[1:]  # it is said below
+        del unscored[1:]  # the fault below shows it
     return [
         *flow(_source(state, now, width), width, "  "),
         *flow(model_pieces(state), width, "  "),
-        *flow([*_sums(totals, width), *dead[:1], *lost[:1], *unscored[:1]], width, "  "),
+        *flow([*_totals(totals, width), *dead[:1], *lost[:1], *unscored[:1]], width, "  "),
         *flow(_after("  dead: ", dead[1:]), width, "  "),
         *flow(_after("  lost: ", lost[1:]), width, "  "),
         *flow(_after("  not scored: ", unscored[1:]), width, "  "),
@@ -64,11 +64,11 @@ def _source(state: State, now: float, width: int) -> list[Line]:
         if rewards.since:
             age = elapsed(now - rewards.since)
             pieces.append(((f"since {clock(rewards.since)} ({age})", "$muted"),))
-    pieces.append((_standing(state),))
+    pieces.append((_status(state),))
     return pieces
 
 
-def _standing(state: State) -> tuple[str, str]:
+def _status(state: State) -> tuple[str, str]:
     rewards = state.rewards
     if state.watch_only:
         return "scores nothing: watch-only", "$muted"
@@ -101,7 +101,7 @@ def _where(source: str, width: int) -> str:
     return name if len(name) <= most else f"…{name[len(name) - most + 1 :]}"
 
 
-def _sums(totals: RewardFigures, width: int) -> list[Line]:
+def _totals(totals: RewardFigures, width: int) -> list[Line]:
     if not totals.groups:
         return [(("No group is scored yet", "$muted"),)]
     pieces: list[Line] = [(("last ", "$muted"), (plural(totals.groups, "group"), "bold"))]
@@ -121,13 +121,13 @@ def _sums(totals: RewardFigures, width: int) -> list[Line]:
             rated += ((", winner ", "$muted"), (number(totals.hand), ""))
         pieces.append(rated)
     value = UNKNOWN if totals.correlation is None else f"{totals.correlation:+.2f}"
-    made_of = f"{plural(totals.paired, 'answer')}, {totals.unit}" if width >= WIDE else ""
+    basis = f"{plural(totals.paired, 'answer')}, {totals.unit}" if width >= WIDE else ""
     strong = totals.correlation is not None and abs(totals.correlation) >= 0.5
     pieces.append(
         (
             ("length ", "$muted"),
             (f"r {value}", "bold $warning" if strong else "bold"),
-            (f" ({made_of or f'n {totals.paired}'})", "$muted"),
+            (f" ({basis or f'n {totals.paired}'})", "$muted"),
         )
     )
     return pieces
@@ -312,7 +312,7 @@ def part_words(part: PartFigures, width: int) -> str:
     if part.kind != "noted" and part.decidable:
         notes.append(f"decided {part.decided} of {plural(part.decidable, 'group')}")
     if part.kind == "gate":
-        notes.append(f"held down {part.closed} of {plural(spread.count, 'answer')}")
+        notes.append(f"reduced {part.closed} of {plural(spread.count, 'answer')}")
     if part.kind == "noted":
         notes.append("shown only, weight 0")
     if not constant:

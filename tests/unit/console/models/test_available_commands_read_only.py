@@ -38,7 +38,7 @@ def watched(state: State) -> State:
 
 
 @pytest.mark.parametrize("command", COMMANDS.values(), ids=lambda one: one.name)
-async def test_a_read_only_console_gives_no_command_of_the_registry(command: Command) -> None:
+async def test_a_read_only_console_offers_no_command_of_the_registry(command: Command) -> None:
     link, processes = FakeLink(), FakeProcessManager({})
     session = Session(link=link, processes=processes, read_only=True, clock=Clock())
     outcome = await session.command(command.name, **args_of(command))
@@ -48,7 +48,7 @@ async def test_a_read_only_console_gives_no_command_of_the_registry(command: Com
 
 
 @pytest.mark.parametrize("command", COMMANDS.values(), ids=lambda one: one.name)
-async def test_a_watcher_gives_none_that_reaches_a_server(command: Command) -> None:
+async def test_a_watch_only_console_offers_no_command_for_a_server(command: Command) -> None:
     link, processes = FakeLink(), FakeProcessManager({})
     session = Session(link=link, processes=processes, clock=Clock())
     session.state = watched(sample_state())
@@ -69,7 +69,7 @@ def test_the_palette_offers_nothing() -> None:
     assert {one.command for one in available_commands(session, group, None)} <= WATCH_ONLY_COMMANDS
 
 
-def test_a_watcher_is_known_by_its_first_event() -> None:
+def test_watch_only_is_known_from_the_first_event() -> None:
     state = State()
     more = {"client_uuid": "me", "pid": 1, "url": "", "version": "1", "rewards": "builtin"}
     reduce(state, ProxyStarted(servers={}, watch_only=True, **more))  # type: ignore[arg-type]  # they fit
@@ -137,7 +137,7 @@ def test_every_verb_that_writes_is_refused(
 
 
 @pytest.mark.parametrize("verb", ["save x", "restore x", "prune 3", "import x f"])
-def test_so_are_the_verbs_about_checkpoints(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_checkpoint_command_is_refused(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     for argv in (["--read-only", "checkpoints"], ["checkpoints", "--read-only"]):
         assert main([*argv, *verb.split()]) == 2
         assert "`checkpoints` is refused with --read-only" in capsys.readouterr().err

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from console.models.ballot import Ballot, Vote, seed, shown_order
-from console.models.rate_queue import LOOK_FIRST, RateQueue
+from console.models.rate_queue import SETTLE_SECONDS, RateQueue
 from console.text.lines import line_width
 from console.views.candidate import body, head
 from console.views.rating import bar_pieces, clock_line, last_vote_line, rate_cards, title_line
@@ -28,7 +28,7 @@ def test_blind_orders_differ_between_groups() -> None:
 
 
 @given(st.integers(0, 10_000), st.permutations(range(1, 5)))
-def test_digits_name_places_and_votes_name_candidates(number: int, keys: list[int]) -> None:
+def test_digits_refer_to_places_and_votes_to_candidates(number: int, keys: list[int]) -> None:
     ballot = Ballot(group(number))
     votes = [ballot.digit(key) for key in keys]
     assert votes[:-1] == [None] * 3
@@ -78,7 +78,7 @@ def test_equal_scores_wait_for_enter_and_say_that_they_are_dead() -> None:
 
 
 @pytest.mark.parametrize(("kind", "value"), [("tie", "0.50"), ("bad", "0.00")])
-def test_tie_and_bad_say_dead_before_they_are_sent(kind: str, value: str) -> None:
+def test_tie_and_bad_warn_of_a_dead_group_before_sending(kind: str, value: str) -> None:
     ballot = Ballot(group())
     assert ballot.arm(kind) is None
     assert "dead group" in ballot.meaning()
@@ -86,14 +86,14 @@ def test_tie_and_bad_say_dead_before_they_are_sent(kind: str, value: str) -> Non
     assert ballot.arm(kind) == Vote(kind)
 
 
-def test_a_digit_after_tie_takes_the_tie_back() -> None:
+def test_a_digit_after_tie_cancels_the_tie() -> None:
     ballot = Ballot(group())
     ballot.arm("tie")
     ballot.digit(1)
     assert ballot.vote() == Vote("best", order=(ballot.shown[0],))
 
 
-def test_digits_that_name_nothing_say_so() -> None:
+def test_invalid_digits_raise_an_explanation() -> None:
     ballot = Ballot(group())
     with pytest.raises(ValueError, match="no answer 7"):
         ballot.digit(7)
@@ -113,7 +113,7 @@ def test_failed_candidates_cannot_be_voted_for() -> None:
     assert ballot.rewards(votes[-1])[2] is None
 
 
-def test_the_note_tells_order_seed_and_whether_it_was_blind() -> None:
+def test_the_note_contains_order_seed_and_blindness() -> None:
     ballot = Ballot(group(3))
     places = " ".join(str(index + 1) for index in ballot.shown)
     assert ballot.note() == f"blind; shown {places}; seed {seed('g0003')}"
@@ -130,54 +130,54 @@ def waiting_state(*numbers: int) -> State:
     return state_of(*events)
 
 
-def test_the_queue_is_by_clock_and_keeps_the_group_on_screen() -> None:
+def test_the_queue_is_ordered_by_clock_and_keeps_the_group_on_screen() -> None:
     state, queue = waiting_state(1, 2, 3), RateQueue()
-    queue.keep(queue.waiting(state, NOW), state, NOW)
+    queue.update(queue.waiting(state, NOW), state, NOW)
     assert queue.current == "g0001"
     state.groups["g0003"].until = NOW + 1
-    assert not queue.keep(queue.waiting(state, NOW), state, NOW)
+    assert not queue.update(queue.waiting(state, NOW), state, NOW)
     assert queue.current == "g0001"
 
 
 def test_a_vote_moves_on_and_a_refusal_brings_the_group_back() -> None:
     state, queue = waiting_state(1, 2), RateQueue()
-    queue.keep(queue.waiting(state, NOW), state, NOW)
-    queue.sent(Ballot(state.groups["g0001"]), Vote("tie"), NOW)
-    assert queue.keep(queue.waiting(state, NOW), state, NOW)
+    queue.update(queue.waiting(state, NOW), state, NOW)
+    queue.record_sent(Ballot(state.groups["g0001"]), Vote("tie"), NOW)
+    assert queue.update(queue.waiting(state, NOW), state, NOW)
     assert queue.current == "g0002"
-    assert not queue.surprised(NOW)
-    queue.arrived("g0001", done=False)
+    assert not queue.just_replaced(NOW)
+    queue.confirm("g0001", done=False)
     assert [one.group_id for one in queue.waiting(state, NOW)] == ["g0001", "g0002"]
     assert queue.last is None
 
 
-def test_a_group_whose_clock_ran_out_takes_no_key_for_the_next_one() -> None:
+def test_a_key_for_an_expired_group_does_not_rate_the_next_one() -> None:
     state, queue = waiting_state(1, 2), RateQueue()
-    queue.keep(queue.waiting(state, NOW), state, NOW)
+    queue.update(queue.waiting(state, NOW), state, NOW)
     state.groups["g0001"].phase = "SUBMITTING"
-    queue.keep(queue.waiting(state, NOW), state, NOW)
+    queue.update(queue.waiting(state, NOW), state, NOW)
     assert queue.current == "g0002"
-    assert queue.surprised(NOW)
-    assert not queue.surprised(NOW + LOOK_FIRST + 0.01)
+    assert queue.just_replaced(NOW)
+    assert not queue.just_replaced(NOW + SETTLE_SECONDS + 0.01)
 
 
 def test_an_undone_vote_brings_its_group_back_on_screen() -> None:
     state, queue = waiting_state(1, 2), RateQueue()
-    queue.keep(queue.waiting(state, NOW), state, NOW)
-    queue.sent(Ballot(state.groups["g0001"]), Vote("bad"), NOW)
+    queue.update(queue.waiting(state, NOW), state, NOW)
+    queue.record_sent(Ballot(state.groups["g0001"]), Vote("bad"), NOW)
     state.groups["g0001"].rating = Rating(rating="bad")
-    queue.keep(queue.waiting(state, NOW), state, NOW)
-    queue.arrived("g0001", done=True)
-    queue.take_back(state.groups["g0001"])
-    queue.keep(queue.waiting(state, NOW), state, NOW)
+    queue.update(queue.waiting(state, NOW), state, NOW)
+    queue.confirm("g0001", done=True)
+    queue.undo(state.groups["g0001"])
+    queue.update(queue.waiting(state, NOW), state, NOW)
     assert queue.current == "g0002"
     state.groups["g0001"].rating = None
-    assert queue.keep(queue.waiting(state, NOW), state, NOW)
+    assert queue.update(queue.waiting(state, NOW), state, NOW)
     assert queue.current == "g0001"
     assert queue.ballot is not None
 
 
-def test_blind_cards_tell_nothing_but_the_answers() -> None:
+def test_blind_cards_show_only_the_answers() -> None:
     one = group()
     ballot = Ballot(one)
     shown = rate_cards(one, ballot)
@@ -201,7 +201,7 @@ def test_rate_lines_fit_their_width() -> None:
         assert line_width(bar_pieces(0.333, width, "")) == width
 
 
-def test_the_last_vote_tells_held_then_sent() -> None:
+def test_the_last_vote_is_shown_as_held_then_sent() -> None:
     one = group()
     assert "on its way" in text_of([last_vote_line(one, "best", NOW, 80)])
     one.rating = Rating(rating="best", order=(1,))

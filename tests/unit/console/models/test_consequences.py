@@ -8,7 +8,7 @@ from core.events import EngineChanged, Event, GroupLost, GroupSealed, PoolChange
 from tests.support.console import NOW, group_events, state_of
 
 
-def test_a_restart_says_what_becomes_of_groups_that_wait() -> None:
+def test_a_restart_states_the_fate_of_waiting_groups() -> None:
     def waits(number: int, fallback: str, why: str) -> list[Event]:
         told = RatingAwaited(
             group_id=f"g{number:04}", until=NOW + 60, fallback=fallback, why=why, at=NOW
@@ -22,9 +22,9 @@ def test_a_restart_says_what_becomes_of_groups_that_wait() -> None:
         *waits(4, "accept", "window"),
     )
     assert waiting_loss(state) == [
-        "2 groups wait for your rating: after 10 s the automatic reward is sent for what is "
-        "unrated",
-        "1 group waits for your rating: after 10 s what is unrated is given up, nothing is sent",
+        "2 groups wait for your rating: after 10 s the automatic rewards are sent for unrated "
+        "groups",
+        "1 group waits for your rating: after 10 s unrated groups are given up, nothing is sent",
     ]
     assert waiting_loss(state_of()) == []
 
@@ -36,7 +36,7 @@ def test_an_abort_before_any_episode_is_claimed_says_so() -> None:
     assert "1 group: no episode is claimed for them now." in abort_cost(state, [group])
 
 
-def test_a_stop_says_how_many_groups_of_the_pool_were_rated_by_hand() -> None:
+def test_a_stop_states_the_number_of_human_rated_groups_in_the_pool() -> None:
     def engine(state: str, at: float, step: int = 7) -> Event:
         return EngineChanged(server="embedded", state=state, step=step, at=at)
 

@@ -135,12 +135,12 @@ def test_a_diff_of_long_repetitive_texts_is_quick() -> None:
         ("reward<", ()),
     ],
 )
-def test_what_can_stand_at_the_cursor(text: str, options: tuple[str, ...]) -> None:
+def test_completions_fit_the_cursor_position(text: str, options: tuple[str, ...]) -> None:
     known = {"server": ["embedded", "large"], "model": ["two words"]}
     assert complete(text, len(text), known).options == options
 
 
-def test_every_completion_can_be_read() -> None:
+def test_every_completion_parses() -> None:
     for begun in complete("", 0, {}).options:
         found = complete(begun, len(begun), {"server": ["a"]})
         value = (found.options or ("0.5",))[0]
@@ -161,7 +161,7 @@ def group(number: int, query: str = "q") -> Group:
     )
 
 
-def test_pages_are_kept_up_to_a_cap_and_read_again_when_they_were_short() -> None:
+def test_pages_are_cached_up_to_a_cap_and_short_ones_are_read_again() -> None:
     history = History()
     for number in range(MAX_PAGES + 5):
         first = number * PAGE
@@ -179,7 +179,7 @@ def test_pages_are_kept_up_to_a_cap_and_read_again_when_they_were_short() -> Non
     assert not history.forget("o0")
 
 
-def test_open_groups_that_outlived_newer_ones_stand_where_they_belong() -> None:
+def test_old_open_groups_are_listed_at_their_place_in_the_journal() -> None:
     events = [*group_events(1, until="CLAIMING"), *group_events(8), *group_events(9)]
     model = RowModel()
     model.update(state_of(*events).groups, frozenset({"*"}), 9)
@@ -190,7 +190,7 @@ def test_open_groups_that_outlived_newer_ones_stand_where_they_belong() -> None:
     assert found.phase == "CLAIMING"
 
 
-def test_a_search_waits_when_it_has_looked_far_enough() -> None:
+def test_a_search_pauses_after_enough_pages() -> None:
     search, history = Search(parse("zzz"), 10_000), History()
     pages = 0
     while not search.paused:

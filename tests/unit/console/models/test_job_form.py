@@ -20,7 +20,7 @@ from console.models.job_form import change_words, difference, parse_set, values,
 JOB = "# mine\n" + dump_job(default_job("m"))
 
 
-def test_the_fields_are_those_of_the_protocol() -> None:
+def test_the_fields_match_the_protocol() -> None:
     known = {
         "model": jobs.MODEL,
         "batch": jobs.BATCH,
@@ -46,11 +46,11 @@ def test_the_fields_show_the_job() -> None:
     assert found["window"] == ""
 
 
-def test_a_job_whose_fields_stay_keeps_its_text() -> None:
+def test_a_job_with_unchanged_fields_keeps_its_text() -> None:
     assert with_values(JOB, values(JOB)) == JOB
 
 
-def test_changed_fields_get_into_the_job() -> None:
+def test_changed_fields_change_the_job() -> None:
     text = with_values(JOB, {**values(JOB), "lr": "1e-4", "batch": " 8 ", "turn": "64"})
     job = load_job(text)
     assert get(job, LEARNING_RATE) == 1e-4
@@ -72,14 +72,14 @@ def test_changed_fields_get_into_the_job() -> None:
         ("rule", "soon", "One of: tasks"),
     ],
 )
-def test_a_field_that_cannot_be_used_is_named(name: str, typed: str, words: str) -> None:
+def test_an_invalid_field_is_named_in_the_error(name: str, typed: str, words: str) -> None:
     with pytest.raises(FieldError) as caught:
         with_values(JOB, {name: typed})
     assert words in str(caught.value)
     assert caught.value.field == name
 
 
-def test_fields_of_the_command_line() -> None:
+def test_command_line_assignments_become_fields() -> None:
     found = parse_set(["lr=1e-4", "rule=episodes"])
     assert get(load_job(with_values(JOB, found)), LEARNING_RATE) == 1e-4
     assert found["rule"] == "rollout_until_finish_enough_episodes"
@@ -91,7 +91,7 @@ def test_fields_of_the_command_line() -> None:
     assert "foo123" not in str(caught.value)
 
 
-def test_only_what_is_known_of_a_part_is_compared() -> None:
+def test_only_known_keys_of_a_partial_job_are_compared() -> None:
     running = "ajet: {data: {train_batch_size: 8}, embedded: {damping: 0.2}}"
     (change,) = difference(running, JOB, whole=False)
     assert change_words(change) == ("Tasks a step", "8", "4")

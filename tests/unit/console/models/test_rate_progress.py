@@ -13,14 +13,14 @@ def test_votes_are_counted_with_their_pace() -> None:
     assert progress.figures() == RatingFigures(4, pytest.approx(4.0))
 
 
-def test_a_break_does_not_change_the_pace_without_end() -> None:
+def test_a_long_break_changes_the_pace_by_a_bounded_amount() -> None:
     progress = RatingProgress()
     for at in (0.0, 10.0, 20.0, 3600.0):
         progress.voted(f"g{at}", at)
     assert progress.figures().per_minute == pytest.approx(60 * 3 / (10 + 10 + 60))
 
 
-def test_the_pace_is_that_of_the_newest_votes() -> None:
+def test_the_pace_is_computed_from_the_newest_votes() -> None:
     progress = RatingProgress()
     for number in range(30):
         progress.voted(f"slow{number}", 30.0 * number)
@@ -29,7 +29,7 @@ def test_the_pace_is_that_of_the_newest_votes() -> None:
     assert progress.figures() == RatingFigures(50, pytest.approx(10.0))
 
 
-def test_a_vote_taken_back_does_not_count_and_a_replaced_one_counts_once() -> None:
+def test_an_undone_vote_does_not_count_and_a_replaced_one_counts_once() -> None:
     progress = RatingProgress()
     progress.voted("a", 1.0)
     progress.voted("b", 2.0)
@@ -53,7 +53,7 @@ def test_the_figures_in_words(now: RatingFigures, words: str) -> None:
     assert progress_words(now) == words
 
 
-def test_the_share_of_a_goal_is_at_most_all_of_it() -> None:
+def test_the_share_of_a_goal_is_at_most_one() -> None:
     assert RatingFigures(5).share is None
     assert RatingFigures(5, None, 20).share == 0.25
     assert RatingFigures(25, None, 20).share == 1.0

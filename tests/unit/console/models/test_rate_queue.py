@@ -3,9 +3,8 @@
 import pytest
 
 from console.models.alerts import stall_words
-from console.models.ballot import Ballot, Vote, again, seed, shown_order
-from console.models.rate_pick import BETWEEN, due, is_unsure, picked
-from console.models.rate_queue import RateQueue
+from console.models.ballot import Ballot, Vote, reshuffled, seed, shown_order
+from console.models.rate_queue import VOTES_BETWEEN, RateQueue, due_repeat, is_picked, is_unsure
 from console.views.agreement import disagreements, row_text, summary_lines
 from console.views.rating import banner_line, queue_notes, second_words, share_words
 from core.events import (
@@ -67,7 +66,7 @@ def test_unsure_is_a_small_margin_or_no_reward() -> None:
     assert is_unsure(nothing, 0.1)
 
 
-def test_the_queue_of_unsure_groups_begins_with_those_without_a_reward() -> None:
+def test_unsure_groups_without_a_reward_come_first() -> None:
     state = state_of(
         *group_events(1, until="AWAITING_RATING"),
         *group_events(2, rewards=(0.5, 0.5, 0.5, 0.4), at=NOW + 1, until="AWAITING_RATING"),
@@ -80,7 +79,7 @@ def test_the_queue_of_unsure_groups_begins_with_those_without_a_reward() -> None
     assert queue_notes(queue, state, NOW, 2) == ["unsure only, 1 left out"]
 
 
-def test_a_group_that_somebody_else_looks_at_is_left_alone() -> None:
+def test_a_group_leased_by_another_console_is_skipped() -> None:
     state = state_of(*group_events(1, until="AWAITING_RATING"))
     queue = RateQueue()
     queue.holder = "me"
@@ -92,47 +91,47 @@ def test_a_group_that_somebody_else_looks_at_is_left_alone() -> None:
     assert len(queue.waiting(state, NOW)) == 1
 
 
-def test_the_share_that_comes_back_is_what_was_asked_for() -> None:
-    share = sum(picked(f"g{number}", 0.05) for number in range(20_000)) / 20_000
+def test_the_requested_share_of_groups_gets_a_second_vote() -> None:
+    share = sum(is_picked(f"g{number}", 0.05) for number in range(20_000)) / 20_000
     assert share == pytest.approx(0.05, abs=0.006)
-    assert not picked("g", 0.0)
-    assert picked("g", 1.0)
+    assert not is_picked("g", 0.0)
+    assert is_picked("g", 1.0)
 
 
-def test_a_group_comes_back_to_its_rater_after_some_others() -> None:
-    assert due(rated_state(BETWEEN), "anna", 1.0) is None
-    state = rated_state(BETWEEN + 2)
-    found = due(state, "anna", 1.0)
+def test_a_second_vote_is_due_only_after_some_other_votes() -> None:
+    assert due_repeat(rated_state(VOTES_BETWEEN), "anna", 1.0) is None
+    state = rated_state(VOTES_BETWEEN + 2)
+    found = due_repeat(state, "anna", 1.0)
     assert found is not None
     assert found.group_id == "g0001"
-    assert due(state, "bob", 1.0) is None
-    assert due(state, "anna", 0.0) is None
-    following = due(state, "anna", 1.0, {"g0001"})
+    assert due_repeat(state, "bob", 1.0) is None
+    assert due_repeat(state, "anna", 0.0) is None
+    following = due_repeat(state, "anna", 1.0, {"g0001"})
     assert following is not None
     assert following.group_id == "g0002"
     found.repeated = True
-    assert due(state, "anna", 1.0) is following
-    assert due(rated_state(BETWEEN + 2, blind=False), "anna", 1.0) is None
+    assert due_repeat(state, "anna", 1.0) is following
+    assert due_repeat(rated_state(VOTES_BETWEEN + 2, blind=False), "anna", 1.0) is None
 
 
-def test_it_is_shuffled_otherwise_and_its_vote_is_no_reward() -> None:
+def test_a_second_vote_is_reshuffled_and_sends_no_reward() -> None:
     for number in range(1, 200):
-        name, order = again(f"g{number:04}", range(4))
+        name, order = reshuffled(f"g{number:04}", range(4))
         assert sorted(order) == [0, 1, 2, 3]
         assert order != shown_order(f"g{number:04}", range(4), blind=True)
         assert name != f"g{number:04}"
-    assert again("g", [0])[1] == (0,)
+    assert reshuffled("g", [0])[1] == (0,)
     ballot = Ballot(rated_state(1).groups["g0001"], second=True)
     ballot.digit(1)
     assert "Enter records it" in ballot.meaning()
-    look = ballot.look(NOW)
-    assert "blind" not in look
-    assert look["seed"] != seed("g0001")
+    attention = ballot.attention(NOW)
+    assert "blind" not in attention
+    assert attention["seed"] != seed("g0001")
 
 
-def test_a_second_vote_comes_between_and_never_when_a_clock_is_short() -> None:
+def test_a_second_vote_is_requested_only_if_no_clock_is_short() -> None:
     def begun(clock: float) -> tuple[State, RateQueue]:
-        state = rated_state(BETWEEN + 1)
+        state = rated_state(VOTES_BETWEEN + 1)
         waits = state_of(
             *group_events(91, until="AWAITING_RATING"), *group_events(92, until="AWAITING_RATING")
         )
@@ -141,11 +140,11 @@ def test_a_second_vote_comes_between_and_never_when_a_clock_is_short() -> None:
             state.groups[name].until = NOW + clock
         queue = RateQueue()
         queue.rater, queue.share = "anna", 1.0
-        queue.keep(queue.waiting(state, NOW), state, NOW)
+        queue.update(queue.waiting(state, NOW), state, NOW)
         assert queue.current == "g0091"
         assert not queue.second
-        queue.sent(Ballot(state.groups["g0091"]), Vote("tie"), NOW)
-        queue.keep(queue.waiting(state, NOW), state, NOW)
+        queue.record_sent(Ballot(state.groups["g0091"]), Vote("tie"), NOW)
+        queue.update(queue.waiting(state, NOW), state, NOW)
         return state, queue
 
     state, queue = begun(30.0)
@@ -155,21 +154,21 @@ def test_a_second_vote_comes_between_and_never_when_a_clock_is_short() -> None:
     assert (queue.current, queue.second) == ("g0001", True)
     assert queue.last is not None
     assert queue.last.group_id == "g0091"
-    assert not queue.surprised(NOW)
-    assert not queue.keep(queue.waiting(state, NOW), state, NOW)
-    queue.sent(Ballot(state.groups["g0001"], second=True), Vote("best", (0,)), NOW)
+    assert not queue.just_replaced(NOW)
+    assert not queue.update(queue.waiting(state, NOW), state, NOW)
+    queue.record_sent(Ballot(state.groups["g0001"], second=True), Vote("best", (0,)), NOW)
     assert queue.last.group_id == "g0091"  # undo is about the vote that is sent
-    queue.keep(queue.waiting(state, NOW), state, NOW)
+    queue.update(queue.waiting(state, NOW), state, NOW)
     assert (queue.current, queue.second) == ("g0092", False)
 
     state, queue = begun(300.0)
     state.groups["g0092"].until = NOW + 10  # it hurries: the second vote makes way
-    assert queue.keep(queue.waiting(state, NOW), state, NOW)
+    assert queue.update(queue.waiting(state, NOW), state, NOW)
     assert (queue.current, queue.second) == ("g0092", False)
-    assert queue.surprised(NOW)
+    assert queue.just_replaced(NOW)
 
 
-def test_agreement_is_told_with_number_and_interval() -> None:
+def test_agreement_is_shown_with_number_and_interval() -> None:
     assert share_words(31, 42) == "31 of 42, 74 % (59-85 %)"
     stats = RaterStats(
         votes=50, placed=44, first=14, first_chance=11.0, judged=42, agreed=31, agreed_chance=10.5
@@ -177,7 +176,7 @@ def test_agreement_is_told_with_number_and_interval() -> None:
     told = text_of(summary_lines(stats))
     assert "31 of 42, 74 % (59-85 %)" in told
     assert "by chance 25 %" in told
-    assert "no group has come back yet" in told
+    assert "no second vote yet" in told
     assert "have not sent a vote" in text_of(summary_lines(None))
     stats.repeats, stats.repeated = 5, 4
     assert "4 of 5, 80 %" in second_words("the same as before", stats)
@@ -194,14 +193,14 @@ def test_disagreements_are_the_raters_own_newest_first() -> None:
     assert row.endswith("[style]")
 
 
-def test_the_banner_names_what_is_held_up_and_each_way_out() -> None:
+def test_the_banner_names_the_stall_and_the_keys_that_end_it() -> None:
     held = AlertRaised(key="hold:embedded", cause="2 open ratings hold up the weight update")
     state = state_of(held, EngineChanged(server="embedded", state="ROLLING_POST", step=1))
     told = text_of([banner_line(state, NOW, 80)])
     assert "2 open ratings hold up the weight update" in told
     assert "A accepts all  X aborts them" in told
     wide = text_of([banner_line(state, NOW, 120)])
-    assert "A accepts all automatic rewards  X aborts them  or go on rating" in wide
+    assert "A accepts all automatic rewards  X aborts them  or continue rating" in wide
     narrow = text_of([banner_line(state, NOW, 60)])
     assert "A accepts all  X aborts them" in narrow
     looked = text_of([banner_line(state, NOW, 80, read_only=True)])
@@ -210,7 +209,7 @@ def test_the_banner_names_what_is_held_up_and_each_way_out() -> None:
     assert banner_line(state_of(), NOW, 80) == ()
 
 
-def test_the_banner_offers_to_re_score_where_no_group_has_an_automatic_reward() -> None:
+def test_the_banner_offers_rescoring_if_no_group_has_an_automatic_reward() -> None:
     held = AlertRaised(key="hold:embedded", cause="1 open rating holds up the weight update")
     rolling = EngineChanged(server="embedded", state="ROLLING_POST", step=1)
     unscored = [
@@ -223,7 +222,7 @@ def test_the_banner_offers_to_re_score_where_no_group_has_an_automatic_reward() 
     assert "accepts all" not in told
 
 
-def test_a_user_counts_as_held_up_only_after_some_patience() -> None:
+def test_a_user_counts_as_stalled_only_after_a_while() -> None:
     waits = group_events(1, at=NOW, until="CLAIMING")
     held = AlertRaised(key="hold:embedded", cause="1 open rating holds up 1 waiting user")
     state = state_of(*waits, held)
@@ -231,7 +230,7 @@ def test_a_user_counts_as_held_up_only_after_some_patience() -> None:
     assert "1 waiting user" in text_of([banner_line(state, NOW + 5, 80)])
 
 
-def test_what_stalls_a_replay_is_said_whether_it_waits_for_an_answer_or_for_episodes() -> None:
+def test_a_stall_is_reported_for_waiting_answers_and_for_missing_episodes() -> None:
     def waits(number: int, why: str, until: str = "SCORING") -> list[Event]:
         told = RatingAwaited(
             group_id=f"g{number:04}", until=NOW + 60, fallback="accept", why=why, at=NOW

@@ -48,7 +48,7 @@ def test_cards_stay_within_their_width(text: str, width: int) -> None:
             assert not any(ord(char) < 32 or 0x7F <= ord(char) < 0xA0 for char in piece)
 
 
-def test_a_prompt_that_was_cut_is_marked_also_while_blind() -> None:
+def test_a_truncated_prompt_is_marked_even_while_blind() -> None:
     one = group()
     one.candidates[2].truncated = True
     made = cards(one)
@@ -63,7 +63,7 @@ def test_a_prompt_that_was_cut_is_marked_also_while_blind() -> None:
     assert "was dropped for" not in text_of(header_lines(one, NOW, 100, DetailOptions()))
 
 
-def test_the_three_marks_are_distinct_and_said_in_words_when_there_is_room() -> None:
+def test_the_three_marks_are_distinct_and_have_words_if_there_is_room() -> None:
     one = group()
     one.returned = 2
     one.rating = Rating(rating="best", order=(3,), rewards=(0, 0, 0, 1))
@@ -78,19 +78,19 @@ def test_the_three_marks_are_distinct_and_said_in_words_when_there_is_room() -> 
     assert "✓" in narrow[3]
 
 
-def test_a_card_tells_parts_with_weight_and_reason() -> None:
+def test_a_card_shows_parts_with_weight_and_reason() -> None:
     event_line = text_of(body(cards(group())[1], 60))
     for words in ("reward 0.90", "advantage ≈+1.62", "length", "× 0.5", "42 words", "gate", "stop"):
         assert words in event_line
 
 
-def test_one_line_of_facts_begins_with_what_tells_most() -> None:
+def test_the_compact_facts_start_with_the_most_important_ones() -> None:
     parts = (Part("fits", 1.0, gate=True), Part("said", 0.0, gate=True), Part("right", 0.4))
     line = text_of(body(Card(0, "1", text="x", reward=0.0, parts=parts, compact=True), 80))
     assert line.index("said 0.00 gate") < line.index("right 0.40") < line.index("fits 1.00 gate")
 
 
-def test_the_reason_of_a_low_reward_stands_beside_it() -> None:
+def test_the_cause_of_a_low_reward_is_shown_beside_it() -> None:
     shown = group()
     refusal = Part("refusal", 0.0, gate=True, reason="declines to answer")
     shown.candidates[0].auto_reward = 0.0
@@ -106,7 +106,7 @@ def test_the_reason_of_a_low_reward_stands_beside_it() -> None:
     assert [one.cause for one in cards(shown)] == ["human rating"] * 4
 
 
-def test_reasoning_is_folded_until_asked_for() -> None:
+def test_reasoning_starts_folded() -> None:
     card = Card(index=0, label="1", text="yes", reasoning="one\ntwo", phase="answered")
     assert "two" not in text_of(body(card, 60))
     assert "reasoning, 2 lines" in text_of(body(card, 60))
@@ -116,7 +116,7 @@ def test_reasoning_is_folded_until_asked_for() -> None:
     assert "two" in text_of(body(unfolded, 60))
 
 
-def test_tool_calls_are_indented_json_and_anything_else_is_left() -> None:
+def test_tool_calls_are_indented_json_and_other_text_is_unchanged() -> None:
     calls = '[{"function":{"name":"find","arguments":"{\\"q\\":[1,2]}"}}]'
     assert tool_calls(calls) == [("find", '{\n  "q": [\n    1,\n    2\n  ]\n}')]
     assert tool_calls('[{"function":{"name":"f","arguments":"not json"}}]') == [("f", "not json")]
@@ -170,13 +170,13 @@ def test_four_long_answers_share_twelve_rows_and_the_selected_one_gets_most() ->
     assert share_heights([2, 30, 3, 30], 16, None) == [2, 5, 3, 6]
 
 
-def test_tabs_name_every_candidate() -> None:
+def test_tabs_show_every_candidate() -> None:
     text = text_of([tabs_line(cards(group()), 0, range(0, 2))])
     for label in (" 1 0.20 ", " 2▲→ 0.90 ", " 3 0.40 ", " 4 0.10 "):
         assert label in text
 
 
-def test_the_head_tells_everything_about_a_done_group() -> None:
+def test_the_head_shows_all_facts_of_a_finished_group() -> None:
     one = group(until="DONE", row_id="q007")
     one.reference = "Rayleigh"
     one.note = "look again"
@@ -194,7 +194,7 @@ def test_the_head_tells_everything_about_a_done_group() -> None:
     assert all(line_width(line) <= 80 for line in header_lines(one, NOW, 80, DetailOptions()))
 
 
-def test_the_head_tells_what_a_rating_means_while_it_is_held() -> None:
+def test_the_head_shows_the_meaning_of_a_held_rating() -> None:
     events = group_events(1, until="AWAITING_RATING")
     rated = GroupRated(
         server="embedded",
@@ -226,7 +226,7 @@ def test_fit_is_exact(text: str, width: int, right: bool) -> None:
     assert cell_len(fit(wrapped(text, 200)[0] if wrapped(text, 200) else "", width, right)) == width
 
 
-def test_a_megabyte_on_one_line_wraps_quickly_and_says_what_was_left_out() -> None:
+def test_a_line_of_a_megabyte_wraps_quickly_and_reports_the_omitted_rest() -> None:
     began = time.process_time()
     lines = wrapped("é" * 1_000_000, 40)
     assert time.process_time() - began < 2.0 * slowness()

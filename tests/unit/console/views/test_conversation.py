@@ -51,13 +51,13 @@ def test_each_part_of_a_request_is_an_entry() -> None:
     assert context_words(found, 3) == "turn 3, system prompt of 3 words, 1 tool, 1 tool call"
 
 
-def test_what_is_no_message_is_left_out() -> None:
+def test_invalid_messages_are_skipped() -> None:
     assert entries({}) == []
     assert entries({"messages": "no", "tools": 3}) == []
     assert entries({"messages": [1, {"role": 7, "content": 8, "tool_calls": [None]}]})[0].text == ""
 
 
-def test_long_asides_start_folded_and_long_conversations_at_the_last_question() -> None:
+def test_long_entries_start_folded_and_long_conversations_at_the_last_question() -> None:
     found = entries(BODY)
     assert folded_first(found) == {4}
     turns = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}] * 30

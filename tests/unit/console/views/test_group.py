@@ -73,7 +73,7 @@ def test_verdict(changes: dict[str, Any], kind: str, text: str) -> None:
     assert (found.kind, found.text) == (kind, text)
 
 
-def test_a_finished_group_that_the_engine_discarded_does_not_read_as_trained() -> None:
+def test_a_group_discarded_by_the_engine_is_not_shown_as_trained() -> None:
     lost = GroupLost(server="embedded", group_id="g0001", cause="an engine restart")
     one = state_of(*group_events(1), lost).groups["g0001"]
     found = verdict(one)
@@ -85,7 +85,7 @@ def test_a_finished_group_that_the_engine_discarded_does_not_read_as_trained() -
     shown = text_of(header_lines(one, NOW, 120, DetailOptions()))
     assert found.text in shown
     assert "will train" not in shown
-    assert "A asks it again" in shown
+    assert "A sends it again" in shown
     line = event_line(lost)
     assert line is not None
     assert (line.text, line.level) == (found.text, "warning")
@@ -99,7 +99,7 @@ def test_verdict_of_ratings_before_they_are_sent() -> None:
     assert verdict(one).text == "lost: skipped, will be aborted"
 
 
-def test_verdict_of_an_abstention_names_the_way_out() -> None:
+def test_the_verdict_of_an_abstention_names_the_remedy() -> None:
     events = [
         *group_events(1, until="GENERATING"),
         ScoringAbstained(
@@ -130,7 +130,7 @@ def test_a_vote_after_the_seal_is_refused() -> None:
     assert "not complete yet" in vote_refusal(group(until="GENERATING"))
 
 
-def test_the_turns_column_says_which_answer_of_a_conversation_is_asked_for() -> None:
+def test_the_turns_column_shows_the_number_of_the_requested_answer() -> None:
     def cell(turns: int, width: int) -> str | None:
         columns = columns_for(width, False)
         one = group()

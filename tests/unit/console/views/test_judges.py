@@ -84,7 +84,7 @@ def test_shares_and_means() -> None:
 
 
 @pytest.mark.parametrize("width", [60, 78, 118, 158])
-def test_a_line_has_all_of_it(width: int) -> None:
+def test_a_judge_line_shows_all_figures(width: int) -> None:
     state = state_of(changed(), spent(pairs=100, split=40, untold=1))
     said = text(state, width)
     for words in (
@@ -107,7 +107,7 @@ def test_a_line_has_all_of_it(width: int) -> None:
         assert max(map(line_width, (judge_head(width), *judge_lines(state, width)))) <= width
 
 
-def test_no_price_is_said_and_not_a_cost_of_zero() -> None:
+def test_a_missing_price_is_shown_instead_of_zero_cost() -> None:
     state = state_of(changed(), spent(priced=False, cost=0.0, limit=0.0))
     assert "no price" in text(state)
     assert "0.000" not in text(state)
@@ -123,7 +123,7 @@ def test_nothing_is_made_of_nothing() -> None:
     assert "%" not in said
 
 
-def test_those_of_the_model_come_first_and_those_that_are_off_say_so() -> None:
+def test_judges_of_the_model_come_first_and_disabled_ones_are_marked() -> None:
     state = state_of(changed(), spent("gone"), spent("calm", trouble="out"), spent())
     assert [one["judge"] for one in judges_data(state)] == ["helpful", "calm", "gone"]
     assert [one["in_use"] for one in judges_data(state)] == [True, False, False]
@@ -135,7 +135,7 @@ def test_those_of_the_model_come_first_and_those_that_are_off_say_so() -> None:
     assert "gone" not in text(state_of(changed(), unasked, spent("calm"), spent()))
 
 
-def test_trouble_is_told_once() -> None:
+def test_judge_trouble_is_shown_once() -> None:
     cause = "the judge failed 5 times in a row: 503: " + "overloaded " * 30
     state = state_of(changed(), spent(trouble=cause))
     lines = judge_lines(state, 78)
@@ -156,7 +156,7 @@ def test_trouble_is_told_once() -> None:
     assert "judge helpful in trouble" in told.text
 
 
-def test_a_save_that_is_broken_is_still_called_so() -> None:
+def test_a_broken_save_is_still_reported() -> None:
     state = state_of(changed("no such kind", "model"))
     fault = last_fault(state)
     assert fault is not None
@@ -194,7 +194,7 @@ def test_the_command_line_has_it(
     assert "a group" in capsys.readouterr().out
 
 
-def test_an_alert_names_the_judge_and_leads_to_it() -> None:
+def test_an_alert_names_the_judge_and_its_screen() -> None:
     state = State()
     events: list[Event] = []
 
@@ -244,7 +244,7 @@ def test_an_alert_names_the_judge_and_leads_to_it() -> None:
     assert (kinds.count(AlertRaised), kinds.count(AlertCleared)) == (4, 3)
 
 
-def test_the_end_of_the_hooks_process_is_not_a_save_that_does_not_load() -> None:
+def test_a_crashed_hook_process_is_not_reported_as_a_broken_save() -> None:
     state = State()
     bus = SimpleNamespace(publish=lambda event: reduce(state, event), state=state)
     model = parse("parts:\n  length: {kind: length}\n", None)

@@ -43,7 +43,7 @@ def test_the_summary_counts_ok_failed_and_skipped() -> None:
 
 
 @pytest.mark.parametrize("width", [60, 78, 158])
-def test_no_figure_is_cut_off(width: int) -> None:
+def test_figures_are_never_truncated(width: int) -> None:
     more = {"skipped": 20, "already": 40, "concurrency": 12, "pace": 0.6, "passes": 3, "seed": 123}
     full = mock(total=60, split="train", **more)
     told = summary_lines(full, NOW + 10, width)
@@ -60,7 +60,7 @@ def test_no_figure_is_cut_off(width: int) -> None:
         assert words in text_of(told)
 
 
-def test_results_fit() -> None:
+def test_results_fit_their_width() -> None:
     lines = [result_line(row, 80) for row in mock().rows]
     assert all(line_width(line) <= 80 for line in lines)
     assert text_of([lines[3]]).startswith("✗")

@@ -43,7 +43,7 @@ def said(one: Group | None, ballot: Ballot | None, last: Group | None) -> str:
 # --- the reference ---------------------------------------------------------------------------
 
 
-def test_a_blind_vote_is_not_led_by_the_reference() -> None:
+def test_a_blind_vote_hides_the_reference() -> None:
     one = asked(1, "6 x 7?", "42")
     ballot = Ballot(one, blind=True)
     assert "42" not in said(one, ballot, None)
@@ -52,14 +52,14 @@ def test_a_blind_vote_is_not_led_by_the_reference() -> None:
     assert said(one, ballot, None) == "42"
 
 
-def test_a_vote_that_is_not_blind_sees_it() -> None:
+def test_an_open_vote_shows_the_reference() -> None:
     one = asked(1, "6 x 7?", "42")
     assert said(one, Ballot(one, blind=False), None) == "42"
     none = asked(2, "Hello", None)
     assert said(none, Ballot(none, blind=False), None) == "This question has no reference."
 
 
-def test_after_the_vote_it_stands_beside_the_next_question() -> None:
+def test_after_the_vote_the_reference_is_shown_beside_the_next_question() -> None:
     rated = asked(1, "6 x 7?", "42", voted=True)
     following = asked(2, "3 + 4?", "7")
     told = said(following, Ballot(following, blind=True), rated)
@@ -69,7 +69,7 @@ def test_after_the_vote_it_stands_beside_the_next_question() -> None:
     assert "\n7" not in told
 
 
-def test_the_same_question_asked_again_is_not_given_away() -> None:
+def test_the_reference_of_the_same_question_stays_hidden() -> None:
     rated = asked(1, "6 x 7?", "42", voted=True)
     again = asked(2, "6 x 7?", "42")
     assert "42" not in said(again, Ballot(again, blind=True), rated)
@@ -77,7 +77,7 @@ def test_the_same_question_asked_again_is_not_given_away() -> None:
     assert "42" not in said(same_answer, Ballot(same_answer, blind=True), rated)
 
 
-def test_a_vote_taken_back_hides_it_again() -> None:
+def test_undoing_a_vote_hides_the_reference_again() -> None:
     open_again = asked(1, "6 x 7?", "42")
     assert "42" not in said(None, None, open_again)
     assert "appears here" in said(None, None, open_again)
@@ -86,9 +86,9 @@ def test_a_vote_taken_back_hides_it_again() -> None:
 # --- guidelines and session ------------------------------------------------------------------
 
 
-def test_guidelines_say_how_to_get_some() -> None:
+def test_missing_guidelines_show_how_to_set_them() -> None:
     assert "rating.guidelines" in text_of(guideline_lines("", False, WIDTH))
-    assert "g says why" in text_of(guideline_lines(" ", True, WIDTH))
+    assert "g shows why" in text_of(guideline_lines(" ", True, WIDTH))
     assert text_of(guideline_lines("# How\n- right", True, WIDTH)) == "How\n• right"
 
 
@@ -109,7 +109,7 @@ def test_a_session_shows_votes_goal_and_pace() -> None:
         assert row in lines
 
 
-def test_an_empty_session_says_what_fills_it() -> None:
+def test_an_empty_session_explains_its_future_content() -> None:
     progress = RatingProgress()
     lines = text_of(session_lines(progress.figures(), (0,) * 15, 0, 0, HOSTILE, 34))
     assert "A digit and Enter" in lines.replace("\n", " ")

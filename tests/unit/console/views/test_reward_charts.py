@@ -27,7 +27,7 @@ def made(*groups: Sequence[Sequence[Part]]) -> tuple[State, list[Digest]]:
 # --- charts ----------------------------------------------------------------------------------
 
 
-def test_by_rank_shows_whether_a_part_goes_with_the_reward() -> None:
+def test_means_by_rank_show_the_influence_of_a_part() -> None:
     _, digests = made([two(0.2, 0.1), two(0.9, 0.8)], [two(0.8, 0.3), two(0.1, 0.2)])
     first, second = by_rank(digests, "left", ROOM).plain.split("\n")[1:]
     assert first.startswith("1. ▲")
@@ -41,7 +41,7 @@ def test_groups_of_equal_rewards_have_no_ranks() -> None:
     assert "no answer has a rank" in by_rank(digests, "left", ROOM).plain.replace("\n", " ")
 
 
-def test_best_and_worst_are_of_different_answers_and_the_newest_lead() -> None:
+def test_best_and_worst_are_different_answers_newest_first() -> None:
     _, digests = made([two(0.9, 0), two(0.1, 0)], [two(0.9, 0), two(0.1, 0)])
     high, low = extremes(digests, "left", 3)
     assert [(one.group_id, one.index, one.value) for one in high] == [
@@ -58,7 +58,7 @@ def test_a_constant_part_has_no_worst_answer() -> None:
     assert "All 2 answers have 0.50" in spread(digests, "left", ROOM).plain
 
 
-def test_an_answer_stands_below_its_value_and_its_question() -> None:
+def test_an_answer_is_shown_below_its_value_and_its_question() -> None:
     state, digests = made([two(0.9, 0), two(0.1, 0)])
     said = answers(state, digests, "left", True, ROOM).plain
     assert "0.90  reward 0.45  #1  Why is" in said
@@ -78,7 +78,7 @@ def test_hostile_answers_stay_harmless() -> None:
         assert "\u202e" not in shown.plain
 
 
-def test_every_chart_says_what_will_fill_it_and_which_keys() -> None:
+def test_every_empty_chart_explains_its_content_and_the_keys() -> None:
     state, digests = made()
     for empty in (
         over_groups(digests, "left", ROOM),
@@ -110,14 +110,14 @@ def test_the_bars_show_by_which_part_the_winner_won() -> None:
     assert second.endswith(" 0.70")
 
 
-def test_a_gate_that_holds_an_answer_down_stands_behind_its_bar() -> None:
+def test_a_gate_that_reduces_an_answer_is_shown_behind_its_bar() -> None:
     _, first, second = bars_of(two(0.2, 0.6), two(1.0, 0.4, gate=0.0))
     assert "open" not in first
     assert second.endswith(" 0.00 × open 0.00")
     assert "▏" in second
 
 
-def test_what_a_part_takes_away_is_said() -> None:
+def test_negative_contributions_are_shown() -> None:
     _, first, _ = bars_of([Part("a", 1.0, 1.0), Part("b", -0.5, 0.4)], [Part("a", 0.1, 1.0)])
     assert first.endswith(" 0.80 (-0.20 below 0)")
 

@@ -8,7 +8,7 @@ from tests.support.groups import text_of
 from tests.support.rewards import STARTED, TRACE, broken, loaded, scored, state_with, two
 
 
-def test_since_when_a_version_serves() -> None:
+def test_the_start_of_the_active_version_is_shown() -> None:
     state = state_of(STARTED, loaded("v1", NOW - 100), broken(NOW - 50), loaded("v1", NOW - 40))
     assert state.rewards.since == NOW - 100
     state = state_of(STARTED, loaded("v1", NOW - 100), loaded("v2", NOW - 40))
@@ -17,11 +17,11 @@ def test_since_when_a_version_serves() -> None:
     assert state.rewards.since == 0.0
 
 
-def test_a_broken_save_stands_until_it_is_mended() -> None:
+def test_a_broken_save_is_shown_until_it_is_fixed() -> None:
     state = state_of(STARTED, loaded("v1", NOW - 100), broken(NOW - 50))
     fault = last_fault(state)
     assert fault is not None
-    assert (fault.file, fault.line, fault.mended) == ("/h/hook.py", 12, "")
+    assert (fault.file, fault.line, fault.resolution) == ("/h/hook.py", 12, "")
     assert place_to_open(state) == ("/h/hook.py", 12)
     text = text_of(fault_lines(fault, NOW, 78, False))
     assert "did not load" in text
@@ -33,13 +33,13 @@ def test_a_broken_save_stands_until_it_is_mended() -> None:
     state = state_of(STARTED, loaded("v1", NOW - 100), broken(NOW - 50), loaded("v2", NOW - 9))
     fault = last_fault(state)
     assert fault is not None
-    assert fault.mended.startswith("fixed at")
+    assert fault.resolution.startswith("fixed at")
     again = state_of(STARTED, broken(NOW - 50), broken(NOW - 5))
     assert again.rewards.fault is not None
     assert again.rewards.fault.at == NOW - 50
 
 
-def test_the_newest_fault_is_the_one_that_came_last_not_of_the_newest_group() -> None:
+def test_the_newest_fault_is_chosen_by_time_not_by_group() -> None:
     def failing(number: int, cause: str, at: float) -> list[Event]:
         told = ScoringAbstained(group_id=f"g{number:04}", part="hook", cause=cause, at=at)
         return [*group_events(number, until="GENERATING"), told]
@@ -50,7 +50,7 @@ def test_the_newest_fault_is_the_one_that_came_last_not_of_the_newest_group() ->
     assert fault.cause == "hook: late"
 
 
-def test_a_group_it_failed_on_is_a_fault_too() -> None:
+def test_a_failed_group_is_a_fault_too() -> None:
     failing = [
         *group_events(1, until="GENERATING"),
         ScoringAbstained(group_id="g0001", part="hook", cause="no", traceback=TRACE, at=NOW - 600),
@@ -59,20 +59,20 @@ def test_a_group_it_failed_on_is_a_fault_too() -> None:
     fault = last_fault(state)
     assert fault is not None
     assert (fault.group_id, fault.file, fault.line) == ("g0001", "/h/hook.py", 12)
-    assert not fault.mended
+    assert not fault.resolution
     assert "waits for you" in fault.what
     state = state_with(failing, scored(2, [two(0.9, 0.1), two(0.2, 0.3)]))
     later = last_fault(state)
     assert later is not None
-    assert not later.mended
+    assert not later.resolution
     state.groups["g0001"].phase = "ABORTED"
     later = last_fault(state)
     assert later is not None
-    assert later.mended == "1 group scored since"
+    assert later.resolution == "1 group scored since"
     assert "waits" not in later.what
 
 
-def test_of_groups_that_failed_together_one_with_a_place_goes_first() -> None:
+def test_among_groups_that_failed_together_one_with_a_place_is_preferred() -> None:
     def failed(number: int, at: float, line: int) -> list[Event]:
         told = ScoringAbstained(
             group_id=f"g000{number}", part="hook", cause=f"no {number}", line=line, at=at,
@@ -99,7 +99,7 @@ def test_no_fault_and_no_place() -> None:
     assert place_of("nothing") == ("", 0)
 
 
-def test_each_editor_gets_the_line_its_own_way() -> None:
+def test_each_editor_gets_the_line_in_its_own_syntax() -> None:
     assert place_command(["vi"], "/a", 3) == ["vi", "+3", "/a"]
     assert place_command(["/usr/bin/code", "-w"], "/a", 3)[-2:] == ["--goto", "/a:3"]
     assert place_command(["hx"], "/a", 3) == ["hx", "/a:3"]

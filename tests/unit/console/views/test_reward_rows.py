@@ -6,7 +6,7 @@ from core.events import Part, RewardPart
 from tests.support.groups import group
 
 
-def test_rows_keep_the_order_of_the_model_whatever_the_newest_group_has() -> None:
+def test_rows_keep_the_order_of_the_model() -> None:
     model = [RewardPart(name=name, kind="x") for name in ("reference", "length", "code")]
     first, second = group(1), group(2)
     for one in first.candidates:

@@ -58,7 +58,7 @@ def test_a_part_decided_when_another_would_have_won_without_it() -> None:
     assert not told.parts["open"].decided
 
 
-def test_a_gate_that_closes_on_the_best_decides() -> None:
+def test_a_gate_that_closes_for_the_best_answer_decides() -> None:
     state = state_with(scored(1, [two(0.9, 0.9, gate=0.1), two(0.5, 0.5)]))
     told = digest(state.groups["g0001"])
     assert told.parts["open"].decided
@@ -102,7 +102,7 @@ def test_figures_of_parts_over_the_last_groups() -> None:
     assert points[0].mean == pytest.approx(0.55)
 
 
-def test_a_step_that_a_later_engine_run_does_over_has_its_groups_alone() -> None:
+def test_a_step_repeated_by_a_later_engine_run_has_only_its_groups() -> None:
     groups = [
         scored(number, [two(value, value), two(value, value)], step=step)
         for number, (value, step) in enumerate([(0.1, 1), (0.3, 2), (0.9, 2)], 1)
@@ -163,7 +163,7 @@ def test_dead_groups_and_abstentions_with_their_causes() -> None:
     assert "hook: ZeroDivisionError" not in text  # the fault below says it
 
 
-def test_groups_nobody_scored_count_apart_from_dead_ones() -> None:
+def test_unscored_groups_are_counted_apart_from_dead_ones() -> None:
     why = "unscored: no console is attached; hook: ZeroDivisionError"
     state = state_with(
         scored(1, [two(0.5, 0.5), two(0.5, 0.5)]),
@@ -200,7 +200,7 @@ def test_groups_that_are_not_trained_or_not_scored_yet_count_for_nothing() -> No
     assert Digests().last(state, 10) == []
 
 
-def test_a_digest_is_made_again_only_when_its_group_changes() -> None:
+def test_a_digest_is_rebuilt_only_when_its_group_changes() -> None:
     state = state_with(scored(1, [two(0.9, 0.1), two(0.2, 0.3)], until="SCORING"))
     kept = Digests()
     first = kept.last(state, 10)[0]
@@ -228,7 +228,7 @@ def test_length_is_compared_within_groups() -> None:
     assert correlated([[(10, 0.2)]]) == (None, 0)
 
 
-def test_tokens_are_the_length_where_they_are_known() -> None:
+def test_length_is_in_tokens_if_known() -> None:
     state = state_with(scored(1, [two(0.9, 0.1), two(0.2, 0.3), two(0.1, 0.1)]))
     found = figures(Digests().last(state, 10))
     assert (found.unit, found.paired) == ("tokens", 3)
@@ -244,7 +244,7 @@ def test_quartiles() -> None:
     assert spread_of([0.5]).third == 0.5
 
 
-def test_thinning_keeps_the_mean_and_the_room() -> None:
+def test_thinning_keeps_the_mean_and_fits_the_width() -> None:
     values = [float(one) for one in range(97)]
     found = thinned(values, 10)
     assert len(found) == 10
@@ -280,7 +280,7 @@ def test_everything_fits_its_width(width: int) -> None:
     assert all(len(trace_text(part, 9)) <= 9 for part in found.parts)
 
 
-def test_what_a_part_said_newest_first() -> None:
+def test_part_values_are_listed_newest_first() -> None:
     state = state_with(
         scored(1, [two(0.9, 0.1), two(0.2, 0.3)]), scored(2, [two(0.3, 0.1), two(0.2, 0.3)])
     )

@@ -31,7 +31,7 @@ def shown(server: Server, width: int) -> list[str]:
     return [line.plain for line in lines]
 
 
-def test_with_room_the_curves_stand_beside_the_table() -> None:
+def test_curves_are_drawn_beside_the_table_if_there_is_room() -> None:
     told = shown(trained(6, kl=0.02, entropy=0.3, response_tokens=20.0), 150)
     for word in ("reward 0.40", "KL 0.020", "entropy 0.300", "length 20.0"):
         assert any(word in line for line in told), word
@@ -48,7 +48,7 @@ def test_a_long_fact_is_cut_where_the_curves_begin() -> None:
     assert "reward" in lines[0].plain
 
 
-def test_with_less_they_stand_below_it() -> None:
+def test_curves_are_drawn_below_a_narrow_table() -> None:
     server = trained(6, kl=0.02, entropy=0.3, response_tokens=20.0)
     width = step_table(server, NOW, 150, 12)[0].cell_length + BESIDE
     told = shown(server, width)
@@ -58,7 +58,7 @@ def test_with_less_they_stand_below_it() -> None:
     assert "KL 0.020" in told[titles[0]]
 
 
-def test_a_server_that_tells_no_figures_has_one_curve() -> None:
+def test_a_server_without_update_figures_has_one_curve() -> None:
     told = "\n".join(shown(trained(3), 150))
     assert "reward 0.40" in told
     assert "entropy" not in told
@@ -69,6 +69,6 @@ def test_few_and_many_steps_can_be_drawn(steps: int) -> None:
     assert any("━" not in line for line in shown(trained(steps, kl=0.0), 150))
 
 
-def test_before_the_first_step_it_says_what_will_appear() -> None:
+def test_before_the_first_step_the_future_curves_are_announced() -> None:
     server = Server(name="embedded", url="http://x")
     assert "start with the first finished group" in shown(server, 150)[-1]

@@ -38,7 +38,7 @@ async def test_the_console_comes_back_from_an_editor_that_cannot_run(
     assert not app.away
 
 
-def test_the_editor_is_the_operators_own(tmp_path: Path) -> None:
+def test_the_editor_comes_from_the_environment(tmp_path: Path) -> None:
     assert editor_of({"VISUAL": "code -w", "EDITOR": "vi"}) == ["code", "-w"]
     assert editor_of({"EDITOR": "'my editor' -x"}) == ["my editor", "-x"]
     with pytest.raises(EditorError, match="no editor"):

@@ -5,7 +5,7 @@ import pytest
 from console.widgets.mock_form import FIELDS, MockFieldError, read_fields
 
 
-def test_fields() -> None:
+def test_valid_fields_become_arguments() -> None:
     assert read_fields({}) == {}
     given = {"dataset": " a.jsonl ", "concurrency": "4", "pace": "0.5", "passes": "2"}
     assert read_fields(given) == {
@@ -41,7 +41,7 @@ def test_all_fields() -> None:
 
 
 @pytest.mark.parametrize("other", ["pace", "concurrency"])
-def test_a_rate_leaves_no_room_for_the_closed_loop(other: str) -> None:
+def test_a_rate_excludes_pace_and_concurrency(other: str) -> None:
     with pytest.raises(MockFieldError, match=f"Rate /s and {FIELDS[other].label}"):
         read_fields({"rate": "1", other: "2"})
     with pytest.raises(MockFieldError, match="needs a side"):
@@ -74,7 +74,7 @@ def test_a_rate_leaves_no_room_for_the_closed_loop(other: str) -> None:
         ("columns", "=x"),
     ],
 )
-def test_fields_that_cannot_be_used_are_named(field: str, text: str) -> None:
+def test_invalid_fields_are_named(field: str, text: str) -> None:
     with pytest.raises(MockFieldError, match=f"{FIELDS[field].label} cannot be") as caught:
         read_fields({field: text})
     assert caught.value.field == field

@@ -1,0 +1,285 @@
+"""The frame: status bar, timeline, figures, themes, imports at start."""
+
+import subprocess
+import sys
+
+import pytest
+from rich.cells import cell_len
+
+from console.session.app_state import Session
+from console.text.format import (
+    bar,
+    countdown,
+    duration,
+    elapsed,
+    number,
+    percent,
+    progress,
+    state_style,
+)
+from console.text.theme import DEFAULTS, THEMES
+from console.views.timeline import StateSpan, cells, stays, step_seconds, sync_seconds, timeline
+from console.widgets.status_bar import bar_line
+from core.events import EngineChanged, EngineLost, PoolChanged
+from core.state import Pool, Span, State
+from tests.support.console import HOSTILE, NOW, Clock, group_events, sample_state, seat, state_of
+
+
+def session_of(state: State) -> Session:
+    session = Session(clock=Clock())
+    session.state = state
+    session.seen = True
+    return session
+
+
+# --- status bar ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("width", [60, 70, 80, 100, 160])
+def test_the_bar_fits_and_keeps_what_matters_most(width: int) -> None:
+    session = session_of(sample_state())
+    line = bar_line(session, width)
+    assert line.cell_length <= width
+    for words in ("ROLL", "12", "2/4", "★ 1", "0:08", "!"):
+        assert words in line.plain, words
+
+
+def test_wide_status_bars_use_words() -> None:
+    text = bar_line(session_of(sample_state()), 160).plain
+    assert "2/4 tasks" in text
+    assert "2 in flight" in text
+    assert "★ 1 to rate 0:08" in text
+    assert "! 2 alerts" in text
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_a_long_hostile_name_and_a_long_state_still_fit(width: int) -> None:
+    state = state_of(
+        EngineChanged(server=HOSTILE, state="UNKNOWN", raw="X" * 99, step=123456, at=NOW - 9e5),
+        *(event for number in range(12) for event in group_events(number, until="AWAITING_RATING")),
+    )
+    session = session_of(state)
+    session.observing = True
+    session.lost_at = NOW - 400
+    assert bar_line(session, width).cell_length <= width
+
+
+def test_stale_data_stays_on_screen_with_its_age() -> None:
+    session = session_of(sample_state())
+    clock: Clock = session._clock  # type: ignore[assignment]  # the test's own clock
+    before = bar_line(session, 120).plain
+    session.lost_at = NOW
+    clock.now += 42
+    after = bar_line(session, 120).plain
+    assert "STALE 42s" in after
+    assert "ROLLING 1m26" in before
+    assert "ROLLING 1m26" in after, "the time in a state is not known to go on"
+
+
+def test_a_lost_server_keeps_its_state_with_its_age() -> None:
+    state = state_of(
+        EngineChanged(server="e", state="ROLLING", step=4, at=NOW - 90),
+        EngineLost(server="e", error="gone: refused", seen_at=NOW - 36),
+    )
+    text = bar_line(session_of(state), 100).plain
+    assert "× GONE 36s (was ROLLING)" in text
+    assert "step 4" in text
+    assert "× GONE 36s" in bar_line(session_of(state), 60).plain
+
+
+def test_a_stopped_proxy_is_shown_in_the_status_bar() -> None:
+    state = sample_state()
+    state.proxy_up = False
+    assert "PROXY STOPPED" in bar_line(session_of(state), 100).plain
+
+
+def test_the_status_bar_shows_no_figures_before_the_first_snapshot() -> None:
+    session = Session(clock=Clock())
+    text = bar_line(session, 100).plain
+    assert "STARTING" in text
+    assert "0" not in text
+
+
+async def test_the_status_bar_lists_the_screens_if_there_is_room() -> None:
+    async with seat(sample_state(), size=(160, 40)) as console:
+        assert "5 Engine" in console.text().splitlines()[0]
+
+
+# --- progress by the server's own rule -------------------------------------------------------
+
+
+def pool(method: str) -> Pool:
+    return Pool(
+        method=method,
+        completed_episodes=9,
+        episode_target=16,
+        completed_tasks=3,
+        task_target=4,
+        non_dummy_tasks=2,
+    )
+
+
+@pytest.mark.parametrize(
+    ("method", "text"),
+    [
+        ("rollout_until_finish_enough_episodes", "9/16 episodes"),
+        ("rollout_until_finish_enough_tasks", "3/4 tasks"),
+        ("rollout_until_finish_enough_non_dummy_tasks", "2/4 non-dummy tasks"),
+        ("rollout_until_all_clients_agree_sync_weight", "3 tasks"),
+        ("something_new", "3/4 tasks"),
+    ],
+)
+def test_pool_progress_follows_the_stop_rule(method: str, text: str) -> None:
+    found = progress(pool(method))
+    assert found is not None
+    assert found.text() == text
+
+
+def test_unknown_pool_progress_is_none() -> None:
+    assert progress(None) is None
+    assert progress(Pool()) is None
+    state = state_of(EngineChanged(server="e", state="ROLLING"), PoolChanged(server="e"))
+    assert "pool –" in bar_line(session_of(state), 120).plain
+
+
+# --- time ------------------------------------------------------------------------------------
+
+
+def test_timeline_cells_fill_the_width_with_one_for_each_span() -> None:
+    assert cells([1, 1], 10) == [5, 5]
+    assert sum(cells([0.0, 1000.0, 0.001], 20)) == 20
+    assert min(cells([0.0, 1000.0, 0.001], 20)) == 1
+    assert cells([0.0, 0.0], 2) == [1, 1]
+
+
+def test_the_timeline_fills_its_width_and_names_each_state() -> None:
+    found = [
+        StateSpan("ROLLING", 40, 3),
+        StateSpan("ROLLING_POST", 4, None),
+        StateSpan("WEIGHT_SYNCING", 9, None),
+    ]
+    for width in (3, 10, 78, 200):
+        assert timeline(found, width).cell_length == width
+    text = timeline(found, 78).plain
+    assert "ROLL 3 · 40s" in text
+    assert "SYNC" in text
+    assert timeline(found, 3).plain == "RPS"
+    assert timeline([], 10).plain == ""
+
+
+def test_durations_of_steps_and_syncs_are_computed() -> None:
+    spans = [
+        Span(state="ROLLING", since=100, step=1),
+        Span(state="WEIGHT_SYNCING", since=140, step=1),
+        Span(state="ROLLING", since=150, step=2),
+    ]
+    assert step_seconds(spans) == {1: 50}
+    assert sync_seconds(spans, 170) == {1: 10}
+    assert [stay.seconds for stay in stays(spans, 170)] == [40, 10, 20]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (None, "–"),
+        (0.04, "0.0s"),
+        (9.94, "9.9s"),
+        (59.4, "59s"),
+        (59.9, "1m00"),
+        (185, "3m05"),
+        (3725, "1h02"),
+        (900_000, "10d"),
+        (-3, "0.0s"),
+    ],
+)
+def test_durations_have_readable_units(seconds: float | None, text: str) -> None:
+    assert duration(seconds) == text
+
+
+def test_small_figures_keep_significant_digits() -> None:
+    assert elapsed(59.99) == "59s"
+    assert countdown(0.2) == "0:01"
+    assert countdown(-5) == "0:00"
+    assert number(None) == number(float("nan")) == "–"
+    assert number(0.0) == "0.00"
+    assert percent(0, 0) == "–"
+    assert state_style("NEW_STATE", "ENGINE.NEW").word == "ENGINE.NEW"
+    for share in (None, 0.0, 0.33, 1.0, 7.0):
+        assert bar(share, 20).cell_length == 20
+
+
+# --- themes ----------------------------------------------------------------------------------
+
+
+def test_every_theme_defines_every_semantic_colour() -> None:
+    for theme in THEMES.values():
+        assert set(theme.variables) >= set(DEFAULTS), theme.name
+
+
+@pytest.mark.parametrize("theme", list(THEMES))
+async def test_every_screen_paints_in_every_theme(theme: str) -> None:
+    async with seat(sample_state(), theme=theme) as console:
+        for place in ("engine", "log", "overview"):
+            console.app.action_go(place)
+            await console.settle()
+            assert "ROLLING" in console.text()
+
+
+async def test_no_color_disables_colours(monkeypatch: pytest.MonkeyPatch) -> None:
+    import re
+
+    monkeypatch.setenv("NO_COLOR", "1")
+    async with seat(sample_state()) as console:
+        svg = console.app.export_screenshot()
+        style = svg[svg.index("<style>") : svg.index("</style>")]
+        colors = {c.lower() for c in re.findall(r"fill: (#[0-9a-fA-F]{6})", style)}
+        grey = {c for c in colors if c[1:3] == c[3:5] == c[5:7]}
+        assert colors - grey <= {"#c5c8c6"}, "only the picture's own frame has a tint"
+        assert "● ROLLING" in console.text()
+
+
+# --- imports ---------------------------------------------------------------------------------
+
+
+def _loaded(begin: str, unwanted: str) -> list[str]:
+    """Those of the modules that a fresh interpreter has after `begin`."""
+    done = subprocess.run(
+        [sys.executable, "-c", f"{begin}\nimport sys\nprint(*sys.modules)"],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    return sorted(set(unwanted.split()) & set(done.stdout.split()))
+
+
+def test_the_console_imports_nothing_slow_before_its_first_paint() -> None:
+    begin = (
+        "import console.app, console.backend.startup\n"
+        "from console.models.screen_registry import SCREENS\nSCREENS[0].load()"
+    )
+    assert not _loaded(begin, "fastapi uvicorn aiohttp openai numpy httpx proxy.control.client")
+
+
+def test_screens_and_widgets_import_no_transport() -> None:
+    begin = (
+        "from console.models.screen_registry import SCREENS\n[place.load() for place in SCREENS]"
+    )
+    assert not _loaded(begin, "fastapi uvicorn aiohttp openai numpy httpx proxy engine")
+    assert _loaded(begin, "textual")
+
+
+async def test_no_line_is_wider_than_the_terminal() -> None:
+    for size in ((60, 15), (130, 40)):
+        async with seat(sample_state("長い質問です " * 20), size=size) as console:
+            for place in ("overview", "engine", "log"):
+                console.app.action_go(place)
+                await console.settle()
+                widest = max(cell_len(line) for line in console.text().splitlines())
+                assert widest <= size[0], (place, size)
+
+
+async def test_reduced_motion_and_the_output_sanitizer_are_active() -> None:
+    async with seat(sample_state(), still=True) as console:
+        assert console.app.animation_level == "none"
+        assert console.app.sanitizer in console.app.get_line_filters()

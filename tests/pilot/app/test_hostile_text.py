@@ -1,0 +1,318 @@
+"""Text from models, servers and files stays plain text on every screen and in every dialog."""
+
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+from textual.content import Content
+from textual.widgets import Input
+
+from ajet_swarm.common.errors import AjetError
+from ajet_swarm.common.text import one_line
+from console.models.screen_registry import SCREENS
+from console.shell.palette import as_text, entries
+from core.control_payloads import (
+    EpisodeDetails,
+    EpisodeTokens,
+    LogLine,
+    ServerDetails,
+    TaskDetails,
+    Token,
+    TokenCall,
+)
+from core.events import ClientSeen
+from core.settings import RatingSettings
+from tests.support.console import (
+    NOW,
+    FakeChild,
+    FakeProcessManager,
+    FakeReply,
+    Seat,
+    screen_text,
+    seat,
+)
+from tests.support.hostile import TEXTS, HostileLink, harm, hostile_events, hostile_state
+
+TYPED = ("palette", "field")
+"""Views of Textual's own, for which the guard is all there is: its palette, a line of text."""
+BY_NAME = pytest.mark.parametrize("kind", list(TEXTS))
+
+
+def link_of(text: str) -> HostileLink:
+    link = HostileLink(hostile_state(text))
+    link.detail = hostile_events(text)
+    link.reply = FakeReply(False, text)
+    rows = tuple(Token(id=at, text=text[:2000], mask=at % 2) for at in range(4))
+    call = TokenCall(prompt_tokens=2, tokens=rows)
+    link.token_log = EpisodeTokens(episode_uuid=text, state="live", calls=(call,), task_id=text)
+    link.looks["embedded"] = ServerDetails(
+        server="embedded",
+        at=NOW,
+        clients=(ClientSeen(name=text, running=2),),
+        episodes=(EpisodeDetails(uuid=text, client=text, task=text, idle=3.0),),
+        tasks=(TaskDetails(task=text, clients=(text,)),),
+        folder=text,
+        log=(LogLine(at=NOW, tag=text, text=text),),
+        asked=text,
+    )
+    return link
+
+
+def boss_of(text: str) -> FakeProcessManager:
+    child = FakeChild("engine", "exited", None, text, 1, text, tail=(text, text))
+    return FakeProcessManager({"engine": child, "proxy": FakeChild("proxy", url=text, detail=text)})
+
+
+async def screens(console: Seat, text: str) -> AsyncIterator[str]:
+    press = console.press
+    for place in SCREENS:
+        await press(f"f{place.digit}")
+        yield place.name
+    for key, name in (("question_mark", "help"), ("ctrl+o", "jump"), ("colon", "line")):
+        await press(key)
+        yield name
+        await press("escape")
+
+
+async def in_a_group(console: Seat, text: str) -> AsyncIterator[str]:
+    press = console.press
+    await press("f2", "home", "down", "down", "enter")
+    yield "group"
+    for keys in ("d", "r", "r", "z", "p"):
+        await press(keys)
+        yield f"group, {keys}"
+    await press("escape", "n")
+    yield "note"
+    await press("escape", "x")
+    yield "abort"
+    await press("escape", "escape")
+    console.app.clear_notifications()
+
+
+async def requests(console: Seat, text: str) -> AsyncIterator[str]:
+    await console.press("f2", "m", "semicolon")
+    yield "marked"
+    await console.press("escape", "slash", *"text~x", "enter")
+    yield "filter"
+    await console.press("escape")
+
+
+async def rating(console: Seat, text: str) -> AsyncIterator[str]:
+    await console.press("f3", "1")
+    for keys in ("e", "v", "d", "g", "escape", "w", "escape", "j", "escape", "o", "escape", "X"):
+        await console.press(keys)
+        yield f"rate, {keys}"
+    await console.press("escape")
+
+
+async def rewards_and_log(console: Seat, text: str) -> AsyncIterator[str]:
+    await console.press("f6", "enter")
+    yield "rewards, enter"
+    await console.press("escape", "f7", "t", "end")
+    yield "log, unfolded"
+    await console.press("slash", *"a", "enter")
+    yield "log, searched"
+    await console.press("escape")
+
+
+async def engine(console: Seat, text: str) -> AsyncIterator[str]:
+    await console.press("f5")
+    for title, _, run in list(entries(console.app)):
+        if title.startswith(("Engine: Stop", "Engine: Re", "Engine: Save", "Proxy: Re")):
+            run()
+            await console.settle()
+            yield title
+            await console.press("escape")
+
+
+async def questions(console: Seat, text: str) -> AsyncIterator[str]:
+    app = console.app
+    for question in (
+        app.confirm(text[:5000], text[:5000], "Do it"),
+        app.ask(text[:5000], text[:5000], text[:5000]),
+    ):
+        app.run_worker(question, exit_on_error=False)
+        await console.settle()
+        yield "question"
+        await console.press("escape")
+    app.say(text, "error")
+    await console.settle()
+    yield "toast"
+    await console.press("ctrl+q")
+    yield "quit"
+    await console.press("escape", "ctrl+p")
+    await console.pilot.pause(0.1)
+    yield "palette"
+    await console.press("escape")
+
+
+async def tries(console: Seat, text: str) -> AsyncIterator[str]:
+    await console.press("f2", "ctrl+t")
+    yield "tries, the line"
+    await console.press("escape")
+    for keys in ("down", "up", "pagedown", "enter"):
+        await console.press(keys)
+        yield f"tries, {keys}"
+    await console.press("escape", "escape")
+
+
+async def what_if(console: Seat, text: str) -> AsyncIterator[str]:
+    await console.press("f6", "i")
+    for keys in ("right", "left", "enter", "escape", "tab", "enter", "escape", "r"):
+        await console.press(keys)
+        yield f"what-if, {keys}"
+    await console.press("escape")
+    console.app.clear_notifications()
+
+
+async def edited(console: Seat, text: str) -> AsyncIterator[str]:
+    for screen in ("f4", "f5", "f6"):
+        await console.press(screen, "e")
+        yield f"edit on {screen}"
+        await console.press("escape", "escape")
+        console.app.clear_notifications()
+
+
+async def picked(console: Seat, text: str) -> AsyncIterator[str]:
+    await console.press("f4", "escape", "o")
+    await console.pilot.pause(0.1)
+    yield "picker"
+    for keys in ("down", "down", "pagedown"):
+        await console.press(keys)
+        await console.pilot.pause(0.05)
+        yield f"picker, {keys}"
+    await console.press(*"[red]", "enter")
+    await console.pilot.pause(0.1)
+    yield "picked, in its field"
+    await console.press("escape", "escape")
+
+
+async def completed(console: Seat, text: str) -> AsyncIterator[str]:
+    await console.press("f2", "slash", *"model:")
+    for keys in ("tab", "tab", "shift+tab", "space", "enter"):
+        await console.press(keys)
+        yield f"completion, {keys}"
+    await console.press("escape")
+
+
+async def wide(console: Seat, text: str) -> AsyncIterator[str]:
+    await console.pilot.resize_terminal(160, 48)
+    async for name in screens(console, text):
+        yield f"wide {name}"
+    await console.press("f6", "down")
+    yield "wide rewards, second part"
+    await console.press("f3", "v")
+    yield "wide rate, shown"
+    await console.press("f2", "home", "down", "enter")
+    yield "wide group"
+    await console.press("escape")
+
+
+View = Callable[[Seat, str], AsyncIterator[str]]
+VIEWS: tuple[View, ...] = (
+    screens,
+    in_a_group,
+    requests,
+    rating,
+    rewards_and_log,
+    engine,
+    questions,
+    tries,
+    what_if,
+    edited,
+    picked,
+    completed,
+    wide,
+)
+"""Every screen and every question; each yields the names of what is open."""
+
+
+def _datasets(folder: Path, text: str) -> Path:
+    """A working folder whose files attack by their names, columns and rows."""
+    here = folder / "here"
+    here.mkdir()
+    row = {"query": text[:5000], text[:200]: text[:500]}
+    for name in ("rows", "[red]\x1b[31m\u202ea\u200b\r$x[]"):
+        (here / f"{name}.jsonl").write_text(json.dumps(row) + "\nbroken\n")
+    return here
+
+
+def _hand(text: str) -> Callable[..., Awaitable[str]]:
+    """An editor that makes the text of everything."""
+
+    async def edit(*_: object) -> str:
+        return text[:5000]
+
+    return edit
+
+
+ALL_AT_ONCE = "".join(TEXTS.values())
+
+
+@pytest.mark.parametrize(
+    ("text", "views"),
+    [
+        *(pytest.param(ALL_AT_ONCE, (view,), id=view.__name__) for view in VIEWS),
+        *(
+            pytest.param(text, VIEWS, marks=pytest.mark.soak, id=kind)
+            for kind, text in TEXTS.items()
+        ),
+    ],
+)
+@pytest.mark.timeout(120)
+async def test_every_screen_and_dialog_shows_hostile_text_safely(
+    text: str, views: tuple[View, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    guide = tmp_path / "guide.md"
+    guide.write_text(text, "utf-8", "surrogatepass")
+    monkeypatch.chdir(_datasets(tmp_path, text))
+    monkeypatch.setattr("console.screens.rate.tools.edit_text", _hand(text))
+    async with seat(link=link_of(text), processes=boss_of(text)) as console:
+        session = console.session
+        given = {"tags": (text[:100], "b"), "guidelines": str(guide)}
+        session.rating = RatingSettings(**given)  # type: ignore[arg-type]  # as settings give it
+        for line in ("ERROR x", "Traceback (most recent call last):", f"  {text}", text, text):
+            session.note("proxy", line)
+        session.trouble = text
+        for view in views:
+            async for name in view(console, text):
+                assert not harm(console.app), name
+                assert console.app.is_running, name
+                if name.rpartition(" ")[2] not in TYPED:
+                    assert not console.app.sanitizer.caught, f"{name} leaves it to the sanitizer"
+                console.app.sanitizer.caught = 0
+        told = [line.text for line in session.logs("console") if "Traceback" in line.text]
+        assert not told
+
+
+@BY_NAME
+async def test_a_failed_start_shows_hostile_output_safely(kind: str) -> None:
+    text = TEXTS[kind]
+    link = HostileLink()
+    link.broken = AjetError(text)
+    async with seat(link=link, processes=boss_of(text), size=(80, 24)) as console:
+        assert not console.session.seen
+        console.session.step("engine", "failed", text, (text, text), title=text)
+        console.session.trouble = text
+        await console.settle()
+        assert "FAILED" in screen_text(console.app)
+        assert not harm(console.app)
+        assert not console.app.sanitizer.caught
+
+
+@BY_NAME
+@pytest.mark.parametrize("end", range(40, 61, 5))
+def test_the_palette_does_not_interpret_markup_of_a_group(kind: str, end: int) -> None:
+    text = one_line(TEXTS[kind], end)
+    assert Content.from_markup(as_text(text)).plain == text
+
+
+async def test_pasted_control_characters_do_not_reach_the_terminal() -> None:
+    async with seat(at="log") as console:
+        await console.press("slash")
+        for text in TEXTS.values():
+            console.app.screen.query_one(Input).value = text[:3000]
+            await console.settle()
+            assert not harm(console.app)
+        assert console.app.sanitizer.caught

@@ -1,0 +1,85 @@
+"""Texts that name keys name keys that work, and not too many of them."""
+
+import pytest
+
+from console.models.advice import advice_context
+from console.models.alerts import REMEDIES, way_of
+from console.models.screen_registry import SCREENS
+from console.views.group_detail import DetailOptions, header_lines
+from console.widgets.key_bar import MOST, KeyBar
+from core.events import AlertRaised, EngineChanged, GroupRated
+from core.state import Alert
+from tests.pilot.rate.test_screen import waiting
+from tests.support.console import NOW, FakeChild, FakeProcessManager, group_events, seat, state_of
+from tests.support.groups import text_of
+
+ALERTS = (
+    AlertRaised(key="hold:embedded", cause="3 open ratings hold up the weight update"),
+    AlertRaised(key="refused:embedded", cause="no job runs", todo="5 opens Engine: `s` starts it"),
+    AlertRaised(key="judge", cause="the judge failed", todo="Read its counts"),
+)
+ORDERS = ("`s`", "(k)", "(s)", "start it", " 5 s", " 5 r")
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+async def test_overview_and_engine_show_only_keys_that_work(read_only: bool) -> None:
+    boots = EngineChanged(server="embedded", state="BOOTING", raw="BOOTING", at=NOW - 100)
+    processes = FakeProcessManager({"engine": FakeChild("engine", phase="exited", exit_code=1)})
+    shown = state_of(boots, *ALERTS)
+    async with seat(shown, size=(160, 48), processes=processes, read_only=read_only) as here:
+        told = here.text()
+        await here.press("a")
+        told += here.text()
+        here.app.action_go("engine")
+        await here.settle()
+        told += here.text()
+        named = [words for words in ORDERS if words in told]
+        assert named == ([] if read_only else list(ORDERS))
+        for words in (
+            "hold up the weight update",
+            "BOOTING for",
+            "Read its counts",
+            "last log lines",
+        ):
+            assert words in told, words
+
+
+def test_a_read_only_group_head_shows_no_keys() -> None:
+    rated = GroupRated(
+        server="embedded", group_id="g0003", rating="best", order=(2,), rewards=(0.0, 0.0, 1.0, 0.0)
+    )
+    events = [*group_events(1, rewards=[0.5] * 4), *group_events(2, until="AWAITING_RATING")]
+    found = state_of(*events, *group_events(3, until="AWAITING_RATING"), rated).groups
+    found["g0002"].abstained = "ValueError"
+    named = ("A sends it again", "score it again with S", "; u undoes it")
+    kept = ("dead", "Otherwise it is", "held, sends in")
+    for group, key, fact in zip(found.values(), named, kept, strict=True):
+        told = " ".join(text_of(header_lines(group, NOW, 100, DetailOptions())).split())
+        looked = " ".join(
+            text_of(header_lines(group, NOW, 100, DetailOptions(read_only=True))).split()
+        )
+        assert (key in told, key in looked) == (True, False)
+        assert fact in looked
+
+
+def test_read_only_alerts_say_what_to_look_at_instead_of_a_command() -> None:
+    orders = [name for name, one in REMEDIES.items() if one.action or not isinstance(one.does, str)]
+    assert [name for name in orders if not REMEDIES[name].looks] == []
+    hold = Alert(key="hold:embedded", level="error", at=NOW)
+    held = way_of(hold, context=advice_context(read_only=True))
+    assert held is not None
+    assert held.said == "3: Rate, what waits for a rating"
+
+
+async def test_a_wide_footer_has_a_limited_number_of_keys() -> None:
+    async with seat(waiting(2), size=(200, 48)) as here:
+        for place in SCREENS:
+            here.app.action_go(place.name)
+            await here.settle()
+            keys = [one.key for one in here.app.screen.query_one(KeyBar).shown_keys]
+            most = 20 if place.name == "rate" else MOST  # a rater uses all of its keys
+            assert len(keys) <= most + 1, place  # and the palette
+            assert keys[-3:] == ["ctrl+q", "question_mark", "ctrl+p"], place
+        await here.press("f3")
+        said = here.text().splitlines()[-1]
+        assert said.index("Best") < said.index("Score") < said.index("Tie") < said.index("Help")

@@ -1,0 +1,81 @@
+"""A flush of the request list paints only changed rows and causes no layout."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from unittest.mock import patch
+
+from textual.strip import Strip
+
+from console.models.screen_registry import SCREENS
+from console.widgets.group_list import GroupList
+from core.events import GroupMarked
+from core.state import State
+from tests.support.console import NOW, Seat, group_events, seat, state_of
+
+PLACES = [place for place in SCREENS if place.name == "requests"]
+
+
+def over(count: int) -> State:
+    """Groups that are done, g0001 the oldest."""
+    return state_of(
+        *(event for number in range(1, count + 1) for event in group_events(number, at=NOW))
+    )
+
+
+def listed(here: Seat) -> GroupList:
+    """The list on screen."""
+    return here.app.screen.query_one(GroupList)
+
+
+@contextmanager
+def painted() -> Iterator[list[int]]:
+    """The rows of the list that are painted meanwhile."""
+    rows: list[int] = []
+    paint = GroupList.render_line
+
+    def noted(self: GroupList, y: int) -> Strip:
+        rows.append(y)
+        return paint(self, y)
+
+    with patch.object(GroupList, "render_line", noted):
+        yield rows
+
+
+async def test_only_the_rows_that_changed_are_painted() -> None:
+    async with seat(over(60), places=PLACES, at="requests") as here:
+        await here.press("down")
+        await here.settle()
+        place = listed(here).model.place("g0055")
+        with painted() as rows:
+            here.link.publish(GroupMarked(group_id="g0055", marked=True))
+            await here.settle()
+        assert rows == [place]
+        with painted() as rows:
+            await here.press("down")
+            await here.settle()
+        assert sorted(set(rows)) == [1, 2]
+
+
+async def test_new_groups_above_cause_no_layout_and_move_nothing() -> None:
+    async with seat(over(60), places=PLACES, at="requests") as here:
+        await here.press("end")
+        await here.settle()
+        layouts: list[object] = []
+        here.app.screen.screen_layout_refresh_signal.subscribe(listed(here), layouts.append)
+        shown = [listed(here).row(y) for y in range(listed(here).size.height)]
+        with painted() as rows:
+            here.link.publish(*group_events(99, at=NOW + 99))
+            await here.settle()
+        assert listed(here).model.count == 61
+        assert listed(here).vertical_scrollbar.window_virtual_size == 61
+        assert [listed(here).row(y) for y in range(listed(here).size.height)] == shown
+        assert rows == []
+        assert layouts == []
+
+
+async def test_a_changed_finished_group_is_drawn_again() -> None:
+    async with seat(over(3), places=PLACES, at="requests") as here:
+        assert "★" not in here.text()
+        here.link.publish(GroupMarked(group_id="g0002", marked=True))
+        await here.settle()
+        assert any("finished" in line and "★" in line for line in here.text().splitlines())

@@ -1,0 +1,105 @@
+"""Quitting: the dialog, its progress, the fate of the processes."""
+
+import asyncio
+
+import pytest
+
+from console.screens.dialogs.quit import QuitScreen, StoppingScreen
+from tests.pilot.app.test_screens import running_processes
+from tests.support.console import FakeProcessManager, Seat, sample_state, seat
+
+
+@pytest.mark.parametrize("key", ["s", "l"])
+async def test_quit_stops_the_processes_or_leaves_them_running(key: str) -> None:
+    processes = running_processes()
+    async with seat(sample_state(), processes=processes) as console:
+        await console.press("ctrl+q")
+        assert "processes are still running" in console.text()
+        assert "pid 4242" in console.text()
+        await console.pilot.press(key)
+        async with asyncio.timeout(20):
+            while console.app.is_running:
+                await asyncio.sleep(0)
+    assert processes.stopped is (key == "s")
+    assert console.app.return_value == 0
+
+
+class SlowBoss(FakeProcessManager):
+    """Has told the proxy to stop, and waits until it has."""
+
+    def __init__(self) -> None:
+        super().__init__(running_processes().children)
+        self.asked, self.done = 0, asyncio.Event()
+
+    async def stop_all(self) -> None:
+        self.asked += 1
+        self.children["proxy"].phase = "stopping"
+        await self.done.wait()
+        await super().stop_all()
+
+
+async def test_stopping_shows_its_progress_and_quit_asks_again() -> None:
+    processes = SlowBoss()
+    async with seat(sample_state(), processes=processes) as console:
+        await console.press("ctrl+q", "s")
+        console.clock.now += 3
+        await until(console, "proxy   pid 4242  … stopping, 3s")
+        assert "engine  pid 4242  · next" in console.text()
+        processes.children["proxy"].pid = None
+        await until(console, "proxy   pid 4242  ✓ stopped")
+        processes.children["proxy"].pid = 4242
+        await console.press("ctrl+q")
+        assert "processes are still running" in console.text()
+        assert "Already stopping: proxy" in console.text()
+        await console.press("escape")
+        assert "before quitting" not in console.text()
+        await console.press("f2")
+        assert console.app.current_mode == "requests"
+        await console.press("ctrl+q", "s")
+        assert processes.asked == 2
+        assert "Stopping before quitting" in console.text()
+        processes.done.set()
+        async with asyncio.timeout(20):
+            while console.app.is_running:
+                await asyncio.sleep(0)
+    assert console.app.return_value == 0
+
+
+async def until(console: Seat, words: str) -> None:
+    """Wait until the terminal shows them."""
+    async with asyncio.timeout(20):
+        while words not in console.text():
+            await asyncio.sleep(0.02)
+
+
+async def test_escape_cancels_quitting() -> None:
+    processes = running_processes()
+    async with seat(sample_state(), processes=processes) as console:
+        await console.press("ctrl+q", "escape")
+        assert console.app.is_running
+        assert not processes.stopped
+        assert console.app.current_mode == "overview"
+
+
+async def test_quit_does_not_ask_when_nothing_runs() -> None:
+    async with seat(sample_state()) as console:
+        await console.pilot.press("ctrl+q")
+        async with asyncio.timeout(20):
+            while console.app.is_running:
+                await asyncio.sleep(0)
+
+
+async def test_quitting_twice_at_once_leaves_no_dialog_behind() -> None:
+    processes = SlowBoss()
+    async with seat(sample_state(), processes=processes) as console:
+        await console.press("ctrl+q")
+        question = console.app.screen
+        assert isinstance(question, QuitScreen)
+        question.action_choose("stop")
+        while not isinstance(console.app.screen, StoppingScreen):
+            await asyncio.sleep(0)
+        await console.app.action_quit()  # before that screen is ready
+        await until(console, "processes are still running")
+        await console.press("escape")
+        await console.pilot.pause()
+        assert not any(isinstance(one, StoppingScreen) for one in console.app.screen_stack)

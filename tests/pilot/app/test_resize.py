@@ -1,0 +1,130 @@
+"""Terminal sizes: many resizes, too small ones, the smallest that is enough."""
+
+import random
+
+import pytest
+from rich.cells import cell_len
+from textual.events import Resize
+from textual.geometry import Size
+
+from console.app import ConsoleApp
+from console.models.screen_registry import SCREENS
+from console.screens.dialogs.too_small import MIN_HEIGHT, MIN_WIDTH
+from tests.support.console import Seat, sample_state, seat
+
+STORMS = (30, pytest.param(300, marks=pytest.mark.soak))
+"""Sizes of a storm: every time, and the long form."""
+WHERE = [place.name for place in SCREENS] + ["group", "tokens", "help", "abort", "jump", "palette"]
+KEYS = {
+    "group": ("down", "enter"),
+    "tokens": ("down", "enter", "p"),
+    "help": ("question_mark",),
+    "abort": ("down", "x"),
+    "jump": ("ctrl+o",),
+    "palette": ("ctrl+p",),
+}
+
+
+def send(console: Seat, width: int, height: int) -> None:
+    """Another size, without waiting for it to be painted."""
+    size = Size(width, height)
+    console.app._driver._size = size  # type: ignore[union-attr]  # the headless driver has one
+    console.app.post_message(Resize(size, size))
+
+
+def sizes(seed: str, count: int) -> list[tuple[int, int]]:
+    dice = random.Random(seed)
+    return [(dice.randint(20, 250), dice.randint(5, 80)) for _ in range(count)]
+
+
+def widest(app: ConsoleApp) -> int:
+    """Cells of the longest line that is painted."""
+    return max(strip.cell_length for strip in app.screen._compositor.render_strips())
+
+
+def shown(console: Seat) -> list[str]:
+    return [strip.text for strip in console.app.screen._compositor.render_strips()]
+
+
+async def opened(console: Seat, where: str) -> None:
+    console.app.action_go("requests" if where in KEYS else where)
+    await console.settle()
+    await console.press(*KEYS.get(where, ()))
+
+
+@pytest.mark.parametrize("storm", STORMS)
+@pytest.mark.parametrize("where", WHERE)
+async def test_many_resizes_leave_every_screen_intact(where: str, storm: int) -> None:
+    async with seat(sample_state("長い質問です why? " * 9)) as console:
+        await opened(console, where)
+        before = console.text().splitlines()
+        for number, (width, height) in enumerate(sizes(where, storm)):
+            send(console, width, height)
+            if number % 10 == 9:  # most come while the last one is still being painted
+                await console.pilot.resize_terminal(width, height)
+                await console.settle()
+                assert widest(console.app) <= width, (where, width, height)
+                small = width < MIN_WIDTH or height < MIN_HEIGHT
+                assert any("too small" in line for line in shown(console)) is small, (width, height)
+        await console.pilot.resize_terminal(80, 24)
+        await console.settle()
+        await console.settle()
+        lines = console.text().splitlines()
+        assert lines[0] == before[0]
+        if where != "jump":  # what the letters stood on has moved: they are gone
+            assert lines[-1] == before[-1]
+            assert len(lines) == len(before), "\n".join([*before, "=====", *lines])
+        assert console.app.is_running
+
+
+@pytest.mark.parametrize("where", WHERE)
+async def test_every_screen_works_in_the_smallest_terminal(where: str) -> None:
+    async with seat(sample_state(), size=(MIN_WIDTH, MIN_HEIGHT)) as console:
+        await opened(console, where)
+        lines = console.text().splitlines()
+        assert "too small" not in "\n".join(lines)
+        assert max(cell_len(line) for line in lines) <= MIN_WIDTH
+        assert len(lines) <= MIN_HEIGHT
+
+
+@pytest.mark.parametrize("where", [place.name for place in SCREENS] + ["group", "help"])
+async def test_resizing_back_restores_the_same_picture(where: str) -> None:
+    async with seat(sample_state("長い質問です why? " * 9), size=(100, 30)) as console:
+        await opened(console, where)
+        before = console.text()
+        for size in ((62, 16), (170, 50)):
+            await console.pilot.resize_terminal(*size)
+            await console.settle()
+            assert widest(console.app) <= size[0]
+        await console.pilot.resize_terminal(100, 30)
+        await console.settle()
+        await console.settle()
+        assert console.text() == before
+
+
+async def test_the_help_wraps_its_keys_to_the_width() -> None:
+    async with seat(sample_state(), size=(80, 30)) as console:
+        await console.press("question_mark")
+        narrow = console.text()
+        await console.pilot.resize_terminal(160, 48)
+        await console.settle()
+        await console.pilot.resize_terminal(62, 30)
+        await console.settle()
+        tight = console.text()
+        for words in ("Everywhere", "f5 Engine".title(), "^q Quit", ": Go to"):
+            for text in (narrow, tight):
+                assert words.lower() in text.lower(), words
+
+
+@pytest.mark.parametrize("size", [(59, 15), (60, 14), (20, 5), (1, 1)])
+async def test_a_too_small_terminal_shows_a_message_and_can_quit(
+    size: tuple[int, int],
+) -> None:
+    async with seat(sample_state(), size=size) as console:
+        await console.press("f2", "ctrl+o", "x", "question_mark")
+        assert console.link.commands == []
+        if size[0] > 45:
+            assert f"terminal too small: {size[0]}x{size[1]}, needs 60x15" in console.text()
+        await console.pilot.resize_terminal(80, 24)
+        await console.settle()
+        assert "too small" not in console.text()

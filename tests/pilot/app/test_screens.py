@@ -1,0 +1,334 @@
+"""The whole app: switching screens, dialogs, messages, commands, quitting."""
+
+import asyncio
+
+import pytest
+from textual.command import CommandList
+
+from ajet_swarm.common.errors import AjetError
+from console.models.screen_registry import SCREENS
+from console.shell.palette import entries
+from core.events import EngineChanged, MockStarted, ProxyStarted, RatingModeChanged
+from tests.support.console import (
+    HOSTILE,
+    NOW,
+    FakeChild,
+    FakeLink,
+    FakeProcessManager,
+    Seat,
+    group_events,
+    sample_events,
+    sample_state,
+    seat,
+    state_of,
+)
+
+
+def running_processes() -> FakeProcessManager:
+    return FakeProcessManager(
+        {
+            "engine": FakeChild("engine", url="http://127.0.0.1:10086"),
+            "proxy": FakeChild("proxy"),
+        }
+    )
+
+
+async def test_function_keys_open_every_screen() -> None:
+    async with seat(sample_state()) as console:
+        for place in (*SCREENS[1:], SCREENS[0]):
+            await console.press(f"f{place.digit}")
+            assert console.app.current_mode == place.name
+            assert console.app.front is not None
+            assert console.app.front.area.startswith(place.title.split(" ")[0])
+
+
+async def test_digits_open_screens_where_they_do_not_vote() -> None:
+    async with seat(sample_state()) as console:
+        await console.press("5")
+        assert console.app.current_mode == "engine"
+        await console.press("7")
+        assert console.app.current_mode == "log"
+        await console.press("f3")
+        await console.press("5")
+        assert console.app.current_mode == "rate"
+
+
+async def test_typed_names_open_screens() -> None:
+    async with seat(sample_state()) as console:
+        await console.press("colon", *"eng", "enter")
+        assert console.app.current_mode == "engine"
+        await console.press("colon", *"nowhere", "enter")
+        assert console.app.current_mode == "engine"
+        await console.press("colon", "escape")
+        assert console.app.current_mode == "engine"
+
+
+async def test_help_shows_the_keys_of_this_screen() -> None:
+    async with seat(sample_state(), size=(100, 40), at="log") as console:
+        await console.press("question_mark")
+        text = console.text()
+        assert "Log: help" in text
+        assert "Source" in text
+        assert "All, or one process" in text
+        await console.press("escape")
+        assert "Log: help" not in console.text()
+
+
+async def titles(console: Seat) -> list[str]:
+    return [title for title, _, _ in entries(console.app)]
+
+
+async def test_the_palette_offers_available_commands() -> None:
+    async with seat(state_of(*sample_events()[:2]), processes=running_processes()) as console:
+        found = await titles(console)
+        assert "Engine: Start" in found
+        assert "Engine: Stop" not in found
+        assert "Mock user: Start" in found
+        assert "Mock user: Pause" not in found
+        assert "Rating: Switch to off" not in found
+        console.link.publish(
+            EngineChanged(server="embedded", state="ROLLING", step=1),
+            MockStarted(mock_id="m", dataset="d", target="t", total=3),
+            RatingModeChanged(mode="hold"),
+        )
+        await console.settle()
+        found = await titles(console)
+        assert "Engine: Stop" in found
+        assert "Engine: Start" not in found
+        assert "Mock user: Pause" in found
+        assert "Mock user: Start" not in found
+        assert "Rating: Switch to off" in found
+        assert not any(title.startswith("Group:") for title in found)
+        assert all(": " in title for title in found)
+
+
+async def test_a_read_only_console_offers_no_commands() -> None:
+    async with seat(sample_state(), processes=running_processes(), read_only=True) as console:
+        areas = {title.partition(":")[0] for title in await titles(console)}
+        assert areas == {"Screen", "Theme", "Console"}
+        assert "read-only" in console.text() or "RO" in console.text()
+        await console.press("f5", "k")
+        assert "Engine: Stop" not in console.text()
+
+
+async def test_the_palette_sends_a_command() -> None:
+    async with seat(sample_state(), processes=running_processes()) as console:
+        await console.press("ctrl+p")
+        await console.press(*"switch hold")
+        found = console.app.screen.query_one(CommandList)
+        async with asyncio.timeout(60):
+            while found.option_count != 1 or found.highlighted is None:
+                await console.settle()
+        await console.press("enter")
+        await console.settle()
+        assert console.link.commands == [("rating.mode", {"mode": "hold"})]
+
+
+async def test_the_palette_confirms_dangerous_commands() -> None:
+    async with seat(sample_state(), processes=running_processes()) as console:
+        run = {title: run for title, _, run in entries(console.app)}["Engine: Stop"]
+        run()
+        await console.settle()
+        assert "8 claimed episodes of yours are lost" in console.text()
+        await console.press("n")
+        assert console.link.commands == []
+        run()
+        await console.settle()
+        await console.press("y")
+        assert console.link.commands == [("engine.stop", {"server": "embedded"})]
+
+
+async def test_confirm_defaults_to_no() -> None:
+    async with seat(sample_state()) as console:
+        answers: list[bool] = []
+
+        async def ask() -> None:
+            answers.append(
+                await console.app.confirm("Abort [/b]", f"4 episodes {HOSTILE}", "Abort")
+            )
+
+        for key, expected in (("enter", False), ("escape", False), ("n", False), ("y", True)):
+            console.app.run_worker(ask())
+            await console.settle()
+            assert "Abort [/b]" in console.text()
+            await console.press(key)
+            assert answers[-1] is expected, key
+
+
+async def test_ask_returns_the_line_or_none() -> None:
+    async with seat(sample_state()) as console:
+        answers: list[str | None] = []
+
+        async def ask() -> None:
+            answers.append(await console.app.ask("Note", "why", "old"))
+
+        console.app.run_worker(ask())
+        await console.settle()
+        await console.press("end", *" 12", "enter")
+        assert answers == ["old 12"] or answers == [" 12"]
+        console.app.run_worker(ask())
+        await console.settle()
+        await console.press("escape")
+        assert answers[-1] is None
+
+
+async def test_a_refused_command_shows_its_hostile_message_safely() -> None:
+    async with seat(sample_state(), size=(100, 30)) as console:
+        console.link.refuse = AjetError(f"no [/b] {HOSTILE}")
+        console.app.run_command("engine.start")
+        await console.settle()
+        assert "no [/b]" in console.text()
+        assert "\x1b" not in console.text()
+
+
+async def test_the_too_small_message_disappears_after_a_resize() -> None:
+    async with seat(sample_state(), size=(80, 24)) as console:
+        await console.pilot.resize_terminal(59, 20)
+        await console.settle()
+        assert console.text().strip() == "terminal too small: 59x20, needs 60x15"
+        await console.pilot.resize_terminal(80, 14)
+        await console.settle()
+        assert "80x14, needs 60x15" in console.text()
+        await console.pilot.resize_terminal(60, 15)
+        await console.settle()
+        assert "too small" not in console.text()
+        assert "ROLL" in console.text()
+
+
+async def test_a_console_can_start_in_a_too_small_terminal() -> None:
+    async with seat(sample_state(), size=(40, 10)) as console:
+        assert "terminal too small: 40x10, needs 60x15" in console.text()
+
+
+async def test_a_reconnect_does_not_change_the_screen() -> None:
+    async with seat(sample_state(), size=(100, 30)) as console:
+        before = console.text().splitlines()
+        console.link.cut(AjetError("the proxy does not answer"))
+        await console.settle()
+        console.clock.now += 3
+        await console.settle()
+        lost = console.text().splitlines()
+        assert "STALE 3s" in lost[0]
+        assert "Why is the sky blue?" in console.text()
+        assert len(lost) == len(before)
+        console.link.mend()
+        console.link.publish(*group_events(7000, query="a new one", until="QUEUED", at=NOW))
+        async with asyncio.timeout(30):
+            while "g7000" not in console.session.state.groups:
+                await asyncio.sleep(0.01)
+        await console.settle()
+        assert "STALE" not in console.text()
+        assert "a new one" in console.text()
+    assert console.link.snapshots == 1
+
+
+async def test_a_fault_in_one_view_does_not_end_the_console() -> None:
+    async with seat(sample_state()) as console:
+        screen = console.app.front
+        assert screen is not None
+
+        def broken(dirty: frozenset[str]) -> None:
+            raise RuntimeError("boom")
+
+        screen.update_view = broken  # type: ignore[method-assign]  # the fault under test
+        for _ in range(3):
+            console.session.touch(["groups"])
+            await console.settle()
+        assert console.app.is_running
+        told = [line.text for line in console.session.logs("console")]
+        assert told.count("RuntimeError: boom") == 1
+        assert console.app.view_faults == ["Overview: RuntimeError: boom"]
+        console.app.view_faults.clear()
+
+
+async def test_failed_background_work_shows_a_message() -> None:
+    async with seat(sample_state()) as console:
+
+        async def work() -> None:
+            raise ValueError("no luck [/b]")
+
+        console.app.run_worker(work(), name="some work", exit_on_error=False)
+        await console.settle()
+        assert any("no luck" in line.text for line in console.session.logs("console"))
+
+
+async def test_nothing_is_requested_before_the_first_paint() -> None:
+    link = FakeLink()
+    link.broken = AjetError("down")
+    async with seat(link=link) as console:
+        assert "STARTING" in console.text()
+        said = f"port taken [/b] by a process with a long name. {'Stop it. ' * 6}Or another --port"
+        console.session.step("proxy", "failed", "ended with exit code 2", [said])
+        await console.settle()
+        text = console.text()
+        assert "START FAILED" in text.splitlines()[0]
+        assert "ended with exit code 2" in text.splitlines()[0]
+        assert "starting the engine" not in text
+        assert "✖ proxy" in text
+        assert "port taken [/b]" in text
+        assert "--port" in text, "the way out is not cut off"
+        assert "Press 7" in text
+
+
+async def test_a_failed_start_names_the_key_that_retries() -> None:
+    link = FakeLink()
+    link.broken = AjetError("down")
+    processes = FakeProcessManager({"proxy": FakeChild("proxy", "exited", None, "", 2)})
+    async with seat(link=link, processes=processes) as console:
+        console.session.step("proxy", "failed", "ended with exit code 2")
+        await console.settle()
+        assert "Press 5, there p starts the proxy again" in console.text()
+        await console.press("5", "p")
+        assert processes.commands == [("proxy.restart", {})]
+
+
+async def test_session_messages_become_toasts() -> None:
+    async with seat(sample_state(), size=(100, 30)) as console:
+        console.session.notify("your flags do not apply", "warning")
+        await console.settle()
+        assert "your flags do not apply" in console.text()
+        assert console.session.messages == []
+
+
+@pytest.mark.parametrize("proxy", [True, False])
+async def test_three_choices_fit_the_smallest_terminal(proxy: bool) -> None:
+    processes = running_processes()
+    processes.children["mock"] = FakeChild("mock")
+    if not proxy:
+        del processes.children["proxy"]
+    async with seat(sample_state(), processes=processes, size=(60, 15)) as console:
+        await console.press("ctrl+q")
+        text = console.text()
+        for choice in ("Stop them  s", "Leave running  l", "Stay  Esc"):
+            assert choice in text
+        assert ("users are still answered" in text) is proxy
+
+
+async def test_a_watch_only_proxy_serves_no_requests_on() -> None:
+    watching = ProxyStarted(
+        client_uuid="me",
+        pid=1,
+        url="",
+        version="1",
+        servers={"gpu": "http://gpu"},
+        rewards="builtin",
+        watch_only=True,
+    )
+    async with seat(state_of(watching), processes=running_processes()) as console:
+        await console.press("ctrl+q")
+        assert "it keeps watching" in console.text()
+        assert "users are still answered" not in console.text()
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 36)])
+async def test_keys_to_other_screens_are_always_visible(size: tuple[int, int]) -> None:
+    async with seat(sample_state(), size=size) as console:
+        footer = console.text().splitlines()[-1]
+        for words in ("2 Requests", "7 Log", "^q Quit", "? Help"):
+            assert words in footer
+        for place in ("requests", "log"):
+            console.app.action_go(place)
+            await console.press("question_mark")
+            assert "^q Quit" in console.text().split("help")[1]
+            assert "Go to" in console.text()
+            await console.press("escape")

@@ -1,0 +1,136 @@
+"""A burst of keys, as a slow line delivers it, reaches the field that one of them opens."""
+
+import asyncio
+
+import pytest
+from textual import events
+from textual.command import CommandPalette
+from textual.keys import _character_to_key
+from textual.widget import Widget
+from textual.widgets import Input
+
+from console.screens.dialogs.confirm import AskScreen, LineScreen
+from console.screens.log import LogScreen
+from console.screens.requests import RequestsScreen
+from core.state import State
+from tests.support.console import NOW, Seat, group_events, rest, seat, state_of
+
+WANTED = "reward<0.5 dead:no n>=1"
+WIDE = (160, 48)
+
+
+def full() -> State:
+    """A list of 40 groups, all of them to be rated."""
+    found = []
+    for number in range(1, 41):
+        found += group_events(
+            number, query=f"Question {number}", at=NOW + number - 50, until="AWAITING_RATING"
+        )
+    return state_of(*found)
+
+
+async def burst(here: Seat, *typed: str, turns: int = 0) -> None:
+    """Keys as reads of the terminal bring them, then their effect.
+
+    Args:
+        typed: Names of keys, or text after a space.
+        turns: Turns of the event loop between two of them.
+    """
+    keys: list[events.Key] = []
+    for one in typed:
+        if one.startswith(" "):
+            keys += [events.Key(_character_to_key(char), char) for char in one[1:]]
+        else:
+            keys.append(events.Key(one, None))
+    for key in keys:
+        here.app.post_message(key)
+        for _ in range(turns):
+            await asyncio.sleep(0)
+    await here.pilot.pause()
+    await rest(here.app)
+
+
+def typed_into(here: Seat) -> str:
+    """The text of the field with the focus."""
+    field = here.app.focused
+    assert isinstance(field, Input), field
+    return field.value
+
+
+@pytest.mark.parametrize("turns", [0, 1, 5, 20])
+@pytest.mark.parametrize("at", ["rate", "overview", "requests"])
+async def test_a_filter_typed_ahead_of_its_screen_is_complete(at: str, turns: int) -> None:
+    async with seat(full(), at=at, size=WIDE) as here:
+        await burst(here, "f2", f" /{WANTED}", turns=turns)
+        assert typed_into(here) == WANTED
+        screen = here.app.screen
+        assert isinstance(screen, RequestsScreen)
+        assert screen.page.groups.model.filter.text == WANTED
+        assert here.link.commands == []
+
+
+@pytest.mark.parametrize(
+    ("keys", "screen"),
+    [
+        (["f7", " /"], LogScreen),
+        (["f2", " n"], AskScreen),
+        (["f2", " :"], LineScreen),
+        (["f2", "ctrl+p"], CommandPalette),
+    ],
+)
+async def test_text_typed_ahead_of_any_field_is_complete(keys: list[str], screen: type) -> None:
+    async with seat(full(), at="rate", size=WIDE) as here:
+        await burst(here, *keys, f" {WANTED}")
+        assert isinstance(here.app.screen, screen)
+        assert typed_into(here) == WANTED
+        assert here.link.commands == []
+
+
+async def test_a_key_after_leaving_a_field_goes_to_the_list() -> None:
+    async with seat(full(), at="rate", size=WIDE) as here:
+        await burst(here, "f2", " /dead:no", "enter", " jm")
+        screen = here.app.screen
+        assert isinstance(screen, RequestsScreen)
+        assert screen.page.groups.model.filter.text == "dead:no"
+        assert [(name, args["group_id"]) for name, args in here.link.commands] == [
+            ("group.mark", "g0039")
+        ]
+        await burst(here, " /x", "escape", " j", " /dead:no", "enter", "end", " m")
+        assert screen.page.groups.model.filter.text == "dead:no"
+        assert here.link.commands[1][1]["group_id"] == "g0001"
+
+
+async def test_a_paste_after_a_key_goes_to_the_target_of_the_key() -> None:
+    async with seat(full(), at="rate", size=WIDE) as here:
+        here.app.post_message(events.Key("f2", None))
+        here.app.post_message(events.Key("slash", "/"))
+        here.app.post_message(events.Paste("dead:no "))
+        await burst(here, " n>=1")
+        assert typed_into(here) == "dead:no n>=1"
+
+
+async def test_a_stalled_machine_misdirects_no_key(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with seat(full(), at="rate", size=WIDE) as here:
+        loop, stood = asyncio.get_running_loop(), 0.0
+        clock, handle = loop.time, Widget.on_event
+
+        async def stand_still(self: Widget, event: events.Event) -> None:
+            nonlocal stood
+            if isinstance(event, events.Key):
+                stood += 60
+            await handle(self, event)
+
+        monkeypatch.setattr(loop, "time", lambda: clock() + stood)
+        monkeypatch.setattr(Widget, "on_event", stand_still)
+        await burst(here, "f2", f" /{WANTED}")
+        assert stood >= 60 * len(WANTED)
+        assert typed_into(here) == WANTED
+
+
+async def test_keys_after_quit_are_dropped() -> None:
+    async with seat(full(), at="rate", size=WIDE) as here:
+        await burst(here, "ctrl+q", " yx")
+        assert not here.app.is_running
+    assert here.link.commands == []

@@ -1,0 +1,193 @@
+"""The overview before the first request: explanation and one-key first steps."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from console.screens.first_steps import FirstStepsScreen
+from console.views import first_steps
+from console.widgets.first_steps import FirstSteps
+from console.widgets.recent_groups import RecentGroups
+from core.events import EngineChanged, ProxyStarted
+from core.state import State
+from tests.support.console import (
+    FakeProcessManager,
+    Seat,
+    group_events,
+    sample_state,
+    seat,
+    state_of,
+)
+
+SIZES = [(80, 24), (160, 48)]
+MOCK, CURL, RATE = "m  Start the mock user", "c  Copy a curl line", "r  Rate by hand"
+
+
+@pytest.fixture(autouse=True)
+def no_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is installed on this machine changes no test."""
+    monkeypatch.setattr(first_steps.shutil, "which", lambda name: None)
+
+
+def fresh(engine: str = "ROLLING", mode: str = "off", watch_only: bool = False) -> State:
+    """A proxy that was just started, with one server."""
+    return state_of(
+        ProxyStarted(
+            client_uuid="c",
+            pid=1,
+            url="http://127.0.0.1:8000",
+            version="1",
+            servers={"gpu": "http://gpu:10086"},
+            rewards="builtin",
+            rating_mode=mode,
+            watch_only=watch_only,
+        ),
+        EngineChanged(server="gpu", url="http://gpu:10086", state=engine),
+    )
+
+
+def footer(here: Seat) -> str:
+    return here.text().splitlines()[-1]
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_the_first_screen_explains_itself(size: tuple[int, int]) -> None:
+    async with seat(fresh(), size=size, processes=FakeProcessManager()) as here:
+        text = here.text()
+        assert "trains a language model while an application uses it" in text
+        assert "application ──▶ N answers ──▶ rewards ──▶ update" in text
+        assert "best answer" in text
+        assert "new weights" in text
+        assert all(way in text for way in (MOCK, CURL, RATE))
+        assert "http://127.0.0.1:8000/v1" in text
+        assert isinstance(here.app.focused, FirstSteps)
+        assert "m Mock user" in footer(here)
+
+
+async def test_one_key_starts_the_mock_user() -> None:
+    processes = FakeProcessManager()
+    async with seat(fresh(), processes=processes) as here:
+        await here.press("m")
+        await here.until(lambda: processes.commands)
+        assert processes.commands[0][0] == "mock.start"
+        assert not processes.commands[0][1].get("dataset")
+
+
+async def test_one_key_copies_the_curl_line() -> None:
+    async with seat(fresh(), processes=FakeProcessManager()) as here:
+        await here.press("c")
+        line = here.app.clipboard
+        assert line.startswith("curl http://127.0.0.1:8000/v1/chat/completions")
+        assert '-H "Authorization: Bearer ${OPENAI_API_KEY:-any-key}"' in line
+
+
+@pytest.mark.parametrize("mode", ["off", "answer_first", "hold"])
+async def test_one_key_sends_one_question_and_opens_rate(mode: str) -> None:
+    processes = FakeProcessManager()
+    async with seat(fresh(mode=mode), processes=processes) as here:
+        await here.press("r")
+        await here.until(lambda: here.app.current_mode == "rate")
+        switched = [args for name, args in here.link.commands if name == "rating.mode"]
+        assert switched == ([{"mode": "answer_first"}] if mode == "off" else [])
+        name, args = processes.commands[0]
+        assert name == "mock.start"
+        assert args["restart"]
+        asked = Path(args["dataset"]).read_text().splitlines()
+        assert [list(json.loads(line)) for line in asked] == [["id", "query"]]
+
+
+async def test_no_question_is_sent_if_the_mode_cannot_be_switched() -> None:
+    processes = FakeProcessManager()
+    async with seat(fresh(), processes=processes) as here:
+        here.link.reply.ok = False
+        await here.press("r")
+        assert processes.commands == []
+        assert here.app.current_mode == "overview"
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_an_engine_that_is_offline_is_started_first(size: tuple[int, int]) -> None:
+    async with seat(fresh("OFFLINE"), size=size, processes=FakeProcessManager()) as here:
+        text = here.text()
+        assert "s  Start the engine: gpu is OFFLINE" in text
+        assert MOCK not in text
+        assert RATE not in text
+        assert "m Mock user" not in footer(here).replace("4 Mock user", "")
+        here.link.publish(EngineChanged(server="gpu", url="http://gpu:10086", state="ROLLING"))
+        await here.settle()
+        assert MOCK in here.text()
+        assert "s  Start the engine" not in here.text()
+
+
+async def test_in_hold_mode_the_mock_user_waits_for_ratings() -> None:
+    async with seat(fresh(mode="hold"), processes=FakeProcessManager()) as here:
+        assert "m  Start the mock user; each answer waits for your rating (3)" in here.text()
+        assert "mode hold" in here.text()
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_watch_only_shows_no_address_and_only_keys_that_work(
+    size: tuple[int, int],
+) -> None:
+    async with seat(fresh(watch_only=True), size=size, processes=FakeProcessManager()) as here:
+        text = here.text()
+        assert "watch-only" in text
+        assert "/v1" not in text
+        assert not any(way in text for way in (MOCK, CURL, RATE))
+        assert "5  Engine" in text
+        assert not any(name in footer(here) for name in ("Requests", "Rate", "Mock", "Rewards"))
+        await here.press("m", "r", "c", "s")
+        assert here.link.commands == []
+
+
+async def test_a_read_only_console_offers_only_allowed_steps() -> None:
+    async with seat(fresh(), read_only=True) as here:
+        assert CURL in here.text()
+        assert MOCK not in here.text()
+        assert RATE not in here.text()
+
+
+async def test_in_observe_mode_nothing_is_trained() -> None:
+    async with seat(fresh("OBSERVING"), processes=FakeProcessManager()) as here:
+        assert "nothing is trained" in here.text()
+        assert "rewards ──▶ journal" in here.text()
+        assert "watch it score answers" in here.text()
+
+
+async def test_a_client_that_is_installed_is_named_and_its_settings_copied(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(
+        first_steps.shutil, "which", lambda name: name if name == "claude" else None
+    )
+    monkeypatch.setattr("console.widgets.first_steps.window_of", lambda *_: 512)
+    async with seat(fresh(), processes=FakeProcessManager()) as here:
+        await here.shows("v  Copy the settings of Claude Code")
+        await here.press("v")
+        await here.until(lambda: here.app.clipboard)
+        assert "ANTHROPIC_BASE_URL=http://127.0.0.1:8000" in here.app.clipboard
+        assert "CONTEXT_TOKENS=512" in here.app.clipboard
+        assert "512 tokens" in here.text()
+
+
+async def test_first_steps_disappear_with_the_first_group_and_open_from_the_palette() -> None:
+    async with seat(fresh(), processes=FakeProcessManager()) as here:
+        here.link.publish(*group_events(1))
+        await here.settle()
+        assert "FIRST STEPS" not in here.text()
+        assert "NEWEST GROUPS" in here.text()
+        assert isinstance(here.app.focused, RecentGroups)
+        await here.press("ctrl+p", *"First steps")
+        await here.shows("Console: First steps")
+        await here.press("enter")
+        await here.until(lambda: isinstance(here.app.screen, FirstStepsScreen))
+        await here.shows(MOCK)
+        await here.press("c")
+        assert here.app.clipboard.startswith("curl")
+        assert not isinstance(here.app.screen, FirstStepsScreen)
+
+
+async def test_a_journal_with_groups_shows_no_first_steps() -> None:
+    async with seat(sample_state(), processes=FakeProcessManager()) as here:
+        assert "FIRST STEPS" not in here.text()

@@ -1,0 +1,505 @@
+"""The Overview screen and its sections."""
+
+import pytest
+from msgspec.structs import replace
+from rich.cells import cell_len
+
+from ajet_swarm.common.errors import AjetError
+from console.models.reward_figures import Digests, Point, figures
+from console.screens.group import GroupScreen
+from console.session.app_state import Session
+from console.session.logs import SOURCES
+from console.text.sections import Room
+from console.views.chart import bounds, curve, sparkline, thin
+from console.views.overview import PARTS, alerts, engines, mock, pace
+from console.views.rewards.curve import rewards
+from console.views.step_curves import with_curves
+from console.views.step_table import step_table
+from console.widgets.recent_groups import RecentGroups, newest_items
+from core.events import (
+    AlertRaised,
+    EngineChanged,
+    EngineLost,
+    Event,
+    GroupScored,
+    GroupSealed,
+    MockRowDone,
+    MockStarted,
+    PoolChanged,
+    ProxyStarted,
+    UpdateDone,
+)
+from core.state import State
+from tests.support.console import (
+    HOSTILE,
+    NOW,
+    Clock,
+    FakeChild,
+    FakeLink,
+    FakeProcessManager,
+    group_events,
+    sample_events,
+    sample_state,
+    seat,
+    state_of,
+)
+
+ROOM = Room(width=78, height=6, tall=False)
+LARGE = Room(width=100, height=16, tall=True)
+
+
+def session_of(state: State) -> Session:
+    session = Session(clock=Clock())
+    session.state = state
+    session.seen = True
+    return session
+
+
+async def test_the_overview_of_a_busy_console_shows_every_section() -> None:
+    async with seat(sample_state(), size=(80, 24)) as console:
+        text = console.text()
+        for words in (
+            "● ROLLING 1m26",
+            "step 12",
+            "2/4 tasks",
+            "0.74 ±0.12 at step 11",
+            "▲ up 0.45 since step 1",
+            "raised ValueError",
+            "→ See the traceback",
+            "groups/min",
+            "dead 11% of 46",
+            "generate 5.7s",
+            "14/60",
+            "NEWEST GROUPS",
+            "○ dead",
+        ):
+            assert words in text, words
+
+
+async def test_an_empty_overview_names_the_next_action() -> None:
+    async with seat(state_of(*sample_events()[:2])) as console:
+        text = console.text()
+        assert "press 5 then s to start it" in text
+        assert "s  Start the engine" in text
+        assert "http://127.0.0.1:8000/v1" in text
+        assert "ALERTS  none" in text
+
+
+async def test_unknown_figures_are_dashes() -> None:
+    state = state_of(
+        ProxyStarted(
+            client_uuid="c",
+            pid=1,
+            url="http://p",
+            version="1",
+            servers={"gpu": "http://gpu"},
+            rewards="builtin",
+        )
+    )
+    async with seat(state) as console:
+        first = console.text().splitlines()[0]
+        assert "STARTING" in first
+        assert "GONE" not in console.text()
+        assert "step –" in first
+        console.clock.now += 6
+        await console.settle()
+        assert "NOT REACHED" in console.text().splitlines()[0]
+        assert "pool –" in first
+
+
+async def test_the_start_shows_each_starting_process() -> None:
+    link = FakeLink()
+    link.broken = AjetError("down")
+    async with seat(link=link) as console:
+        session = console.session
+        session.step("engine", "doing", title="start the embedded engine")
+        console.clock.now += 4
+        await console.settle()
+        text = console.text()
+        assert "start the embedded engine" in text
+        assert "4s" in text
+        assert "NEWEST GROUPS" not in text
+        link.broken = None
+        link.state = sample_state()
+        for _ in range(200):
+            await console.settle()
+            if session.seen:
+                break
+        assert "NEWEST GROUPS" in console.text()
+
+
+@pytest.mark.parametrize("size", [(60, 15), (80, 24), (120, 40), (160, 48)])
+async def test_hostile_text_stays_text(size: tuple[int, int]) -> None:
+    events = [
+        *sample_events(HOSTILE),
+        AlertRaised(key=HOSTILE, cause=HOSTILE, todo=HOSTILE),
+        EngineChanged(server="embedded", state="UNKNOWN", raw=HOSTILE, detail=HOSTILE, step=12),
+    ]
+    async with seat(state_of(*events), size=size) as console:
+        text = console.text()
+        assert "\x1b" not in text
+        assert "\u202e" not in text
+        assert "[/b]" in text
+        assert all(cell_len(line) <= size[0] for line in text.splitlines())
+
+
+def test_a_lost_server_keeps_its_figures_with_their_age() -> None:
+    state = sample_state()
+    from core.reducer import reduce
+
+    reduce(state, EngineLost(server="embedded", error="refused", seen_at=NOW - 30, seq=9999))
+    text = engines(session_of(state), ROOM).plain
+    assert "refused, seen 30s ago" in text
+    assert "ROLL 12" in text
+
+
+def test_a_boot_that_hangs_is_recognised() -> None:
+    state = state_of(EngineChanged(server="e", state="BOOTING", at=NOW - 75))
+    assert "BOOTING for 1m15" in engines(session_of(state), ROOM).plain
+    young = state_of(EngineChanged(server="e", state="BOOTING", at=NOW - 30))
+    assert "failed" not in engines(session_of(young), ROOM).plain
+
+
+def test_several_servers_each_have_their_line() -> None:
+    state = state_of(
+        EngineChanged(server="a", state="ROLLING", step=1, at=NOW - 9),
+        EngineChanged(server="b", state="OFFLINE", step=0, at=NOW - 5),
+        PoolChanged(server="a", method="rollout_until_finish_enough_episodes", episode_target=8),
+    )
+    text = engines(session_of(state), ROOM).plain
+    assert "a  ● ROLLING 9s" in text
+    assert "b  ○ OFFLINE 5s" in text
+    assert "0/8 episodes" in text
+
+
+def test_pace_counts_only_groups_of_the_last_minutes() -> None:
+    state = state_of(
+        *group_events(1, at=NOW - 60),
+        *group_events(2, at=NOW - 50),
+        *group_events(3, at=NOW - 3000),
+    )
+    text = pace(session_of(state), ROOM).plain
+    assert "0.7 groups/min" in text
+    assert "0% of 3" in text
+    assert "answer 6.1s" in text
+
+
+def test_pace_without_groups_shows_no_figures() -> None:
+    text = pace(session_of(State()), ROOM).plain
+    assert "No group is finished yet" in text
+    assert "0.0" not in text
+
+
+def test_the_worst_alerts_come_first() -> None:
+    text = alerts(session_of(sample_state()), LARGE).plain.splitlines()
+    assert "ValueError" in text[1]
+    assert "traceback" in text[2]
+    assert "equal rewards" in text[3]
+
+
+def test_a_crashed_process_comes_first_in_the_alerts() -> None:
+    session = session_of(sample_state())
+    session.processes = FakeProcessManager(
+        {"engine": FakeChild("engine", "exited", None, "", -9, "killed by SIGKILL")}
+    )
+    text = alerts(session, LARGE).plain.splitlines()
+    assert text[0].endswith("3")
+    assert "engine killed by SIGKILL" in text[1]
+    assert "Press 5" in text[2]
+
+
+def test_groups_are_newest_first_with_clock_and_verdict() -> None:
+    session = session_of(sample_state())
+    found = list(session.state.groups.values())[:-20:-1]
+    items = newest_items(session, found, NOW, 100)
+    lines = ["".join(text for text, _ in line) for item in items for line in item.lines]
+    assert "queued" in lines[0]
+    assert "rate 0:08" in lines[1]
+    assert any("dead: equal rewards" in line for line in lines)
+    assert {cell_len(line) for line in lines} == {100}
+
+
+@pytest.mark.parametrize("size", [(80, 24), (160, 48)])
+async def test_one_of_the_newest_groups_is_opened_by_enter_or_a_click(
+    size: tuple[int, int],
+) -> None:
+    async with seat(sample_state(), size=size) as console:
+        newest = console.app.screen.query_one(RecentGroups)
+        first, _, third = newest.keys[:3]
+        assert newest.cursor == first
+        console.link.publish(*group_events(950, until="GENERATING"))
+        await console.settle()
+        assert newest.cursor == newest.keys[0] != first, "it keeps to the newest"
+        await console.press("down")
+        assert newest.cursor == first
+        console.link.publish(*group_events(951, until="GENERATING"))
+        await console.settle()
+        assert newest.cursor == first, "and stays on a group it was moved to"
+        await console.press("enter")
+        assert isinstance(console.app.screen, GroupScreen)
+        assert console.app.screen.target_group == first
+        await console.press("escape")
+        row = newest.keys.index(third) + 1
+        await console.pilot.click(RecentGroups, offset=(20, row))
+        assert newest.cursor == third
+        await console.pilot.click(RecentGroups, offset=(20, row))
+        await console.settle()
+        assert isinstance(console.app.screen, GroupScreen)
+        assert console.app.screen.target_group == third
+
+
+async def test_several_servers_have_their_colours_beside_the_groups() -> None:
+    state = state_of(*sample_events(), EngineChanged(server="other", state="OFFLINE"))
+    found = list(state.groups.values())[-3:]
+    session = session_of(state)
+    for item in newest_items(session, found, NOW, 120):
+        tones = {text.strip(): tone for text, tone in item.lines[0]}
+        assert tones["embedded"] == "$server-1"
+    assert not any(
+        "embedded" in text
+        for item in newest_items(session_of(sample_state()), found, NOW, 120)
+        for text, _ in item.lines[0]
+    )
+
+
+def test_mock_line_counts_rows_of_earlier_starts() -> None:
+    state = state_of(
+        MockStarted(mock_id="m", dataset="d", target="t", total=20, done=5, at=NOW - 60),
+        MockRowDone(mock_id="m", row_id="r", query="q", ok=False, seconds=1.0, error="x", at=NOW),
+    )
+    text = mock(session_of(state), LARGE).plain
+    assert "6/20" in text
+    assert "1 failed" in text
+
+
+def test_every_part_of_the_latency_has_its_colour_and_word() -> None:
+    assert len({word for _, word, _ in PARTS}) == len(PARTS) == 6
+    assert len(SOURCES) == 4
+
+
+# --- the curve -------------------------------------------------------------------------------
+
+
+def test_figures_of_the_last_update_are_shown_beside_the_curve() -> None:
+    stats = {
+        "kl": 0.0123,
+        "no_signal_share": 0.5,
+        "step_seconds": 21.0,
+        "sync_seconds": 0.4,
+        "entropy": 1.25,
+    }
+    state = state_of(*sample_events(), UpdateDone(server="embedded", step=12, stats=stats))
+    narrow = rewards(session_of(state), ROOM).plain.splitlines()
+    assert "KL 0.012" in narrow[0]
+    assert "no signal 50%" in narrow[0]
+    assert "▲ up 0.38" in narrow[0]
+    assert all(cell_len(line) <= ROOM.width for line in narrow)
+    tall = rewards(session_of(state), LARGE).plain.splitlines()
+    assert len(tall) == LARGE.height
+    assert "KL" not in tall[0]
+    last = tall[-1]
+    for words in ("update 12", "0.012", "no signal", "50%", "took 21s", "sync 0.4s"):
+        assert words in last, words
+
+
+def test_a_server_without_update_figures_shows_none_beside_the_curve() -> None:
+    state = state_of(*sample_events())
+    for step in state.servers["embedded"].steps:
+        step.update = {}
+    for room in (ROOM, LARGE):
+        text = rewards(session_of(state), room).plain
+        assert "KL" not in text
+        assert "no signal" not in text
+        assert "since step 1" in text
+
+
+def test_rewards_of_other_clients_make_a_curve() -> None:
+    updates = [
+        UpdateDone(server="e", step=step, stats={"reward_mean": 0.2 * step, "reward_std": 0.1})
+        for step in (1, 2, 3)
+    ]
+    state = state_of(EngineChanged(server="e", state="ROLLING", step=1), *updates)
+    assert "0.60 ±0.10 at step 3" in rewards(session_of(state), ROOM).plain
+
+
+def test_without_rewards_there_is_no_curve() -> None:
+    assert curve([], 40, 8) == []
+    assert "No reward was sent yet" in rewards(session_of(State()), ROOM).plain
+
+
+def test_in_observe_mode_rewards_are_recorded_and_there_is_no_step() -> None:
+    events = [EngineChanged(server="e", state="OBSERVING"), *group_events(1)]
+    text = rewards(session_of(state_of(*events)), ROOM).plain
+    assert "Rewards are recorded" in text
+    assert "No reward was sent yet" not in text
+
+
+def test_the_curve_marks_where_an_engine_run_ended() -> None:
+    points = [Point(step, 0.1, 0.0, engine_run=1 + (step > 3)) for step in range(1, 6)]
+    *plot, axis = curve(points, 46, 6)
+    assert {line.plain.find("┊") for line in plot} == {-1, 6 + 24}
+    assert not any("┊" in line.plain for line in curve(points[:3], 46, 6))
+    assert "step 1" in axis.plain
+
+
+def test_the_curve_has_the_requested_size() -> None:
+    points = [Point(step, 0.1 * step, 0.05) for step in range(1, 6)]
+    for width, height in ((20, 4), (60, 9), (150, 20)):
+        lines = curve(points, width, height)
+        assert len(lines) == height
+        assert all(line.cell_length <= width for line in lines)
+        assert lines[-1].plain.strip().startswith("step 1")
+        assert lines[-1].plain.endswith("5")
+
+
+def test_a_rising_curve_rises() -> None:
+    lines = curve([Point(1, 0.0, 0.0), Point(2, 1.0, 0.0)], 30, 9)
+    rows = [line.plain[6:] for line in lines[:-1]]
+    first = [row[:1].strip(" ⠀") for row in rows]
+    last = [row[-1:].strip(" ⠀") for row in rows]
+    assert first[-1]
+    assert not first[0]
+    assert last[0]
+    assert not last[-1]
+
+
+def test_human_ratings_are_marked_separately_with_a_legend() -> None:
+    events: list[Event] = [EngineChanged(server="embedded", state="ROLLING", step=1)]
+    for number in (1, 2, 3):
+        for event in group_events(number, step=number):
+            by_hand = number == 2 and isinstance(event, GroupSealed)
+            events.append(replace(event, source="human") if by_hand else event)
+    shown = rewards(session_of(state_of(*events)), ROOM).plain
+    assert shown.count("◆") == 2  # the step's mark and its name
+    assert "◆ human-rated" in shown
+    plain = rewards(session_of(state_of(*group_events(1))), ROOM).plain
+    assert "◆" not in plain
+    marked = [Point(step, 0.5, 0.1, step / 4 if step > 2 else None) for step in range(5)]
+    rows = [line.plain[6:] for line in curve(marked, 46, 9)[:-1]]
+    assert [row.find("◆") for row in rows if "◆" in row] == [39, 29]
+    assert rows[0].endswith("◆")
+
+
+def test_the_trend_ignores_votes() -> None:
+    events: list[Event] = [EngineChanged(server="embedded", state="ROLLING", step=1)]
+    auto = {1: (0.2, 0.9, 0.4, 0.1), 2: (0.3, 0.9, 0.5, 0.1)}
+    for step, rewards_of in auto.items():
+        for event in group_events(step, step=step, rewards=rewards_of):
+            if isinstance(event, GroupSealed) and step == 2:
+                best = [replace(one, reward=float(one.index == 1)) for one in event.rewards]
+                event = replace(event, source="human", rewards=tuple(best))
+            events.append(event)
+    events.append(UpdateDone(server="embedded", step=2, stats={"kl": 0.1}))
+    session = session_of(state_of(*events))
+    head, *plot = rewards(session, LARGE).plain.splitlines()
+    assert "0.45" in head
+    assert "▲ up 0.05 since step 1" in head  # the mean of what was sent goes from 0.40 to 0.25
+    assert any("◆ human-rated: reward of the winner" in line for line in plot)
+    assert "◆" in plot[0] + plot[1]  # the vote names the automatic winner: 1, on top
+    server = session.state.servers["embedded"]
+    titles, newest, older = (one.plain.split() for one in step_table(server, NOW, 75, 5))
+    assert titles[3:6] == ["reward", "±std", "human"]
+    assert (newest[3], newest[5], older[3], older[5]) == ("0.45", "1.00", "0.40", "–")
+    figured = figures(Digests().last(session.state, 10), "v1")
+    assert figured.reward is not None
+    assert figured.reward.mean == pytest.approx(0.425)
+    assert (figured.by_hand, figured.hand) == (1, 1.0)
+
+
+def test_headline_and_trend_cover_finished_updates_only() -> None:
+    def shown(*steps: tuple[int, float], update: int = 0) -> tuple[str, str]:
+        events: list[Event] = []
+        for step, level in steps:
+            events.append(EngineChanged(server="embedded", state="ROLLING", step=step))
+            events += group_events(step, step=step, rewards=[level, level - 0.1] * 2)
+        if update:
+            events.append(UpdateDone(server="embedded", step=update, stats={"kl": 0.1}))
+        session = session_of(state_of(*events))
+        server = session.state.servers["embedded"]
+        head = with_curves(server, [], step_table(server, NOW, 60, 5), 160)
+        return rewards(session, LARGE).plain.splitlines()[0], "\n".join(one.plain for one in head)
+
+    head, engine = shown((1, 0.5))
+    assert "0.45 ±0.05 at step 1 so far  no update yet" in head
+    assert "reward 0.45  step 1 so far" in engine
+    head, engine = shown((1, 0.5), (2, 0.9))
+    assert "0.45 ±0.05 at step 1  one step so far" in head
+    assert "reward 0.45  step 1" in engine
+    assert "so far" not in engine
+    head, engine = shown((1, 0.5), (2, 0.6), (3, 0.1))
+    assert "0.55 ±0.05 at step 2" in head
+    assert "▲ up 0.10 since step 1" in head
+    assert "reward 0.55  step 2" in engine
+    head, _ = shown((1, 0.5), (2, 0.6), (3, 0.1), update=3)  # the next step has not begun yet
+    assert "0.05 ±0.05 at step 3" in head
+    assert "▼ down 0.40 since step 1" in head
+
+
+def test_a_step_of_human_ratings_alone_without_automatic_rewards_is_no_point() -> None:
+    events: list[Event] = [EngineChanged(server="embedded", state="ROLLING", step=1)]
+    for event in group_events(1):
+        if isinstance(event, GroupSealed):
+            events.append(replace(event, source="human"))
+        elif not isinstance(event, GroupScored):
+            events.append(event)
+    events.append(UpdateDone(server="embedded", step=1, stats={"reward_mean": 0.25}))
+    shown = rewards(session_of(state_of(*events)), ROOM).plain
+    assert "Only human ratings so far: the curve shows automatic rewards" in shown
+
+
+def test_a_reward_version_change_is_marked_and_ends_the_trend() -> None:
+    events: list[Event] = [EngineChanged(server="embedded", state="ROLLING", step=1)]
+    levels = ((1, 0.9, "v1"), (2, 0.8, "v1"), (3, 0.2, "v2"), (4, 0.3, "v2"))
+    for step, level, version in levels:
+        for event in group_events(step, step=step, rewards=[level, level - 0.1] * 2):
+            sent = isinstance(event, GroupSealed)
+            events.append(replace(event, version=version) if sent else event)
+    done = EngineChanged(server="embedded", state="ROLLING", step=5)
+    shown = rewards(session_of(state_of(*events, done)), LARGE).plain
+    assert "▲ up 0.10 since step 3" in shown  # not "down 0.60 since step 1"
+    assert "┆" in shown
+    older = events[: 1 + len(events[1:]) * 3 // 4]
+    first = rewards(session_of(state_of(*older, replace(done, step=4))), LARGE).plain
+    assert "first step of this version of the rewards" in first
+    marked = [Point(step, 0.5, 0.1, version="v1" if step < 3 else "v2") for step in range(5)]
+    rows = [line.plain[6:] for line in curve(marked, 46, 9)[:-1]]
+    assert {row.find("┆") for row in rows if "┆" in row} == {29}
+    assert "┆" not in "".join(line.plain for line in curve(marked[3:], 46, 9))
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 77, 1000])
+def test_a_curve_accepts_any_number_of_points(count: int) -> None:
+    points = [Point(step, (step * 37 % 11) / 11, 0.1) for step in range(1, count + 1)]
+    assert len(curve(points, 60, 8)) == 8
+    assert len(thin(points, 54)) <= 54
+
+
+def test_equal_rewards_still_have_an_axis() -> None:
+    low, high = bounds([Point(1, 0.5, 0.0)])
+    assert low < 0.5 < high
+    assert len(curve([Point(1, 0.5, 0.0), Point(2, 0.5, 0.0)], 30, 5)) == 5
+
+
+def test_thinning_keeps_the_last_point() -> None:
+    points = [Point(step, float(step), 0.0) for step in range(100)]
+    assert thin(points, 10)[-1] == points[-1]
+
+
+def test_a_sparkline_shows_nothing_as_dots() -> None:
+    assert sparkline([0, 0]).plain == "··"
+    assert sparkline([0, 1, 2]).plain == "·▄█"
+
+
+async def test_a_panel_of_one_line_has_its_title_in_the_border_like_the_others() -> None:
+    left = [
+        one
+        for one in sample_events()
+        if not isinstance(one, AlertRaised | MockStarted | MockRowDone)
+    ]
+    async with seat(state_of(*left), size=(160, 48)) as console:
+        rows = console.text().splitlines()
+        assert any("╭─ ALERTS ─" in row for row in rows)
+        assert any("╭─ MOCK USER ─" in row for row in rows)
+        assert any("│ none " in row for row in rows)
+        assert any("│ not started: press 4 then s" in row for row in rows)
+        assert not any("│ ALERTS" in row or "│ MOCK USER" in row for row in rows)

@@ -1,0 +1,92 @@
+"""The rater's name is requested once, by the first vote of a home."""
+
+import json
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from console.backend.options import ConsoleOptions
+from console.backend.startup import open_session
+from console.screens.dialogs.confirm import AskScreen
+from console.session.app_state import Session
+from console.session.rater_name import save_name, saved_name
+from core.events import GroupSealed
+from core.runtime.home import Home
+from core.settings import load
+from tests.pilot.rate.test_screen import PLACES, votes, waiting
+from tests.support.console import Seat, seat
+
+
+@pytest.fixture(autouse=True)
+def _system(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("console.screens.rater.proposed", lambda: "ann")
+
+
+def raters(here: Seat) -> list[object]:
+    """The name of each vote."""
+    return [args.get("rater") for name, args in here.link.commands if name == "group.rate"]
+
+
+def started(home: Home) -> Session:
+    """As a console of that home begins."""
+    return open_session(ConsoleOptions(home=home, settings=load(home.config, {})))[0]
+
+
+async def test_the_first_vote_asks_for_a_name_and_enter_casts_it(tmp_path: Path) -> None:
+    home = Home.open(tmp_path)
+    async with seat(waiting(3), places=PLACES, at="rate", rater="") as here:
+        here.session.save_rater = partial(save_name, home)
+        await here.press("1", "enter")
+        assert isinstance(here.app.screen, AskScreen)
+        for words in ("Who rates?", "Votes are recorded with a name", "ann", "Esc vote as ann"):
+            assert words in here.text()
+        assert votes(here) == []
+        here.clock.now += 30  # not the time the vote took
+        await here.press("enter")
+        assert [group for group, _, _ in votes(here)] == ["g0001"]
+        assert here.link.commands[-1][1]["looked"] < 30
+        assert saved_name(home) == "ann"
+        await here.press("1", "enter")
+        assert len(votes(here)) == 2
+        await here.press("N", "ctrl+u", *"bea", "enter", "1", "enter")
+        assert raters(here) == ["ann", "ann", "bea"]
+        assert saved_name(home) == "bea"
+        await here.press("ctrl+p", *"your name", "enter", "ctrl+u", "enter")
+        assert saved_name(home) == ""
+    assert started(home).rater_asked  # no name is an answer, too
+
+
+@pytest.mark.parametrize(("keys", "name"), [("escape", "ann"), ("bea", "bea")])
+async def test_a_vote_in_the_group_detail_asks_for_a_name(
+    tmp_path: Path, keys: str, name: str
+) -> None:
+    home = Home.open(tmp_path)
+    assert not started(home).rater_asked
+    async with seat(waiting(1), at="requests", rater="") as here:
+        here.session.save_rater = partial(save_name, home)
+        await here.press("home", "enter", "2")
+        assert votes(here) == []
+        await here.press(*([keys] if keys == "escape" else ["ctrl+u", *keys, "enter"]))
+        assert raters(here) == [name]
+    again = started(home)
+    assert (again.rater, again.rater_asked) == (name, True)
+
+
+async def test_a_group_that_closed_meanwhile_gets_no_vote() -> None:
+    async with seat(waiting(1), places=PLACES, at="rate", rater="") as here:
+        await here.press("1", "enter")
+        here.link.publish(
+            GroupSealed(server="embedded", group_id="g0001", rewards=(), best=0, source="auto")
+        )
+        await here.settle()
+        await here.press("enter")
+        assert votes(here) == []
+        assert here.session.rater == "ann"
+
+
+def test_a_configured_rater_name_is_not_requested(tmp_path: Path) -> None:
+    home = Home.open(tmp_path)
+    home.config.write_text(json.dumps({"console": {"rater": "pat"}}))
+    session = started(home)
+    assert (session.rater, session.rater_asked) == ("pat", True)

@@ -1,0 +1,443 @@
+"""The Rate screen: keys, the votes they send, and the mapping of places to candidates."""
+
+import pytest
+from msgspec.structs import replace
+from textual.screen import Screen
+
+from ajet_swarm.common.errors import AjetError
+from console.models.ballot import Ballot, shown_order
+from console.models.screen_registry import SCREENS
+from console.widgets.candidates import Candidates
+from console.widgets.pane import TextPane
+from core.events import (
+    AnswerReturned,
+    CandidateFailed,
+    Event,
+    GroupRated,
+    GroupSealed,
+    RatingAwaited,
+    RatingModeChanged,
+    RatingUndone,
+    SentReward,
+)
+from core.state import State
+from tests.support.console import HOSTILE, NOW, FakeReply, Seat, group_events, seat, state_of
+
+PLACES = [place for place in SCREENS if place.name in ("rate", "requests")]
+
+
+def waiting(count: int = 3, mode: str = "answer_first", **more: object) -> State:
+    """Groups that wait; g0001 has the shortest clock."""
+    events: list[Event] = [RatingModeChanged(mode=mode)]
+    for number in range(1, count + 1):
+        events += group_events(
+            number,
+            query=str(more.get("query") or f"Question {number}"),
+            texts=more.get("texts"),  # type: ignore[arg-type]  # passed through
+            at=NOW + number - 10,
+            until="AWAITING_RATING",
+        )
+    return state_of(*events)
+
+
+def order_of(number: int) -> tuple[int, ...]:
+    """Candidate index at each place."""
+    return shown_order(f"g{number:04}", range(4), blind=True)
+
+
+def sent_vote(number: int) -> GroupRated:
+    """The proxy has taken the vote for the first place of a group."""
+    best = order_of(number)[0]
+    rewards = tuple(float(index == best) for index in range(4))
+    name = f"g{number:04}"
+    return GroupRated(
+        server="embedded", group_id=name, rating="best", order=(best,), rewards=rewards
+    )
+
+
+def votes(here: Seat) -> list[tuple[str, str, object]]:
+    """Group, rating, and order or scores of each vote that was sent."""
+    return [
+        (args["group_id"], args["rating"], args.get("order") or args.get("scores"))
+        for name, args in here.link.commands
+        if name == "group.rate"
+    ]
+
+
+async def test_votes_refer_to_candidates_despite_shuffling() -> None:
+    async with seat(waiting(6), places=PLACES, at="rate") as here:
+        assert "6 to rate" in here.text()
+        await here.press("2", "enter")
+        await here.press("3", "1", "4", "2")
+        await here.press("1", "3", "enter")
+        assert votes(here) == [
+            ("g0001", "best", (order_of(1)[1],)),
+            ("g0002", "ranking", tuple(order_of(2)[place] for place in (2, 0, 3, 1))),
+            ("g0003", "best", (order_of(3)[0],)),
+        ]
+        assert here.link.commands[0][1]["rater"] == "anna"
+        group = here.session.state.groups["g0001"]
+        assert here.link.commands[0][1]["note"] == Ballot(group).note()
+        here.link.commands.clear()
+        await here.press("s", "9", "0", "3", "6")
+        scores = dict(zip(order_of(4), (1.0, 0.0, 3 / 9, 6 / 9), strict=True))
+        assert votes(here) == [("g0004", "scores", tuple(scores[index] for index in range(4)))]
+        await here.press("k")
+        assert votes(here)[1] == ("g0005", "skip", None)
+        assert here.app.current_mode == "rate"
+
+
+async def test_answers_are_blind_until_revealed() -> None:
+    texts = [f"word{index}" for index in range(4)]
+    async with seat(waiting(1, texts=texts), places=PLACES, at="rate", size=(160, 40)) as here:
+        shown = here.text()
+        assert [shown.index(texts[index]) for index in order_of(1)] == sorted(
+            shown.index(text) for text in texts
+        )
+        assert "winner" not in shown
+        assert "0.90" not in shown
+        await here.press("v")
+        shown = here.text()
+        assert "▲ winner" in shown
+        assert "0.90" in shown
+        await here.press("1", "enter")
+        assert here.link.commands[0][1]["note"].startswith("revealed before the vote")
+
+
+async def test_the_meaning_of_a_vote_is_shown_before_sending() -> None:
+    async with seat(waiting(), places=PLACES, at="rate") as here:
+        await here.press("3")
+        assert "0.00 0.00 1.00 0.00" in here.text()
+        await here.press("t")
+        assert "dead group" in here.text()
+        await here.press("b")
+        assert "all bad" in here.text()
+        assert votes(here) == []
+        await here.press("b", "t", "enter")
+        assert votes(here) == [("g0001", "bad", None), ("g0002", "tie", None)]
+
+
+async def test_a_digit_without_a_group_explains_itself() -> None:
+    async with seat(waiting(0), at="rate") as here:
+        await here.press("8", "enter")
+        assert "No group is waiting for a vote" in here.text()
+        assert "F2 shows all requests" in here.text()
+        assert votes(here) == []
+        here.link.publish(*group_events(1, at=NOW, until="AWAITING_RATING"))
+        await here.settle()
+        assert "1 to rate" in here.text()
+        assert "No group is waiting" not in here.text()
+
+
+async def test_digits_switch_screens_while_there_is_nothing_to_rate() -> None:
+    async with seat(waiting(1), at="rate") as here:
+        await here.press("2", "backspace")
+        assert here.app.current_mode == "rate"
+        here.link.publish(
+            GroupSealed(server="embedded", group_id="g0001", rewards=(), best=0, source="auto")
+        )
+        await here.settle()
+        await here.press("2")  # meant for the group whose clock has just run out
+        assert here.app.current_mode == "rate"
+        assert "No group is waiting for a vote" in here.text()
+        here.clock.now += 4
+        await here.press("2")
+        assert here.app.current_mode == "rate"
+        here.clock.now += 2
+        await here.press("2")
+        assert here.app.current_mode == "requests"
+        assert votes(here) == []
+
+
+async def test_enter_without_a_vote_shows_no_repeated_message() -> None:
+    async with seat(waiting(1), places=PLACES, at="rate", size=(100, 60)) as here:
+        await here.press("enter")
+        assert here.text().count("1-4 best") == 1
+        await here.press("question_mark")
+        assert "1-9          Best" in here.text()
+
+
+async def test_the_abort_dialog_does_not_reveal_the_winner() -> None:
+    state = waiting(1)
+    state.groups["g0001"].returned = order_of(1)[2]
+    async with seat(state, places=PLACES, at="rate") as here:
+        await here.press("x")
+        assert "The user has been answered." in here.text()
+        await here.press("escape", "v", "x")
+        assert "answered, with answer 3." in here.text()
+
+
+async def test_a_read_only_console_offers_no_writing_keys() -> None:
+    async with seat(waiting(1), places=PLACES, at="rate", read_only=True) as here:
+        assert "o switches" not in here.text()
+        assert "view only: v shows" in here.text()
+
+
+async def test_the_last_vote_is_held_then_sent_and_can_be_undone() -> None:
+    async with seat(waiting(2), places=PLACES, at="rate") as here:
+        await here.press("1", "enter")
+        here.link.publish(sent_vote(1))
+        await here.settle()
+        assert order_of(1)[0] == 1
+        assert "last: best 1 = #2 (automatic: 1 = #2)" in here.text()
+        assert "held, sends in 0:11" in here.text()
+        assert "1 to rate  1 rated, held" in here.text()
+        await here.press("u")
+        assert here.link.commands[-1] == ("group.unrate", {"group_id": "g0001", "rater": "anna"})
+        here.link.publish(RatingUndone(server="embedded", group_id="g0001"))
+        await here.settle()
+        assert "Question 1" in here.text()
+        await here.press("2", "enter")
+        sent = tuple(
+            SentReward(index=index, episode_uuid="e", reward=reward, advantage=0.0)
+            for index, reward in enumerate(sent_vote(1).rewards)
+        )
+        here.link.publish(
+            sent_vote(1),
+            GroupSealed(server="embedded", group_id="g0001", rewards=sent, best=1, source="human"),
+        )
+        await here.settle()
+        assert "· sent" in here.text()
+        here.link.commands.clear()
+        await here.press("u")
+        assert here.link.commands == []
+        assert "Already finished" in here.text()
+
+
+async def test_a_success_is_shown_in_the_last_line_without_a_toast() -> None:
+    async with seat(waiting(3), places=PLACES, at="rate") as here:
+        here.link.reply = FakeReply(message="group g0001 is sealed")
+        await here.press("a")
+        await here.press("m")
+        await here.press("x", "y")
+        await here.press("2", "enter", "u")
+        assert [name for name, _ in here.link.commands] == [
+            "group.accept",
+            "group.mark",
+            "group.abort",
+            "group.rate",
+            "group.unrate",
+        ]
+        assert len(here.app._notifications) == 0
+        assert "group g0001 is sealed" in here.text().splitlines()[-2]
+        here.link.refuse = AjetError("group g0001 is over")
+        await here.press("a")
+        assert [one.message for one in here.app._notifications] == ["group g0001 is over"]
+
+
+async def test_undo_is_not_offered_after_the_clock() -> None:
+    async with seat(waiting(1), places=PLACES, at="rate") as here:
+        await here.press("1", "enter")
+        best = order_of(1)[0]
+        here.link.publish(
+            GroupRated(server="embedded", group_id="g0001", rating="best", order=(best,))
+        )
+        await here.settle()
+        assert "u undoes it" in here.text()
+        assert "u Undo" in here.text()
+        here.clock.now += 60
+        await here.settle()
+        assert "being sent" in here.text()
+        assert "u undoes it" not in here.text()
+        assert "u Undo" not in here.text()
+        here.link.commands.clear()
+        await here.press("u")
+        assert here.link.commands == []
+        assert "too late" in here.text()
+
+
+async def test_the_footer_has_the_keys_that_work_and_fits() -> None:
+    async with seat(waiting(0), places=PLACES, at="rate") as here:
+        for key in ("1-9", "Send", "Score", "Skip", "Undo", "Show", "Abort"):
+            assert key not in here.text().splitlines()[-1]
+        assert "o Mode" in here.text()
+        here.link.publish(*group_events(1, until="AWAITING_RATING"))
+        await here.settle()
+        await here.settle()
+        foot = here.text().splitlines()[-1]
+        for key in ("1-9 Best", "x Abort", "t Tie", "b Bad", "o Mode", "^q Quit ? Help"):
+            assert key in foot
+        await here.press("1", "enter")
+        here.link.publish(sent_vote(1), *group_events(2, at=NOW, until="AWAITING_RATING"))
+        await here.settle()
+        foot = here.text().splitlines()[-1]
+        assert "u Undo" in foot
+        assert "x Abort" in foot
+
+
+async def test_revealed_figures_leave_room_for_the_answers() -> None:
+    texts = [f"start{index} " + "word " * 200 for index in range(4)]
+    async with seat(waiting(1, texts=texts), places=PLACES, at="rate") as here:
+        await here.press("v")
+        shown = here.text()
+        assert all(f"start{index}" in shown for index in range(4))
+        assert shown.count("advantage") == 4
+        assert shown.count("word word") >= 6
+
+
+async def test_a_group_with_a_refused_vote_comes_back() -> None:
+    async with seat(waiting(1), places=PLACES, at="rate") as here:
+        here.link.refuse = AjetError("group g0001 is already sealed")
+        await here.press("1", "enter")
+        assert "Question 1" in here.text()
+        here.link.refuse, here.link.reply = None, FakeReply()
+        await here.press("4", "enter")
+        assert votes(here)[-1] == ("g0001", "best", (order_of(1)[3],))
+        assert "No group is waiting for your rating" in here.text()
+
+
+async def test_answers_of_the_previous_group_are_never_painted_with_the_next_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with seat(waiting(1), places=PLACES, at="rate") as here:
+        here.link.publish(sent_vote(1))
+        await here.settle()
+        assert "No group is waiting for your rating" in here.text()
+        cards = here.app.screen.query_one(Candidates)
+        painted: list[str] = []
+        paint = Screen._compositor_refresh
+
+        def noted(screen: Screen[object]) -> None:
+            if cards.display and cards.size:
+                painted.extend(one.text for one in cards.query_children(TextPane) if one.display)
+            paint(screen)
+
+        monkeypatch.setattr(Screen, "_compositor_refresh", noted)
+        for event in group_events(2, texts=list("abcd"), at=NOW - 2, until="AWAITING_RATING"):
+            here.link.publish(event)
+        await here.settle()
+        assert any("a" in text for text in painted)
+        assert not any("answer" in text for text in painted)
+
+
+async def test_no_key_reaches_the_next_group_when_a_clock_runs_out() -> None:
+    async with seat(waiting(2), places=PLACES, at="rate") as here:
+        await here.press("1")
+        here.link.publish(
+            GroupSealed(server="embedded", group_id="g0001", rewards=(), best=0, source="auto")
+        )
+        await here.settle()
+        assert "Question 2" in here.text()
+        await here.press("2", "3", "4", "1", "t", "t", "k")
+        assert votes(here) == []
+        here.clock.now += 1.0
+        await here.press("2", "enter")
+        assert votes(here) == [("g0002", "best", (order_of(2)[1],))]
+
+
+async def test_moving_to_the_next_group_sends_the_typed_vote() -> None:
+    async with seat(waiting(3), places=PLACES, at="rate") as here:
+        await here.press("right_square_bracket")
+        assert votes(here) == []
+        assert "Question 2" in here.text()
+        await here.press("2", "right_square_bracket")
+        assert votes(here) == [("g0002", "best", (order_of(2)[1],))]
+        assert "Question 3" in here.text()
+        await here.press("t", "left_square_bracket")
+        assert len(votes(here)) == 1
+
+
+async def test_four_long_answers_fit_80_by_24_and_the_selected_one_gets_room() -> None:
+    texts = [f"start{index} " + "word " * 200 + f"end{index}" for index in range(4)]
+    async with seat(waiting(1, texts=texts), places=PLACES, at="rate") as here:
+        assert all(f"start{index}" in here.text() for index in range(4))
+        rows = here.text().count("word word")
+        await here.press("tab", "z")
+        first = order_of(1)[0]
+        assert f"start{first}" in here.text()
+        assert here.text().count("word word") > rows
+        await here.press(*["space"] * 4)
+        assert f"end{first}" in here.text()
+        await here.press("escape")
+        assert all(f"start{index}" in here.text() for index in range(4))
+        assert votes(here) == []
+
+
+async def test_failed_candidates_are_counted_and_cannot_be_chosen() -> None:
+    failed = CandidateFailed(
+        server="embedded", group_id="g0001", index=1, episode_uuid="ep-1-1", cause="gone"
+    )
+    state = waiting(1)
+    async with seat(state, places=PLACES, at="rate") as here:
+        here.link.publish(failed)
+        await here.press("escape", "right_square_bracket")
+        assert "1 candidate failed" in here.text()
+        await here.press("4")
+        assert votes(here) == []
+
+
+@pytest.mark.parametrize("key", ["1", "2", "3"])
+async def test_the_mode_is_switched_by_a_digit(key: str) -> None:
+    modes = {"1": "off", "2": "answer_first", "3": "hold"}
+    async with seat(waiting(0, mode="off"), places=PLACES, at="rate") as here:
+        assert "No group is waiting for your rating" in here.text()
+        assert "mode off" in here.text()
+        await here.press("o", key)
+        expected = [] if key == "1" else [("rating.mode", {"mode": modes[key]})]
+        assert here.link.commands == expected
+
+
+async def test_a_read_only_console_cannot_vote() -> None:
+    async with seat(waiting(), places=PLACES, at="rate", read_only=True) as here:
+        await here.press("1", "enter", "t", "t", "k", "s", "x")
+        assert here.link.commands == []
+
+
+async def test_hostile_text_at_both_sizes() -> None:
+    texts = [HOSTILE, "x" * 1_000_000, "漢字" * 3_000, "\u200b" * 400]
+    async with seat(waiting(2, query=HOSTILE, texts=texts), places=PLACES, at="rate") as here:
+        for size in ((80, 24), (160, 48), (60, 15)):
+            await here.pilot.resize_terminal(*size)
+            await here.press("tab", "v")
+            assert "\x1b" not in here.text()
+            assert "\u202e" not in here.text()
+            assert "[/b]" in here.text()
+
+
+async def test_the_result_of_a_key_is_shown_for_a_while() -> None:
+    async with seat(waiting(3), places=PLACES, at="rate") as here:
+        here.link.reply = FakeReply(message="2 groups are sealed")
+        await here.press("a")
+        assert "2 groups are sealed" in here.text()
+        here.clock.now += 5
+        await here.settle()
+        assert "2 groups are sealed" in here.text()
+        here.clock.now += 4
+        await here.settle()
+        assert "2 groups are sealed" not in here.text()
+
+
+def held(number: int, since: float, clock: float, query: str = "") -> list[Event]:
+    """A group in mode hold: its user has no answer and its clock ends `clock` seconds from now."""
+    events = group_events(
+        number, query=query or f"Held {number}", at=NOW - since, until="AWAITING_RATING"
+    )
+    kept = [one for one in events if not isinstance(one, AnswerReturned)]
+    awaited = kept.pop()
+    assert isinstance(awaited, RatingAwaited)
+    return [*kept, replace(awaited, until=NOW + clock, why="hold")]
+
+
+async def test_a_waiting_user_comes_before_a_shorter_clock() -> None:
+    answered = group_events(1, query="Answered", at=NOW - 16, until="AWAITING_RATING")  # 4 s left
+    state = state_of(
+        RatingModeChanged(mode="hold"), *answered, *held(2, since=14, clock=170), *held(3, 9, 160)
+    )
+    async with seat(state, places=PLACES, at="rate", size=(120, 30)) as here:
+        shown = here.text()
+        assert "Held 3" in shown, "of two users, the one with the shorter clock leads"
+        assert "user waits 0:09" in shown
+        assert "2:40 left" in shown
+        assert "3 to rate, 2 users wait 0:14" in here.text().splitlines()[0]
+        await here.press("1", "enter")
+        here.link.publish(sent_vote(3))
+        await here.shows("Held 2")
+        assert "user waits 0:14" in here.text()
+
+
+async def test_a_held_request_counts_as_in_flight_and_is_listed() -> None:
+    state = state_of(RatingModeChanged(mode="hold"), *held(1, since=14, clock=170))
+    async with seat(state, places=PLACES, at="requests", size=(120, 30)) as here:
+        assert "1 in flight" in here.text().splitlines()[0]
+        assert "waits 0:14" in here.text()
+        assert "1 to rate, user waits 0:14" in here.text().splitlines()[0]

@@ -1,0 +1,229 @@
+"""The Servers screen: several servers, the age of their figures, no commands."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from rich.cells import cell_len
+
+from console.screens.servers import ServersScreen
+from console.shell.palette import entries
+from console.views.servers import table_head, table_row
+from core.commands import COMMANDS
+from core.control_payloads import EpisodeDetails, LogLine, ServerDetails, TaskDetails
+from core.events import (
+    ClientSeen,
+    EngineChanged,
+    EngineLost,
+    Event,
+    PoolChanged,
+    ProxyStarted,
+    SlotsSeen,
+)
+from core.reducer import reduce
+from core.state import State
+from tests.support.console import HOSTILE, NOW, FakeLink, Seat, seat, stamp
+
+SIZES = [(80, 24), (160, 48)]
+METHOD = "rollout_until_finish_enough_tasks"
+
+
+def events(watch_only: bool = True) -> Iterator[Event]:
+    servers = {"gpu": "http://gpu:1", "spare": "http://spare:1", "far": "http://far:1"}
+    yield ProxyStarted(
+        client_uuid="me",
+        pid=1,
+        url="",
+        version="1",
+        servers=servers,
+        rewards="builtin",
+        watch_only=watch_only,
+        at=NOW - 120,
+    )
+    for state, step, at in (("ROLLING", 6, 100), ("WEIGHT_SYNCING", 6, 40), ("ROLLING", 7, 30)):
+        yield EngineChanged(server="gpu", state=state, raw=state, step=step, at=NOW - at)
+    yield EngineChanged(server="spare", state="OFFLINE", raw="ENGINE.OFFLINE", at=NOW - 90)
+    yield PoolChanged(
+        server="gpu",
+        method=METHOD,
+        completed_episodes=11,
+        episode_target=16,
+        completed_tasks=2,
+        task_target=4,
+        non_dummy_tasks=1,
+        repeats=4,
+        running=3,
+        model="Qwen",
+    )
+    clients = (
+        ClientSeen(name="trainer-a", running=2, active=True),
+        ClientSeen(name="b", running=1),
+    )
+    yield SlotsSeen(server="gpu", free=5, claimed=3, clients=clients)
+    yield EngineLost(server="far", error="gone: connection refused", seen_at=0.0)
+
+
+def state(watch_only: bool = True) -> State:
+    found = State()
+    for seq, event in enumerate(events(watch_only), 1):
+        reduce(found, stamp(event, seq))
+    return found
+
+
+def told(text: str = "hello") -> ServerDetails:
+    episode = EpisodeDetails(
+        uuid="e-1", client="trainer-a", idle=230.0, limit=240.0, calls=2, task="q"
+    )
+    return ServerDetails(
+        server="gpu",
+        at=NOW,
+        free=5,
+        claimed=3,
+        clients=(ClientSeen(name="trainer-a", running=2, active=True, agreed=True),),
+        episodes=(episode,),
+        tasks=(TaskDetails(task="task-7", episodes=4, rewards=(0.5, 0.5)),),
+        folder="/srv/run",
+        log=(LogLine(at=NOW, tag="server", text=text),),
+        asked=text,
+        answered="an answer",
+        missing=("its folder: 500",),
+    )
+
+
+async def until(here: Seat, test: Callable[[], bool]) -> None:
+    for _ in range(1_000):
+        await here.settle()
+        if test():
+            await here.settle()
+            return
+    raise AssertionError("not in time")
+
+
+def line(here: Seat, name: str) -> str:
+    return next(one for one in here.text().splitlines() if one.startswith(f"  {name} "))
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_each_server_has_a_line(size: tuple[int, int]) -> None:
+    async with seat(state(), size=size, at="servers") as here:
+        gpu = line(here, "gpu").split()
+        assert gpu[1:3] == ["●", "ROLLING"]
+        assert "30s" in gpu
+        assert "7" in gpu
+        assert "2/4" in gpu
+        assert "3/5" in gpu
+        assert gpu[-2:] == ["2", "live"]
+        assert "OFFLINE" in line(here, "spare")
+        assert "–" in line(here, "spare"), "what is not known is no zero"
+        assert " 0 " not in line(here, "spare")
+        assert "NOT REACHED" in line(here, "far")
+        assert line(here, "far").endswith("never")
+        assert "watching" in here.text()
+
+
+async def test_the_details_show_everything_the_server_reports() -> None:
+    link = FakeLink(state())
+    link.looks["gpu"] = told()
+    async with seat(link=link, size=(110, 60), at="servers") as here:
+        screen = here.app.screen
+        assert isinstance(screen, ServersScreen)
+        screen._read()
+        await until(here, lambda: bool(link.looked))
+        shown = here.text()
+        for word in (
+            "episodes    ",
+            "11/16",
+            "with signal",
+            "1/4",
+            "STATES",
+            "WEIGHT SYNCING      10s",
+            "step 6",
+            "trainer-a",
+            "agreed to sync",
+            "3 held, 5 free",
+            "idle 3m50 / 4m00",
+            "task-7",
+            "all equal",
+            "/srv/run",
+            "an answer",
+            "its folder: 500",
+        ):
+            assert word in shown, word
+        assert set(link.looked) == {"gpu"}
+        await here.press("down")
+        assert screen.target_server == "spare"
+        await until(here, lambda: "spare" in link.looked)
+
+
+async def test_a_lost_server_keeps_its_figures_with_their_age() -> None:
+    async with seat(state(), size=(110, 40), at="servers") as here:
+        here.link.publish(EngineLost(server="gpu", error="frozen: no answer", seen_at=NOW - 5))
+        here.clock.now += 20
+        await here.settle()
+        gpu = line(here, "gpu")
+        assert "2/4" in gpu
+        assert gpu.endswith("25s")
+        assert "last answered 25s ago" in here.text()
+        assert "frozen" in here.text()
+
+
+async def test_a_narrow_table_drops_the_least_important_columns() -> None:
+    for width, clients in ((60, False), (71, False), (72, True), (160, True)):
+        head = "".join(text for text, _ in table_head(width))
+        assert cell_len(head) <= width
+        assert head.endswith(" age")
+        assert ("clients" in head) is clients
+        for at, one in enumerate(state().servers.values()):
+            row = "".join(text for text, _ in table_row(one, at, NOW, width))
+            assert cell_len(row) == cell_len(head)
+    async with seat(state(), size=(60, 15), at="servers") as here:
+        assert line(here, "gpu").split()[-5:] == ["7", "2/4", "tasks", "3/5", "live"]
+        assert line(here, "far").endswith("never")
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_hostile_names_and_texts_are_shown_safely(size: tuple[int, int]) -> None:
+    link = FakeLink(state())
+    link.looks["gpu"] = told(HOSTILE)
+    async with seat(link=link, size=size, at="servers") as here:
+        screen = here.app.screen
+        assert isinstance(screen, ServersScreen)
+        screen._read()
+        await until(here, lambda: bool(link.looked))
+        assert "\x1b" not in here.text()
+
+
+@pytest.mark.parametrize("place", ["servers", "engine", "requests", "overview"])
+async def test_a_watch_only_console_offers_no_commands(place: str) -> None:
+    async with seat(state(), at=place) as here:
+        titles = [title for title, _, _ in entries(here.app)]
+        areas = {title.partition(":")[0] for title in titles}
+        assert "Group" not in areas
+        assert "Rating" not in areas
+        orders = {COMMANDS[name].title for name in COMMANDS if not here.session.allows(name)}
+        assert not [one for one in titles if one.startswith(tuple(orders))]
+        for key in ("s", "k", "h", "a", "x", "m", "w"):
+            await here.press(key)
+        assert not here.link.commands
+
+
+@pytest.mark.parametrize("watch_only", [True, False])
+async def test_a_read_only_console_shows_only_keys_that_work(watch_only: bool) -> None:
+    shown = state(watch_only=watch_only)
+    async with seat(shown, at="overview", read_only=not watch_only) as here:
+        for place in ("overview", "requests", "rate", "mock", "engine", "rewards"):
+            here.app.action_go(place)
+            await here.settle()
+            said = " ".join(here.text().split())
+            for key in ("press 5 then s", "ress 4 then s", "F4 and then s", "F4 sends", "s starts"):
+                assert key not in said, place
+            assert ("loading" not in said and "send one to" not in said) or not watch_only
+        here.app.action_go("rate")
+        await here.settle()
+        assert ("view only: it claims no episodes" in here.text()) is watch_only
+
+
+async def test_the_screen_also_works_with_a_serving_proxy() -> None:
+    async with seat(state(watch_only=False), at="servers") as here:
+        assert "3/5" in line(here, "gpu")
+        assert "watching" not in here.text()
+        assert "Engine: Stop gpu" in [title for title, _, _ in entries(here.app)]
