@@ -32,24 +32,24 @@ class ServerHandle:
     observes: bool = False
     """True for an upstream in observe mode: nothing is trained there."""
 
-    def overloaded(self, asked: str, retry_after: int, message: str = BUSY) -> ApiError:
-        """Return the 503 of this server, which names the server if the request did.
+    def overloaded(self, model: str, retry_after: int, message: str = BUSY) -> ApiError:
+        """Return the 503 of this server; it names the server if the request did.
 
-        For an engine that is off or unreachable the text says so instead of `message`.
+        For an engine that is off or unreachable, its state replaces `message`.
 
         Args:
-            asked: The model named in the request.
+            model: The model named in the request.
             retry_after: Seconds.
-            message: Why the request cannot be answered.
+            message: Why the request is refused.
         """
-        seen = self.watcher.current
+        status = self.watcher.current
         engine = "The upstream" if self.observes else "The engine"
-        if asked == self.name:
+        if model == self.name:
             engine = f"Server {self.name}"
-            message = f"{engine} is {seen.display_state.value}. {message}"
-        if seen.is_in(_OFF):
+            message = f"{engine} is {status.display_state.value}. {message}"
+        if status.is_in(_OFF):
             return EngineOffline(engine)
-        if seen.down:
+        if status.down:
             message = f"{engine} cannot be reached. Please try again later."
         return overloaded(retry_after, message)
 
@@ -70,8 +70,8 @@ class ProxyContext:
     pruner: Pruner | None = None
     """Keeps the journal within its size and age limits."""
     clock: Callable[[], float] = field(default=time.time)
-    """Returns Unix seconds; source of every time shown to people."""
+    """Returns Unix seconds; the source of all displayed times."""
 
     def server_of(self, model: str) -> ServerHandle:
-        """Return the server that a model name selects, in whatever state it is; else the first."""
+        """Return the server that a model name selects, whatever its state; else the first one."""
         return self.servers.get(model) or next(iter(self.servers.values()))

@@ -66,9 +66,9 @@ def _table(
 
 
 def _openapi() -> App:
-    told = document()
+    body = document()
 
     async def openapi(scope: Scope, receive: Receive, send: Send) -> None:
-        await send_json(send, 200, told)
+        await send_json(send, 200, body)
 
     return openapi

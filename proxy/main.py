@@ -1,4 +1,4 @@
-"""The proxy's process: everything is made here, once, and taken down in order."""
+"""The proxy's process: create all parts, serve, and shut down in order."""
 
 import asyncio
 import contextlib
@@ -69,19 +69,19 @@ from proxy.rewards.monitor.unscored import UnscoredMonitor
 from proxy.rewards.monitor.watcher import RewardMonitor
 from proxy.rewards.select import display_name, select_source
 from proxy.rewards.source import Abstention, SourceHealth
-from proxy.servers.observe_mode import observe_handle as observing
+from proxy.servers.observe_mode import observe_handle as observe_handle
 from proxy.servers.watch import ServerWatch
 
 log = logging.getLogger(__name__)
 
 GRACE = 10.0
-"""Seconds a SIGTERM leaves to requests in flight."""
-PUBLISH_AGAIN = 2.0
-"""Seconds until a run file that could not be written is tried again."""
+"""Seconds that requests in progress get after a SIGTERM."""
+PUBLISH_RETRY = 2.0
+"""Seconds between two attempts to write the run file."""
 KEEP_ALIVE = 120
-"""Seconds an idle connection stays open: longer than clients keep theirs."""
-GONE = "rewards:gone"
-"""Key of the alert that the rewards of the run before no longer exist."""
+"""Seconds that an idle connection stays open: longer than most clients keep theirs."""
+MISSING_REWARDS = "rewards:gone"
+"""Key of the alert that the rewards of the last run no longer exist."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,17 +91,17 @@ class ProxyOptions:
     home: Home
     settings: Settings
     allow_next_port: bool = False
-    """Take the next free port when the wanted one is taken."""
+    """Whether to use the next free port when the configured one is taken."""
 
 
 def run(options: ProxyOptions) -> int:
-    """Serve until told to stop.
+    """Serve until SIGTERM or SIGINT.
 
     Returns:
-        The exit code: 1 when it ended without being told to.
+        The exit code: 0 after a signal, 1 if the server ended by itself.
 
     Raises:
-        AjetError: it cannot start; says why.
+        AjetError: The proxy cannot start.
     """
     setup()
     options = replace(options, settings=with_proxy_key(options.settings))
@@ -128,12 +128,12 @@ async def _serve(options: ProxyOptions, role: Role, sock: socket.socket) -> int:
     host, port = sock.getsockname()[:2]
     settings = options.settings.proxy
     url = public_url(settings.host, port, "https" if settings.tls_cert else "http")
-    async with _parts(options, url) as (context, groups):
+    async with _open_context(options, url) as (context, groups):
         hosts = frozenset({settings.host, socket.gethostname()})
-        orders = (
+        commands = (
             WatchOnlyCommands(context) if groups is None else CommandDispatcher(context, groups)
         )
-        control = ControlApi(context, orders, options.home.token(), hosts)
+        control = ControlApi(context, commands, options.home.token(), hosts)
         handler = None if groups is None else RequestHandler(context, groups)
         if groups is None:
             app = watch_app(settings, control.app())
@@ -143,10 +143,10 @@ async def _serve(options: ProxyOptions, role: Role, sock: socket.socket) -> int:
         server = HttpServer(config, settings.header_timeout, settings.max_connections)
         stop = asyncio.Event()
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, stop.set)
+        for signal_number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(signal_number, stop.set)
         serving = context.tasks.spawn(server.serve(sockets=[sock]), "http")
-        servers = ", ".join(f"{name}={one.url}" for name, one in context.servers.items())
+        servers = ", ".join(f"{name}={server_.url}" for name, server_ in context.servers.items())
         extra = {
             "argv": redacted_argv(sys.argv[1:]),
             "cert": absolute_path(settings.tls_cert),
@@ -154,11 +154,11 @@ async def _serve(options: ProxyOptions, role: Role, sock: socket.socket) -> int:
         }
         tune_gc()
         publish = partial(role.publish, host=host, port=port, url=url, swarm=servers, extra=extra)
-        if not _published(publish):
-            context.tasks.spawn(_publish_later(publish), "run file")
-        what = "watch-only, control API" if groups is None else "the fake vLLM listens"
-        log.info("%s on %s, swarm servers: %s", what, url, servers)
-        await _first(stop, serving)
+        if not _publish_run_file(publish):
+            context.tasks.spawn(_retry_publish(publish), "run file")
+        description = "watch-only, control API" if groups is None else "the fake vLLM listens"
+        log.info("%s on %s, swarm servers: %s", description, url, servers)
+        await _wait_for_end(stop, serving)
         log.info("stopping")
         server.close_after_responses()
         if groups is not None and handler is not None:
@@ -171,11 +171,11 @@ async def _serve(options: ProxyOptions, role: Role, sock: socket.socket) -> int:
         control.close()
         server.should_exit = True
         await asyncio.wait([serving], timeout=5)
-    return 0 if stop.is_set() else 1  # without being told to it ends by a fault alone
+    return 0 if stop.is_set() else 1  # without a signal the server has failed
 
 
-def _published(publish: Callable[[], object]) -> bool:
-    """Write the file by which others find this process; False on a full disk."""
+def _publish_run_file(publish: Callable[[], object]) -> bool:
+    """Write the file by which consoles find this process; return False if that fails."""
     try:
         publish()
     except OSError as error:
@@ -184,19 +184,19 @@ def _published(publish: Callable[[], object]) -> bool:
     return True
 
 
-async def _publish_later(publish: Callable[[], object]) -> None:
-    """Try again until there is room for it."""
+async def _retry_publish(publish: Callable[[], object]) -> None:
+    """Retry until the run file can be written."""
     while True:
-        await asyncio.sleep(PUBLISH_AGAIN)
-        if await asyncio.to_thread(_published, publish):
+        await asyncio.sleep(PUBLISH_RETRY)
+        if await asyncio.to_thread(_publish_run_file, publish):
             return
 
 
 def http_config(settings: ProxySettings, app: Router) -> uvicorn.Config:
-    """How the application is served."""
+    """Return uvicorn's configuration for the application."""
     try:
         from proxy.http.protocol import bounded_protocol
-    except ImportError:  # the parser is not made for every platform
+    except ImportError:  # httptools is not available on every platform
         protocol: type[asyncio.Protocol] | Literal["h11"] = "h11"
     else:
         protocol = bounded_protocol(settings)
@@ -210,21 +210,21 @@ def http_config(settings: ProxySettings, app: Router) -> uvicorn.Config:
         timeout_keep_alive=KEEP_ALIVE,
         timeout_graceful_shutdown=2,
         server_header=False,
-        proxy_headers=False,  # else who asks could say where from: part of what tells senders apart
+        proxy_headers=False,  # a client could forge its address, which identifies the sender
         lifespan="off",
         ssl_certfile=absolute_path(settings.tls_cert) or None,
         ssl_keyfile=absolute_path(settings.tls_key) or None,
     )
 
 
-async def _first(stop: asyncio.Event, serving: asyncio.Task[None]) -> None:
+async def _wait_for_end(stop: asyncio.Event, serving: asyncio.Task[None]) -> None:
     async with Tasks("stop") as tasks:
         waiting = tasks.spawn(stop.wait(), "signal")
         await asyncio.wait([waiting, serving], return_when=asyncio.FIRST_COMPLETED)
 
 
 @contextlib.asynccontextmanager
-async def _parts(
+async def _open_context(
     options: ProxyOptions, url: str
 ) -> AsyncIterator[tuple[ProxyContext, Groups | None]]:
     home, settings = options.home, options.settings
@@ -240,7 +240,7 @@ async def _parts(
         bus = Bus(journal, run_id, opened.state)
         async with HttpTransport() as transport, Tasks("proxy") as tasks:
             servers = {
-                name: _server(home, settings, bus, name, target, transport, client_uuid)
+                name: _create_handle(home, settings, bus, name, target, transport, client_uuid)
                 for name, target in settings.servers().items()
             }
             context = ProxyContext(
@@ -255,7 +255,7 @@ async def _parts(
                 pruner=pruner,
             )
             pruner.start()
-            async with _running(context, home, url, opened.notice) as groups:
+            async with _run_services(context, home, url, opened.notice) as groups:
                 yield context, groups
     finally:
         await asyncio.to_thread(pruner.close)
@@ -263,10 +263,10 @@ async def _parts(
 
 
 @contextlib.asynccontextmanager
-async def _running(
+async def _run_services(
     context: ProxyContext, home: Home, url: str, notice: str
 ) -> AsyncIterator[Groups | None]:
-    """Everything at work until the context is left; no groups where servers are only watched."""
+    """Run all background tasks until the context ends; yield None if servers are only watched."""
     follow_journal(context)
     context.tasks.spawn(expire_alerts(context.bus), "alerts")
     if context.settings.proxy.watch_only:
@@ -275,7 +275,7 @@ async def _running(
             try:
                 yield None
             finally:
-                await _farewell(context)
+                await _shut_down(context)
         return
     groups = Groups(context)
     rewards_before = context.bus.state.rewards.source
@@ -284,15 +284,15 @@ async def _running(
     tell_waited(context)
     if left_open:
         log.warning("%d groups were open when the proxy was last killed", len(left_open))
-    told: list[SourceHealth] = []
+    loaded: list[SourceHealth] = []
 
     def changed(health: SourceHealth) -> None:
-        told.append(health)
+        loaded.append(health)
         _rewards_changed(context, health)
 
     context.rewards.add_listener(changed)
     await context.rewards.start()
-    if not told:
+    if not loaded:
         changed(context.rewards.health())
     _note_missing_rewards(context, rewards_before)
     context.tasks.spawn(RewardMonitor(context.bus).run(), "reward watch")
@@ -308,7 +308,7 @@ async def _running(
         yield groups
     finally:
         await groups.close()
-        await _farewell(context)
+        await _shut_down(context)
 
 
 async def _announce(context: ProxyContext, url: str, notice: str) -> None:
@@ -327,23 +327,23 @@ async def _announce(context: ProxyContext, url: str, notice: str) -> None:
             watch_only=context.settings.proxy.watch_only,
         )
     )
-    with contextlib.suppress(JournalError):  # the alert says so; users are answered all the same
+    with contextlib.suppress(JournalError):  # an alert reports it; users still get answers
         await context.journal.durable(started)
-    wanted, port = context.settings.proxy.port, urlsplit(url).port
-    if wanted and port != wanted:
-        show_alert(context.bus, "port", PortTaken(port=wanted, url=url))
+    wanted_port, port = context.settings.proxy.port, urlsplit(url).port
+    if wanted_port and port != wanted_port:
+        show_alert(context.bus, "port", PortTaken(port=wanted_port, url=url))
     if notice:
         show_alert(context.bus, "journal_file", JournalFileChanged(notice=notice), level="error")
 
 
-async def _farewell(context: ProxyContext) -> None:
+async def _shut_down(context: ProxyContext) -> None:
     await gather_fast(*(server.claimer.close() for server in context.servers.values()))
     await context.rewards.close()
     context.bus.publish(ProxyStopped(reason="asked to"))
     context.journal.append_snapshot(context.bus.state)
 
 
-def _server(
+def _create_handle(
     home: Home,
     settings: Settings,
     bus: Bus,
@@ -353,28 +353,28 @@ def _server(
     client_uuid: str,
 ) -> ServerHandle:
     if settings.upstream.url:
-        return observing(settings, name, transport, client_uuid, lambda: _held(bus, name))
+        return observe_handle(settings, name, transport, client_uuid, lambda: _held(bus, name))
     url = target
     if target == "embedded":
         info = running(home, "engine")
-        url = info.url if info and info.url else _expected(settings)
-    only = settings.proxy.watch_only
+        url = info.url if info and info.url else _expected_url(settings)
+    watch_only = settings.proxy.watch_only
     client = AsyncSwarmClient(
-        url, ReadOnlyTransport(transport) if only else transport, client_uuid, name=name
+        url, ReadOnlyTransport(transport) if watch_only else transport, client_uuid, name=name
     )
     watcher = Watcher(client)
     claimer = GroupClaimer(client, watcher, known=lambda: _held(bus, name))
     return ServerHandle(name=name, url=url, client=client, watcher=watcher, claimer=claimer)
 
 
-def _expected(settings: Settings) -> str:
-    """Where the embedded engine will be: nowhere yet when somebody else's is at its port.
+def _expected_url(settings: Settings) -> str:
+    """Return the expected URL of the embedded engine; port 0 if another process has its port.
 
-    It tells its address once it listens, and is found by that.
+    The engine's run file has the actual address once it listens.
     """
     host, port = settings.engine.host, settings.engine.port
     with contextlib.suppress(OSError), socket.create_connection((host, port), timeout=0.2):
-        port = 0  # no connection is ever made to that
+        port = 0  # never connected to
     return f"http://{host}:{port}"
 
 
@@ -382,7 +382,7 @@ _HELD = frozenset({"claimed", "answered", "failed", "unknown"})
 
 
 def _held(bus: Bus, server: str) -> set[str]:
-    """Episodes that a group of ours answers for."""
+    """Return the episodes that our open groups own."""
     return {
         candidate.episode_uuid
         for group in bus.state.open_groups()
@@ -393,7 +393,7 @@ def _held(bus: Bus, server: str) -> set[str]:
 
 
 def _rewards_changed(context: ProxyContext, health: SourceHealth) -> None:
-    """Tell state, operator and log when the rewards loaded, or would not."""
+    """Publish, log and alert that the rewards were loaded or failed to load."""
     error, key = health.error, ""
     judging = error is not None and kind_of(context.rewards, error.part) == "judge"
     if error is not None:
@@ -405,9 +405,11 @@ def _rewards_changed(context: ProxyContext, health: SourceHealth) -> None:
         )  # fmt: skip
         show_alert(context.bus, key, _reward_trouble(error, health, judging), level=health.level)
     source = display_name(context.settings, context.rewards)
-    over = {"judge", "rewards"} if source == "builtin" else {"judge", "rewards", GONE}
-    for old in over - {key}:
-        clear_alert(context.bus, old)
+    obsolete = (
+        {"judge", "rewards"} if source == "builtin" else {"judge", "rewards", MISSING_REWARDS}
+    )
+    for key_ in obsolete - {key}:
+        clear_alert(context.bus, key_)
     context.bus.publish(
         RewardsChanged(
             source=source,
@@ -431,13 +433,13 @@ def _note_missing_rewards(context: ProxyContext, before: str) -> None:
     """Raise an alert when the built-in rewards replace a file or folder that no longer exists.
 
     Args:
-        context: The proxy's shared parts.
-        before: What made the rewards of the run before: a path, `builtin`, or empty.
+        context: The shared parts of the proxy.
+        before: Source of the last run's rewards: a path, `builtin`, or empty.
     """
     path = Path(before).expanduser()
     builtin = display_name(context.settings, context.rewards) == "builtin"
     if builtin and path.is_absolute() and not path.exists():
-        show_alert(context.bus, GONE, RewardsGone(path=before))
+        show_alert(context.bus, MISSING_REWARDS, RewardsGone(path=before))
 
 
 def _log_text(error: Abstention) -> str:

@@ -35,40 +35,48 @@ SETTINGS: Mapping[str, Setting] = {
         "Base URL of an OpenAI-compatible API, as `https://HOST/v1`; `own` is the policy's own "
         "server in observe mode",
     ),
-    "model": Setting("text", None, "Model to ask; left out: the first one the server lists"),
+    "model": Setting("text", None, "Model name; default: the first one that the server lists"),
     "key_env": Setting("text", None, "Name of the environment variable that holds the API key"),
-    "key_file": Setting("file", None, "File that holds the API key and nothing else"),
-    "rubric": Setting("file", None, "Markdown file that says what is good; else a general one"),
+    "key_file": Setting("file", None, "File that contains only the API key"),
+    "rubric": Setting("file", None, "Markdown file with the rubric; default: a general one"),
     "mode": Setting(
         "text",
         "listwise",
         "One call for each answer, one for the whole group, or two for each pair of answers",
         choices=MODES,
     ),
-    "low": Setting("number", 0.0, "The lowest score the judge may give; becomes 0", -1000, 1000),
-    "high": Setting("number", 10.0, "The highest score; becomes 1", -1000, 1000),
+    "low": Setting("number", 0.0, "Lowest score of the judge's scale; becomes 0", -1000, 1000),
+    "high": Setting("number", 10.0, "Highest score of the scale; becomes 1", -1000, 1000),
     "reference": Setting("flag", False, "Show the judge the reference answer of the dataset"),
-    "temperature": Setting("number", 0.0, "Of the judge's own sampling", 0, 2),
-    "max_tokens": Setting("int", 2048, "Tokens of one reply, its reasoning among them", 16, 65536),
-    "extra": Setting("mapping", {}, "Further fields of the request, as `reasoning_effort: low`"),
-    "timeout": Setting("number", 20.0, "Seconds one call may take", 0.05, 3600),
-    "group_seconds": Setting(
-        "number", 25.0, "Seconds all calls for one group may take together", 0.05, 3600
+    "temperature": Setting("number", 0.0, "Sampling temperature of the judge", 0, 2),
+    "max_tokens": Setting(
+        "int", 2048, "Maximum tokens of a reply, including its reasoning", 16, 65536
     ),
-    "retries": Setting("int", 3, "Calls that one group may repeat after errors", 0, 100),
-    "concurrency": Setting("int", 8, "Calls in flight at once", 1, 1024),
-    "breaker_after": Setting("int", 5, "Failures in a row after which nothing is asked", 1, 1000),
-    "breaker_seconds": Setting("number", 30.0, "Seconds until one call tries again", 0.05, 86400),
-    "cache": Setting("flag", True, "Keep verdicts on disk and ask nothing twice"),
+    "extra": Setting("mapping", {}, "Further request fields, such as `reasoning_effort: low`"),
+    "timeout": Setting("number", 20.0, "Timeout of one call in seconds", 0.05, 3600),
+    "group_seconds": Setting(
+        "number", 25.0, "Time limit in seconds for all calls of one group", 0.05, 3600
+    ),
+    "retries": Setting("int", 3, "Maximum repeated calls per group after errors", 0, 100),
+    "concurrency": Setting("int", 8, "Maximum number of simultaneous calls", 1, 1024),
+    "breaker_after": Setting("int", 5, "Consecutive failures after which calls stop", 1, 1000),
+    "breaker_seconds": Setting("number", 30.0, "Seconds until the next trial call", 0.05, 86400),
+    "cache": Setting("flag", True, "Store verdicts on disk and reuse them"),
     "answer_chars": Setting(
-        "int", 8000, "Characters of an answer that are sent; the middle goes first", 100, 1_000_000
+        "int",
+        8000,
+        "Maximum characters of an answer to send; the middle is cut out",
+        100,
+        1_000_000,
     ),
     "conversation_chars": Setting(
-        "int", 16000, "Characters of the conversation that are sent", 100, 1_000_000
+        "int", 16000, "Maximum characters of the conversation to send", 100, 1_000_000
     ),
     "price_in": Setting("number", None, "Price of a million prompt tokens", 0, 1e6),
-    "price_out": Setting("number", None, "Price of a million tokens of the replies", 0, 1e6),
-    "spend_limit": Setting("number", None, "Cost of one run after which it abstains", 0, 1e9),
+    "price_out": Setting("number", None, "Price of a million reply tokens", 0, 1e6),
+    "spend_limit": Setting(
+        "number", None, "Cost of one run above which the judge abstains", 0, 1e9
+    ),
 }
 
 _RESERVED = frozenset({"model", "messages", "stream", "n", "response_format"})

@@ -35,4 +35,4 @@ def make(name: str, settings: Mapping[str, Any], where: Path) -> Code:
     return Code()
 
 
-KIND = PartKind(make, "1 for a code block where the query asks for code")
+KIND = PartKind(make, "1 for an answer with a code block if the query asks for code")

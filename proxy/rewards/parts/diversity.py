@@ -96,13 +96,16 @@ _AGAINST = ("group", "recent", "both")
 
 KIND = PartKind(
     make,
-    "1 minus the share of an answer's word trigrams that another has too",
+    "1 minus the share of an answer's word trigrams that occur in another answer",
     {
         "against": Setting(
-            "text", "group", "the siblings, the newest winners, or both", choices=_AGAINST
+            "text",
+            "group",
+            "compare with the group's other answers, recent winners, or both",
+            choices=_AGAINST,
         ),
         "by_query": Setting(
-            "flag", False, "it does not apply to a question for a fact, without tools"
+            "flag", False, "skip it for a question about a fact if no tools are offered"
         ),
     },
 )

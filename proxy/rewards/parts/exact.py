@@ -39,9 +39,9 @@ def make(name: str, settings: Mapping[str, Any], where: Path) -> Exact:
 
 KIND = PartKind(
     make,
-    "1 when the answer is the dataset's reference, else 0",
+    "1 if the answer equals the dataset's reference, else 0",
     {
-        "strict": Setting("flag", False, "case, spaces and marks around it count too"),
-        "marked": Setting("flag", True, "the last `\\boxed{}` or `####` is what counts, if any"),
+        "strict": Setting("flag", False, "compare case, spaces and surrounding punctuation too"),
+        "marked": Setting("flag", True, "compare only the last `\\boxed{}` or `####`, if any"),
     },
 )

@@ -37,7 +37,7 @@ def make(name: str, settings: Mapping[str, Any], where: Path) -> Finished:
 
 KIND = PartKind(
     make,
-    "1 at its end, less when cut off by the length limit, 0 when filtered",
-    {"cut": Setting("number", CUT, "what is left of an answer that was cut off", 0, 1)},
+    "1 for a complete answer, less if cut off by the length limit, 0 if filtered",
+    {"cut": Setting("number", CUT, "value of an answer that was cut off", 0, 1)},
     gate=True,
 )

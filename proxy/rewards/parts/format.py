@@ -126,16 +126,16 @@ def _json(check: Callable[[Any], str]) -> Callable[[str], str]:
 
 KIND = PartKind(
     make,
-    "Share of its rules that the text keeps: expressions, words, JSON, a JSON schema",
+    "Share of the rules that the text satisfies: expressions, words, JSON, a JSON schema",
     {
-        "match": Setting("texts", (), "regular expressions of which each must fit somewhere"),
-        "not_match": Setting("texts", (), "regular expressions of which none may fit"),
-        "must": Setting("texts", (), "texts of which each must be in it"),
-        "must_not": Setting("texts", (), "texts of which none may be in it"),
-        "json": Setting("flag", False, "it must be JSON, perhaps in a code fence"),
-        "schema": Setting("mapping", None, "JSON schema that it must keep"),
-        "schema_file": Setting("file", None, "file with that schema"),
-        "case": Setting("flag", False, "upper and lower case differ"),
-        "all": Setting("flag", False, "one broken rule already gives 0"),
+        "match": Setting("texts", (), "regular expressions that must all match"),
+        "not_match": Setting("texts", (), "regular expressions that must not match"),
+        "must": Setting("texts", (), "texts that it must contain"),
+        "must_not": Setting("texts", (), "texts that it must not contain"),
+        "json": Setting("flag", False, "it must be JSON, optionally in a code fence"),
+        "schema": Setting("mapping", None, "JSON schema that it must satisfy"),
+        "schema_file": Setting("file", None, "file with this schema"),
+        "case": Setting("flag", False, "distinguish upper and lower case"),
+        "all": Setting("flag", False, "0 if any rule is broken"),
     },
 )

@@ -89,11 +89,15 @@ def make(name: str, settings: Mapping[str, Any], where: Path) -> Hook:
 
 KIND = PartKind(
     make,
-    "A Python function of yours, in a process of its own",
+    "Your own Python function, in a separate process",
     {
-        "folder": Setting("file", ..., "the folder with `on_compute_relative_reward.py`"),
-        "seconds": Setting("number", None, "time limit of a group; that of the settings", 0.01),
-        "memory_mb": Setting("int", None, "memory of its process; that of the settings", 64),
+        "folder": Setting("file", ..., "folder with `on_compute_relative_reward.py`"),
+        "seconds": Setting(
+            "number", None, "seconds per group; default: the limit in the settings", 0.01
+        ),
+        "memory_mb": Setting(
+            "int", None, "MiB for its process; default: the limit in the settings", 64
+        ),
     },
     slow=True,
 )

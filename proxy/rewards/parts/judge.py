@@ -20,7 +20,7 @@ def make(name: str, settings: Mapping[str, Any], where: Path) -> Judge:
 
 KIND = PartKind(
     make,
-    "what a language model says of the answers, by a rubric",
+    "Score of a language model by a rubric",
     SETTINGS,
     slow=True,
 )

@@ -111,10 +111,13 @@ def make(name: str, settings: Mapping[str, Any], where: Path) -> Language:
 
 KIND = PartKind(
     make,
-    "1 for an answer in the language of the query, or in the one that is named",
+    "1 for an answer in the language of the query, or in a given language",
     {
         "wanted": Setting(
-            "text", "query", "the query's, or a language", choices=("query", *LANGUAGES)
+            "text",
+            "query",
+            "`query` for the query's language, or a language",
+            choices=("query", *LANGUAGES),
         )
     },
 )

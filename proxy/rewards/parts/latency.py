@@ -39,7 +39,7 @@ KIND = PartKind(
     make,
     "1 for an answer within `good` seconds, 0 from `bad` seconds on",
     {
-        "good": Setting("number", 2.0, "seconds up to which it is 1", 0),
-        "bad": Setting("number", 30.0, "seconds from which it is 0", 0),
+        "good": Setting("number", 2.0, "seconds up to which the value is 1", 0),
+        "bad": Setting("number", 30.0, "seconds from which the value is 0", 0),
     },
 )

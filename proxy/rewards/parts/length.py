@@ -80,12 +80,14 @@ def make(name: str, settings: Mapping[str, Any], where: Path) -> Length:
 
 KIND = PartKind(
     make,
-    "Words: 1 within the band, falling smoothly outside",
+    "Number of words: 1 within a range, falling smoothly outside",
     {
-        "ideal": Setting("number", IDEAL, "words of the best answer, where no band is given", 1),
-        "least": Setting("number", None, "words where the band begins", 1),
-        "most": Setting("number", None, "words where the band ends", 1),
-        "by_query": Setting("flag", False, "the band is what the query asks for: a fact, a text"),
-        "width": Setting("number", WIDTH, "how slowly it falls: 0.6 is left at e^width", 0.01),
+        "ideal": Setting("number", IDEAL, "best number of words if no range is given", 1),
+        "least": Setting("number", None, "lower end of the range in words", 1),
+        "most": Setting("number", None, "upper end of the range in words", 1),
+        "by_query": Setting("flag", False, "the range depends on the query: a fact, a text"),
+        "width": Setting(
+            "number", WIDTH, "how slowly it falls: to 0.6 at e^width times the end", 0.01
+        ),
     },
 )

@@ -31,9 +31,9 @@ def make(name: str, settings: Mapping[str, Any], where: Path) -> Numeric:
 
 KIND = PartKind(
     make,
-    "1 when the answer ends with the number of the dataset's reference",
+    "1 if the answer ends with the number of the dataset's reference",
     {
-        "tolerance": Setting("number", TOLERANCE, "relative difference that is still right", 0, 1),
-        "elsewhere": Setting("number", 0.0, "what the right number is worth before the end", 0, 1),
+        "tolerance": Setting("number", TOLERANCE, "relative difference that counts as equal", 0, 1),
+        "elsewhere": Setting("number", 0.0, "value of the number if it is not at the end", 0, 1),
     },
 )

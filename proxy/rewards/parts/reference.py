@@ -81,5 +81,5 @@ def make(name: str, settings: Mapping[str, Any], where: Path) -> Reference:
 KIND = PartKind(
     make,
     "Agreement with the dataset's reference: text, number, phrase or word F1, in this order",
-    {"sums": Setting("flag", False, "a row without one: the value of a query that is a sum")},
+    {"sums": Setting("flag", False, "without a reference: use the result of a sum in the query")},
 )

@@ -178,7 +178,7 @@ def make(name: str, settings: Mapping[str, Any], where: Path) -> RefusalGate:
 
 KIND = PartKind(
     make,
-    "1 for an answer, less for one that declines or does not know, by its first sentence",
-    {"left": Setting("number", LEFT, "what is left of an answer that only declines", 0, 1)},
+    "1 for an answer, less for one that refuses or does not know, by its first sentence",
+    {"left": Setting("number", LEFT, "value of an answer that only refuses", 0, 1)},
     gate=True,
 )

@@ -75,5 +75,5 @@ def make(name: str, settings: Mapping[str, Any], where: Path) -> Relevance:
 KIND = PartKind(
     make,
     "Share of the query's content words that the answer uses",
-    {"enough": Setting("number", ENOUGH, "share of them that already gives 1", 0.01, 1)},
+    {"enough": Setting("number", ENOUGH, "share of these words that gives 1", 0.01, 1)},
 )

@@ -68,8 +68,8 @@ KIND = PartKind(
     make,
     "0 for an empty answer or a loop, by the share of repeated 4-grams",
     {
-        "closes": Setting("number", CLOSES, "share of repeats where it begins to fall", 0, 1),
-        "shut": Setting("number", SHUT, "share of repeats where it is 0", 0, 1),
+        "closes": Setting("number", CLOSES, "share of repeats at which it starts to fall", 0, 1),
+        "shut": Setting("number", SHUT, "share of repeats at which it reaches 0", 0, 1),
     },
     gate=True,
 )

@@ -118,10 +118,12 @@ KIND = PartKind(
     make,
     "Share of the tool calls that are well-formed",
     {
-        "names": Setting("texts", (), "tools that may be called; any when empty"),
-        "required": Setting("flag", False, "an answer without a call gets 0"),
+        "names": Setting("texts", (), "allowed tools; all if empty"),
+        "required": Setting("flag", False, "0 for an answer without a call"),
         "declared": Setting(
-            "flag", False, "calls must fit the tools that the request offers; announcing is 0.3"
+            "flag",
+            False,
+            "calls must match the offered tools; a call that is only announced gives 0.3",
         ),
     },
 )

@@ -91,7 +91,7 @@ def test_nothing_is_published_to_clear_nothing(bus: Bus, heard: list[Event]) -> 
 
 
 @pytest.mark.parametrize("kind", sorted(PAST))
-def test_what_is_past_goes_by_itself(kind: str, bus: Bus, clock: Clock) -> None:
+def test_alerts_about_past_events_expire(kind: str, bus: Bus, clock: Clock) -> None:
     show_alert(bus, f"{kind}:s", note("it happened"))
     show_alert(bus, "lost:s", note("it does not answer"))
     clock.now += PAST[kind] - 1
@@ -118,7 +118,7 @@ async def test_more_candidates_than_room_is_no_alert_once_they_fit(tmp_path: Pat
         assert "room:s" not in w.state.alerts
 
 
-async def test_a_failed_start_is_over_when_the_engine_rolls(tmp_path: Path) -> None:
+async def test_the_alert_of_a_failed_start_ends_when_the_engine_rolls(tmp_path: Path) -> None:
     async with ScriptedSwarm() as swarm, world(tmp_path, swarm, watched=True) as w:
         await w.until(lambda: w.state.servers["s"].state == "ROLLING")
         swarm.set_state("OFFLINE")
@@ -146,7 +146,7 @@ async def test_an_alert_about_open_ratings_names_them(tmp_path: Path) -> None:
         assert w.state.alerts["hold:s"].groups == (group.group_id,)
 
 
-async def test_another_port_than_the_wanted_one_is_an_alert(tmp_path: Path) -> None:
+async def test_another_port_than_the_configured_one_raises_an_alert(tmp_path: Path) -> None:
     async with world(tmp_path) as w:
         await _announce(w.context, "http://127.0.0.1:8000", "")
         assert not w.state.alerts

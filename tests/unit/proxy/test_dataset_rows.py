@@ -12,7 +12,7 @@ def found(kept: Rows, query: str = "", **headers: str) -> str:
     return row.row_id if row is not None else ""
 
 
-def test_header_then_session_then_text() -> None:
+def test_rows_match_by_header_then_session_then_text() -> None:
     kept = Rows()
     for row_id, session in ("a", ""), ("b", "s1"), ("c", ""):
         kept.register(Row(row_id=row_id, query="same  words", session=session))
@@ -24,7 +24,7 @@ def test_header_then_session_then_text() -> None:
     assert found(kept, "other words", session="s2") == ""
 
 
-def test_a_taken_row_is_only_known_in_its_session() -> None:
+def test_a_taken_row_matches_only_within_its_session() -> None:
     kept = Rows()
     kept.register(Row(row_id="a", query="x"))
     kept.register(Row(row_id="b", query="x", session="s1"))
@@ -39,7 +39,7 @@ def test_a_taken_row_is_only_known_in_its_session() -> None:
     assert found(kept, "x", session="s1") == ""
 
 
-def test_the_next_turn_takes_over_and_the_first_one_ends_all() -> None:
+def test_the_next_turn_replaces_the_row_and_releasing_the_first_ends_the_session() -> None:
     kept = Rows()
     for row_id in ("a", "a:t2", "a:t2", "a:t3"):
         kept.register(Row(row_id=row_id, query=row_id, session="s1"))
@@ -49,15 +49,17 @@ def test_the_next_turn_takes_over_and_the_first_one_ends_all() -> None:
     kept.release("a")
     assert not len(kept)
     assert not kept._sessions
-    assert not kept._heads
+    assert not kept._session_by_first_row
     assert not kept._by_text
 
 
-def test_nothing_piles_up() -> None:
+def test_released_rows_leave_nothing_in_memory() -> None:
     kept = Rows()
     for number in range(dataset_rows.MAX_ROWS + 50):
         kept.register(Row(row_id=f"r{number}", query=f"{number % 7}", session=f"s{number}"))
-    assert len(kept) == len(kept._sessions) == len(kept._heads) == dataset_rows.MAX_ROWS
+    assert (
+        len(kept) == len(kept._sessions) == len(kept._session_by_first_row) == dataset_rows.MAX_ROWS
+    )
     assert found(kept, session="s49") == ""
     assert found(kept, session="s50") == "r50"
 
@@ -69,7 +71,7 @@ class Clock:
         return self.now
 
 
-def test_rows_of_a_silent_mock_user_are_forgotten() -> None:
+def test_rows_of_a_silent_mock_user_are_dropped() -> None:
     clock = Clock()
     kept = Rows(clock)
     kept.register(Row(row_id="a", query="x", mock_id="m-1", session="s1"))
@@ -79,11 +81,11 @@ def test_rows_of_a_silent_mock_user_are_forgotten() -> None:
     assert found(kept, "x") == "a"
     clock.now += 1.0
     assert found(kept, "x") == found(kept, session="s1") == ""
-    assert not kept._alive
-    assert not kept._seen
+    assert not kept._alive_at
+    assert not kept._used_at
 
 
-def test_a_row_of_no_run_is_forgotten_after_a_while_without_requests() -> None:
+def test_a_row_without_a_mock_user_is_dropped_when_unused() -> None:
     clock = Clock()
     kept = Rows(clock)
     kept.register(Row(row_id="dry", query="x", session="s1", train=False))
@@ -105,7 +107,7 @@ def test_a_new_start_ends_the_rows_of_the_earlier_ones() -> None:
     assert [found(kept, one) for one in "abc"] == ["", "b", ""]
 
 
-def test_the_newest_run_has_the_words_and_its_oldest_row_is_first() -> None:
+def test_the_oldest_row_of_the_newest_run_matches_first() -> None:
     kept = Rows()
     for row_id, mock_id in ("dry", ""), ("a", "m-1"), ("b", "m-1"):
         kept.register(Row(row_id=row_id, query="x", mock_id=mock_id))
@@ -114,7 +116,7 @@ def test_the_newest_run_has_the_words_and_its_oldest_row_is_first() -> None:
     assert found(kept, "x") == "b"
 
 
-def test_a_released_row_does_not_come_back() -> None:
+def test_a_released_row_is_not_added_again() -> None:
     kept = Rows()
     row = Row(row_id="a", query="x", session="s1")
     kept.register(row)
@@ -132,7 +134,7 @@ def words(*numbers: int) -> str:
 
 
 @pytest.mark.parametrize("count", [EDGE_WORDS, EDGE_WORDS + 1, 3 * EDGE_WORDS])
-def test_long_words_are_told_apart_by_both_ends_however_they_are_spaced(count: int) -> None:
+def test_long_texts_are_distinguished_by_both_ends_whatever_their_white_space(count: int) -> None:
     kept = Rows()
     text = words(*range(count))
     kept.register(Row(row_id="a", query=text))
@@ -141,13 +143,13 @@ def test_long_words_are_told_apart_by_both_ends_however_they_are_spaced(count: i
     assert found(kept, "\n " + text.replace(" ", "\t\n") + " ") == "a"
 
 
-def test_of_a_very_long_text_only_the_ends_are_kept() -> None:
+def test_the_key_of_a_very_long_text_has_only_its_ends() -> None:
     kept = Rows()
     kept.register(Row(row_id="a", query=words(*range(50 * EDGE_WORDS))))
     assert sum(map(len, kept._by_text)) < 20 * EDGE_WORDS
 
 
-def test_a_row_that_began_one_session_and_is_announced_in_another() -> None:
+def test_a_row_can_be_announced_again_in_another_session() -> None:
     kept = Rows()
     kept.register(Row(row_id="a", query="x", session="s1"))
     kept.register(Row(row_id="b", query="y", session="s1"))
@@ -159,7 +161,7 @@ def test_a_row_that_began_one_session_and_is_announced_in_another() -> None:
     assert found(kept, session="s1") == found(kept, session="s2") == ""
 
 
-def test_long_rows_that_differ_in_between_are_told_apart() -> None:
+def test_long_rows_that_differ_in_the_middle_are_distinguished() -> None:
     """Documents with one question behind them all: the answer to another one would be scored."""
     kept = Rows()
     begin, end = "so it begins " * EDGE_WORDS, " what is the number?" * EDGE_WORDS
@@ -170,17 +172,17 @@ def test_long_rows_that_differ_in_between_are_told_apart() -> None:
     assert found(kept, f"{begin} it is 7 {end}") == ""
 
 
-def test_rows_of_one_text_are_compared_with_another_form_of_it_once(
+def test_equal_row_texts_are_compared_only_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     kept, compared = Rows(), []
-    looks = dataset_rows._Alike._compared
+    looks = dataset_rows._TextMatcher._has_same_words
 
-    def counted(alike: dataset_rows._Alike, own: str) -> bool:
+    def counted(alike: dataset_rows._TextMatcher, own: str) -> bool:
         compared.append(own)
         return looks(alike, own)
 
-    monkeypatch.setattr(dataset_rows._Alike, "_compared", counted)
+    monkeypatch.setattr(dataset_rows._TextMatcher, "_has_same_words", counted)
     for number in range(50):
         kept.register(Row(row_id=str(number), query="what is  it", mock_id=f"m{number // 25}"))
     assert found(kept, "what is it") == "25"

@@ -150,7 +150,7 @@ async def _broken(name: str, body: dict[str, Any], index: int) -> Any:
     return RuntimeError("worker died at /srv/model")
 
 
-async def test_an_engine_that_is_off_is_called_so(
+async def test_a_request_for_a_stopped_engine_names_its_state(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with ScriptedSwarm(state="OFFLINE") as swarm, front(tmp_path, swarm) as (w, client):
@@ -173,7 +173,7 @@ async def test_an_engine_that_is_off_is_called_so(
         assert (await client.get("/health")).status_code == 200
 
 
-async def test_overload_is_told_at_once(tmp_path: Path) -> None:
+async def test_an_overload_is_refused_at_once(tmp_path: Path) -> None:
     async with (
         ScriptedSwarm(state="WEIGHT_SYNCING", automatic=False) as swarm,
         front(tmp_path, swarm, settings(proxy={"queue_limit": 1})) as (w, client),
@@ -212,7 +212,7 @@ async def test_a_closed_socket_frees_the_episodes_within_a_second(
         assert (group.phase, group.cause) == ("ABORTED", "client left")
 
 
-async def test_a_client_that_leaves_before_its_body_is_whole(tmp_path: Path) -> None:
+async def test_a_client_may_disconnect_before_its_body_is_complete(tmp_path: Path) -> None:
     async with front(tmp_path) as (w, client):
         url = client.base_url
         _, writer = await asyncio.open_connection(url.host, url.port)
@@ -297,7 +297,7 @@ async def test_an_unknown_model_when_a_name_is_served(tmp_path: Path) -> None:
         await w.closed()
 
 
-async def test_the_key_is_asked_for_on_v1_alone(tmp_path: Path) -> None:
+async def test_only_v1_requires_the_key(tmp_path: Path) -> None:
     async with front(tmp_path, configured=settings(proxy={"api_key": "sk-one"})) as (w, client):
         refused: list[dict[str, str]] = [
             {},

@@ -35,7 +35,7 @@ async def until_closed(f: Front) -> None:
 
 
 @pytest.mark.parametrize("path", PATHS)
-async def test_a_whole_answer_in_one_piece(tmp_path: Path, path: str) -> None:
+async def test_a_whole_answer_is_a_single_body(tmp_path: Path, path: str) -> None:
     async with fronted(tmp_path) as f, wire(f.url) as one:
         await one.ask("POST", path, BODIES[path], accept_encoding="gzip, br")
         answer = await one.answer()
@@ -101,7 +101,7 @@ async def test_a_stream_opens_at_once_and_is_kept_alive(tmp_path: Path, path: st
 
 
 @pytest.mark.parametrize("path", PATHS)
-async def test_a_body_of_ten_megabytes(tmp_path: Path, path: str) -> None:
+async def test_a_body_of_ten_megabytes_is_accepted(tmp_path: Path, path: str) -> None:
     long = "word " * 2_000_000
     body = json.loads(json.dumps(BODIES[path]).replace("Say hello.", long))
     async with fronted(tmp_path) as f, wire(f.url) as one:
@@ -112,7 +112,7 @@ async def test_a_body_of_ten_megabytes(tmp_path: Path, path: str) -> None:
 
 
 @pytest.mark.parametrize("path", PATHS)
-async def test_a_live_answer_is_passed_on_as_it_comes(tmp_path: Path, path: str) -> None:
+async def test_deltas_are_forwarded_as_they_arrive(tmp_path: Path, path: str) -> None:
     said = asyncio.Semaphore(0)
 
     async def on_token(name: str, index: int) -> None:
@@ -148,7 +148,7 @@ async def test_a_live_answer_is_passed_on_as_it_comes(tmp_path: Path, path: str)
         assert (group.returned, group.returned_why) == (0, "live")
 
 
-async def test_an_answer_that_was_not_read_is_given_again(tmp_path: Path) -> None:
+async def test_an_undelivered_answer_is_replayed(tmp_path: Path) -> None:
     async with fronted(tmp_path) as f:
         f.world.swarm.delay = 0.2
         first = await f.client.post(CHAT, json=BODIES[CHAT])
@@ -175,7 +175,9 @@ def message_of(path: str, body: Any) -> str:
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("path", PATHS)
-async def test_a_request_that_cannot_be_read(tmp_path: Path, path: str, stream: bool) -> None:
+async def test_an_invalid_request_is_refused_in_each_dialect(
+    tmp_path: Path, path: str, stream: bool
+) -> None:
     async with fronted(tmp_path) as f, wire(f.url) as one:
         bad: list[bytes] = [b"{", b"[]", b"", b"{}", b"\xff\xfe", b"[" * 100_000, b'"text"']
         bad.append(json.dumps(streamed(path, temperature="hot", stream=stream)).encode())
@@ -223,7 +225,7 @@ async def broken(name: str, body: dict[str, Any], index: int) -> Any:
 
 
 @pytest.mark.parametrize("path", PATHS)
-async def test_when_no_candidate_answers(
+async def test_no_candidate_is_a_503_in_each_dialect(
     tmp_path: Path, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with fronted(tmp_path, configured=ONCE) as f, wire(f.url) as one:
@@ -258,7 +260,7 @@ async def test_when_no_candidate_answers(
 
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("stream", [False, True])
-async def test_overload_is_told_at_once(tmp_path: Path, path: str, stream: bool) -> None:
+async def test_an_overload_is_refused_at_once(tmp_path: Path, path: str, stream: bool) -> None:
     few = settings(proxy={"queue_limit": 1})
     async with (
         ScriptedSwarm(state="WEIGHT_SYNCING", automatic=False) as swarm,
@@ -283,7 +285,7 @@ async def test_overload_is_told_at_once(tmp_path: Path, path: str, stream: bool)
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("path", PATHS)
-async def test_who_leaves_frees_its_episodes_within_a_second(
+async def test_a_disconnect_frees_the_episodes_within_a_second(
     tmp_path: Path, path: str, stream: bool
 ) -> None:
     async with fronted(tmp_path) as f:
@@ -304,7 +306,7 @@ async def test_who_leaves_frees_its_episodes_within_a_second(
 
 
 @pytest.mark.parametrize("path", PATHS)
-async def test_who_leaves_before_anything_is_claimed(tmp_path: Path, path: str) -> None:
+async def test_a_disconnect_before_any_claim(tmp_path: Path, path: str) -> None:
     async with (
         ScriptedSwarm(state="WEIGHT_SYNCING", automatic=False) as swarm,
         fronted(tmp_path, swarm) as f,
@@ -332,7 +334,7 @@ async def test_who_leaves_before_anything_is_claimed(tmp_path: Path, path: str) 
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("path", PATHS)
-async def test_the_clients_own_id(
+async def test_the_clients_own_request_id_is_returned(
     tmp_path: Path, path: str, stream: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -357,7 +359,7 @@ async def test_the_clients_own_id(
 
 
 @pytest.mark.parametrize("path", PATHS)
-async def test_a_fault_of_ours_is_told_without_its_details(
+async def test_an_internal_error_is_reported_without_its_details(
     tmp_path: Path, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fault(parsed: Any) -> None:
@@ -376,7 +378,7 @@ async def test_a_fault_of_ours_is_told_without_its_details(
 
 
 @pytest.mark.parametrize("path", PATHS)
-async def test_at_the_end_of_the_grace_time_everybody_gets_an_end(
+async def test_at_the_end_of_the_grace_period_every_request_is_answered(
     tmp_path: Path, path: str
 ) -> None:
     async with fronted(tmp_path) as f, wire(f.url) as one, wire(f.url) as two:

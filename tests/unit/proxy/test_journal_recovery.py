@@ -20,9 +20,7 @@ from tests.support.alerts import cause_of, todo_of
 from tests.support.world import world
 
 
-async def test_training_is_on_again_by_itself(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_training_resumes_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(core.journal.reader, "BUSY", 0.02)
     for name in ("RETRY_BUSY", "POLL"):
         monkeypatch.setattr(core.journal.writer, name, 0.02)
@@ -97,10 +95,10 @@ async def test_a_start_without_a_journal_that_can_be_written(tmp_path: Path) -> 
         w.context.journal.error = ""
 
 
-async def test_a_run_file_that_finds_no_room_is_written_later(
+async def test_a_run_file_is_written_later_if_the_disk_is_full(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(main, "PUBLISH_AGAIN", 0.01)
+    monkeypatch.setattr(main, "PUBLISH_RETRY", 0.01)
     tries: list[int] = []
 
     def publish() -> None:
@@ -108,7 +106,7 @@ async def test_a_run_file_that_finds_no_room_is_written_later(
         if len(tries) < 4:
             raise OSError(errno.ENOSPC, "No space left on device")
 
-    assert not main._published(publish)
+    assert not main._publish_run_file(publish)
     async with asyncio.timeout(20):
-        await main._publish_later(publish)
+        await main._retry_publish(publish)
     assert len(tries) == 4

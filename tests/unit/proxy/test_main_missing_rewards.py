@@ -4,26 +4,26 @@ from pathlib import Path
 
 import pytest
 
-from proxy.main import GONE, _note_missing_rewards, _rewards_changed
+from proxy.main import MISSING_REWARDS, _note_missing_rewards, _rewards_changed
 from proxy.rewards.source import SourceHealth
 from tests.support.alerts import cause_of
 from tests.support.world import world
 
 
-async def test_built_in_rewards_in_place_of_a_file_that_is_gone_are_told(tmp_path: Path) -> None:
+async def test_built_in_rewards_that_replace_a_missing_file_raise_an_alert(tmp_path: Path) -> None:
     file = tmp_path / "rewards.yaml"
     async with world(tmp_path) as w:
         w.source.name = "builtin"
         _note_missing_rewards(w.context, str(file))
-        assert str(file) in cause_of(w.state.alerts[GONE])
+        assert str(file) in cause_of(w.state.alerts[MISSING_REWARDS])
         w.source.name = str(file)  # it was restored
         _rewards_changed(w.context, SourceHealth(True, None, "v2"))
-        assert GONE not in w.state.alerts
+        assert MISSING_REWARDS not in w.state.alerts
 
 
 @pytest.mark.parametrize("before", ["", "builtin", "{home}", "{home}/hooks"])
-async def test_nothing_is_told_where_nothing_is_missing(tmp_path: Path, before: str) -> None:
+async def test_no_alert_if_nothing_is_missing(tmp_path: Path, before: str) -> None:
     async with world(tmp_path) as w:
         w.source.name = str(tmp_path / "other.yaml") if "hooks" in before else "builtin"
         _note_missing_rewards(w.context, before.format(home=tmp_path))
-        assert GONE not in w.state.alerts
+        assert MISSING_REWARDS not in w.state.alerts

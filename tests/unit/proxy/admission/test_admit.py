@@ -92,7 +92,7 @@ async def test_an_answer_whose_client_had_just_left_is_kept_for_its_retry(tmp_pa
         assert len(w.kinds(GroupOpened)) == 1
 
 
-async def test_a_delivered_answer_is_given_again_only_to_what_says_it_is_a_retry(
+async def test_a_delivered_answer_is_replayed_only_to_a_marked_retry(
     tmp_path: Path,
 ) -> None:
     async with world(tmp_path) as w:
@@ -110,7 +110,7 @@ async def test_a_delivered_answer_is_given_again_only_to_what_says_it_is_a_retry
         await w.closed()
 
 
-async def test_nothing_is_given_again_when_that_is_off(tmp_path: Path) -> None:
+async def test_nothing_is_replayed_when_replay_is_off(tmp_path: Path) -> None:
     async with world(tmp_path, configured=settings(proxy={"replay_window": 0})) as w:
         first = await w.ask("same")
         while await first.next(1.0) is None:
@@ -150,7 +150,7 @@ async def test_a_title_call_is_answered_once_and_not_trained_on(tmp_path: Path) 
         assert not w.swarm.claimed()
 
 
-async def test_what_a_judge_asks_is_not_judged_in_its_turn(tmp_path: Path) -> None:
+async def test_a_request_of_a_judge_is_not_judged(tmp_path: Path) -> None:
     async with world(tmp_path) as w:
         ticket = await say(w, [user("How good?")], {"x-ajet-train": "no", "x-ajet-judge": "yes"})
         await w.closed()
@@ -158,7 +158,7 @@ async def test_what_a_judge_asks_is_not_judged_in_its_turn(tmp_path: Path) -> No
         assert not w.kinds(GroupScored)
 
 
-async def test_what_is_never_a_helper_call(tmp_path: Path) -> None:
+async def test_requests_that_are_never_helper_calls(tmp_path: Path) -> None:
     title = [{"role": "system", "content": TITLE}, user("hi")]
     async with world(tmp_path) as w:
         told = await say(w, title, {"x-ajet-train": "yes"})
@@ -173,7 +173,7 @@ async def test_what_is_never_a_helper_call(tmp_path: Path) -> None:
         await w.closed()
 
 
-async def test_a_title_beside_a_row_does_not_take_the_row(tmp_path: Path) -> None:
+async def test_a_title_request_does_not_take_a_dataset_row(tmp_path: Path) -> None:
     title = [{"role": "system", "content": TITLE}, user("hi")]
     async with world(tmp_path) as w:
         for mark, session in ({}, ""), ({"x-ajet-session": "s1"}, "s1"):
@@ -188,7 +188,9 @@ async def test_a_title_beside_a_row_does_not_take_the_row(tmp_path: Path) -> Non
         await w.closed()
 
 
-async def test_all_of_a_session_is_its_row_and_a_trial_is_not_trained_on(tmp_path: Path) -> None:
+async def test_all_requests_of_a_session_belong_to_its_row_and_a_dry_row_is_not_trained_on(
+    tmp_path: Path,
+) -> None:
     mark = {"x-ajet-session": "s1"}
     async with world(tmp_path) as w:
         w.context.rows.register(Row(row_id="r1", query="hi", reference="5", session="s1"))
@@ -205,7 +207,7 @@ async def test_all_of_a_session_is_its_row_and_a_trial_is_not_trained_on(tmp_pat
     assert len(w.swarm.claims) == 9
 
 
-async def test_helper_calls_are_not_looked_for_when_that_is_off(tmp_path: Path) -> None:
+async def test_helper_calls_are_not_detected_when_the_setting_is_off(tmp_path: Path) -> None:
     title = [{"role": "system", "content": TITLE}, user("hi")]
     async with world(tmp_path, configured=settings(proxy={"helpers": False})) as w:
         ticket = await say(w, title)
@@ -214,7 +216,9 @@ async def test_helper_calls_are_not_looked_for_when_that_is_off(tmp_path: Path) 
         await w.closed()
 
 
-async def test_a_call_without_tools_beside_an_agents(tmp_path: Path) -> None:
+async def test_a_request_without_tools_in_an_agents_session_is_a_helper_call(
+    tmp_path: Path,
+) -> None:
     async with world(tmp_path) as w:
         mark, asks = {"session-id": "s"}, [user("Write a short title for our chat.")]
         before = await say(w, asks, mark)
@@ -229,7 +233,7 @@ async def test_a_call_without_tools_beside_an_agents(tmp_path: Path) -> None:
 # --- sessions -----------------------------------------------------------------------------------
 
 
-async def test_turns_of_a_marked_session_are_counted(tmp_path: Path) -> None:
+async def test_turns_of_a_named_session_are_counted(tmp_path: Path) -> None:
     async with world(tmp_path) as w:
         mark = {"x-claude-code-session-id": "cc-1"}
         turns = []
@@ -241,7 +245,7 @@ async def test_turns_of_a_marked_session_are_counted(tmp_path: Path) -> None:
         await w.closed()
 
 
-async def test_turns_of_an_unmarked_conversation_are_found(tmp_path: Path) -> None:
+async def test_turns_of_a_conversation_without_a_session_name_are_matched(tmp_path: Path) -> None:
     async with world(tmp_path) as w:
         first = await say(w, [user("hi")])
         reply = await w.reply(first)
@@ -262,7 +266,7 @@ async def test_turns_of_an_unmarked_conversation_are_found(tmp_path: Path) -> No
 # --- caps ---------------------------------------------------------------------------------------
 
 
-async def test_a_runaway_session_is_told_to_wait_before_anything_is_claimed(
+async def test_a_session_over_its_limit_gets_429_before_anything_is_claimed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(proxy.admission.admit, "MINUTE", 0.3)
@@ -309,7 +313,9 @@ async def test_open_requests_of_a_session_are_capped(tmp_path: Path) -> None:
         await w.closed()
 
 
-async def test_an_unmarked_runaway_is_capped_by_its_conversation(tmp_path: Path) -> None:
+async def test_the_limit_also_applies_to_conversations_without_a_session_name(
+    tmp_path: Path,
+) -> None:
     async with world(tmp_path, configured=settings(proxy={"session_calls": 4})) as w:
         history = [user("do it")]
         for number in range(4):
@@ -343,7 +349,7 @@ async def test_groups_in_flight_are_bounded_and_sessions_take_turns(tmp_path: Pa
         assert not swarm.claimed()
 
 
-async def test_a_full_queue_says_so_at_once(tmp_path: Path) -> None:
+async def test_a_full_queue_refuses_at_once(tmp_path: Path) -> None:
     async with (
         ScriptedSwarm(state="WEIGHT_SYNCING", automatic=False) as swarm,
         world(tmp_path, swarm, settings(proxy={"queue_limit": 2})) as w,
@@ -375,7 +381,7 @@ async def test_a_queue_has_a_deadline_of_its_own_when_one_is_set(tmp_path: Path)
         assert not swarm.claims
 
 
-async def test_who_leaves_the_queue_passes_its_turn_on(tmp_path: Path) -> None:
+async def test_a_client_that_leaves_the_queue_passes_on_its_turn(tmp_path: Path) -> None:
     async with world(tmp_path, configured=settings(proxy={"max_groups": 1})) as w:
         w.swarm.delay = 30.0
         first = await w.ask("first")

@@ -94,7 +94,7 @@ def test_a_turn_is_matched_to_the_one_before(client: Any) -> None:
 
 
 @pytest.mark.parametrize("client", [opencode, claude, openclaw, qwen, agentscope])
-def test_also_when_its_answer_came_back_changed(client: Any) -> None:
+def test_a_turn_is_matched_although_its_answer_came_back_changed(client: Any) -> None:
     first, later = client()
     known = Conversations()
     one = known.match(first)
@@ -115,7 +115,7 @@ def test_a_last_message_that_moves_over_many_turns() -> None:
     assert [place.turn for place in found] == list(range(1, 31))
 
 
-def test_equal_beginnings_are_told_apart_by_their_answers() -> None:
+def test_equal_beginnings_are_distinguished_by_their_answers() -> None:
     known = Conversations()
     first = known.match([SYSTEM, ASKED])
     known.add_answer(first.session, said("I see a.txt."))
@@ -127,7 +127,7 @@ def test_equal_beginnings_are_told_apart_by_their_answers() -> None:
     assert known.match([SYSTEM, ASKED, said("I see b.txt."), more]).session == second.session
 
 
-def test_rows_with_the_same_examples_are_no_conversation() -> None:
+def test_rows_with_the_same_examples_are_separate_conversations() -> None:
     shots = [SYSTEM, user("great film"), said("positive"), user("bad film"), said("negative")]
     known = Conversations()
     places = []
@@ -138,7 +138,7 @@ def test_rows_with_the_same_examples_are_no_conversation() -> None:
     assert {place.turn for place in places} == {1}
 
 
-def test_rows_with_examples_and_two_last_messages_are_no_conversation() -> None:
+def test_rows_with_examples_and_two_last_messages_are_separate_conversations() -> None:
     shots = [user("great film"), said("positive"), user("From a newspaper:")]
     known = Conversations()
     places = [known.match([*shots, user(f"film {number}")]) for number in range(5)]
@@ -169,14 +169,14 @@ def test_a_trace_helps_an_agent_whose_history_was_rewritten() -> None:
     assert known.match(rewritten, trace=trace).session == one.session
 
 
-def test_senders_are_apart() -> None:
+def test_senders_never_share_a_conversation() -> None:
     known = Conversations()
     one = known.match([ASKED], "alice")
     assert known.match([ASKED, ANSWER, RESULT], "bob").session != one.session
     assert known.match([ASKED, ANSWER, RESULT], "alice").session == one.session
 
 
-def test_looking_leaves_no_trace() -> None:
+def test_find_does_not_change_the_table() -> None:
     known = Conversations()
     one = known.match([ASKED])
     notes: list[Message] = [
@@ -225,7 +225,7 @@ arguments = st.dictionaries(st.text(max_size=8), st.text(max_size=8) | st.intege
 
 
 @given(texts, arguments, st.text(max_size=12), st.text(max_size=12))
-def test_what_clients_change_changes_nothing(
+def test_changes_by_clients_do_not_change_the_normal_form(
     text: str, told: dict[str, Any], one_id: str, other_id: str
 ) -> None:
     def answer(content: Any, call_id: str, words: str, **more: Any) -> bytes:
@@ -254,7 +254,7 @@ messages = st.fixed_dictionaries(
 
 
 @given(st.lists(messages, max_size=8), st.lists(messages, max_size=4))
-def test_a_conversation_that_goes_on_keeps_its_session(
+def test_a_continued_conversation_keeps_its_session(
     first: list[Message], more: list[Message]
 ) -> None:
     known = Conversations()
@@ -265,7 +265,7 @@ def test_a_conversation_that_goes_on_keeps_its_session(
     assert two.turn == 2
 
 
-def test_a_prompt_asked_again_and_again_is_no_runaway() -> None:
+def test_a_repeated_prompt_starts_a_new_conversation_each_time() -> None:
     """Many askers may send the same one; a session's cap is for those who go on."""
     known = Conversations()
     prefilled = [user("Go on:"), said("Once upon a time")]
@@ -284,7 +284,7 @@ def test_a_prompt_asked_again_and_again_is_no_runaway() -> None:
     assert known.match([*prefilled, said("there was"), user("And then?")]).session == last.session
 
 
-def test_a_prompt_that_ends_in_what_was_answered_goes_on() -> None:
+def test_a_prompt_that_ends_with_the_answer_continues_the_conversation() -> None:
     known = Conversations()
     first = known.match([ASKED])
     known.add_answer(first.session, said("one, two"))
@@ -318,7 +318,7 @@ def step(known: Conversations, number: int) -> tuple[str, int]:
     return place.session, place.turn
 
 
-def test_the_same_conversation_held_again_is_one_each_time() -> None:
+def test_a_repeated_conversation_is_a_new_one_each_time() -> None:
     """As the passes over a dataset whose tool call repeats."""
     known = Conversations()
     passes = [[step(known, number) for number in range(len(STEPS))] for _ in range(4)]
@@ -328,7 +328,7 @@ def test_the_same_conversation_held_again_is_one_each_time() -> None:
     assert len({one[0][0] for one in passes}) == 4
 
 
-def test_also_when_its_answers_come_back_changed() -> None:
+def test_a_repeated_conversation_is_matched_although_its_answers_come_back_changed() -> None:
     known = Conversations()
     for _ in range(3):
         one = known.match([SYSTEM, TASK])
@@ -336,7 +336,7 @@ def test_also_when_its_answers_come_back_changed() -> None:
         assert known.match([SYSTEM, TASK, RAN, TOLD]).session == one.session
 
 
-def test_samples_of_a_later_turn_are_apart_also_in_a_second_pass() -> None:
+def test_samples_of_a_later_turn_are_separate_in_a_second_pass_too() -> None:
     known = Conversations()
     found = []
     for _ in range(2):
@@ -349,7 +349,7 @@ def test_samples_of_a_later_turn_are_apart_also_in_a_second_pass() -> None:
 
 
 @given(st.lists(st.sampled_from(range(len(STEPS))), max_size=40))
-def test_no_conversation_asks_the_same_twice(order: list[int]) -> None:
+def test_no_conversation_contains_the_same_prompt_twice(order: list[int]) -> None:
     """Whatever is held at once, repeated or begun in the middle."""
     known = Conversations()
     asked = [(step(known, number)[0], number) for number in order]

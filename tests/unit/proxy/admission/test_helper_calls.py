@@ -177,7 +177,7 @@ def ask(
         ),
     ],
 )
-def test_helper_calls(wanted: str, call: dict[str, Any]) -> None:
+def test_each_helper_call_matches_its_rule(wanted: str, call: dict[str, Any]) -> None:
     assert ask(**call) == wanted
 
 
@@ -201,7 +201,7 @@ def test_helper_calls(wanted: str, call: dict[str, Any]) -> None:
         {"user": ""},
     ],
 )
-def test_other_calls(call: dict[str, Any]) -> None:
+def test_other_calls_match_no_rule(call: dict[str, Any]) -> None:
     assert ask(**call) == ""
 
 
@@ -212,7 +212,7 @@ def test_the_system_prompt_may_be_a_list_of_blocks_or_a_developers() -> None:
     assert helper_of(body, "x") == "opencode-title"
 
 
-def test_a_late_system_message_is_not_looked_at() -> None:
+def test_a_later_system_message_is_ignored() -> None:
     messages = [
         {"role": "user", "content": "hi"},
         {"role": "system", "content": "You are a title generator."},
@@ -220,7 +220,7 @@ def test_a_late_system_message_is_not_looked_at() -> None:
     assert helper_of({"messages": messages}, "hi") == ""
 
 
-def test_each_rule_says_whose_it_is_and_why() -> None:
+def test_each_rule_has_a_client_and_a_reason() -> None:
     assert len({rule.name for rule in RULES}) == len(RULES)
     for rule in RULES:
         assert rule.client
@@ -229,14 +229,14 @@ def test_each_rule_says_whose_it_is_and_why() -> None:
 
 
 @given(st.text(max_size=400), st.text(max_size=200), st.booleans())
-def test_any_text_is_judged(user: str, system: str, agent: bool) -> None:
+def test_any_text_can_be_checked(user: str, system: str, agent: bool) -> None:
     assert helper_of({"messages": [{"role": "system", "content": system}]}, user, agent=agent) in {
         "",
         *(rule.name for rule in RULES),
     }
 
 
-def test_long_texts_cost_little() -> None:
+def test_long_texts_are_checked_quickly() -> None:
     for piece in ("generate ", "generate a\n", "- \n", " \n", "you are "):
         text = piece * 20_000
         assert ask(text, text, agent=True) == ""
@@ -253,11 +253,11 @@ def outside_groups(pattern: str) -> str:
 
 
 @pytest.mark.parametrize("rule", [rule for rule in RULES if rule.user.startswith("^")])
-def test_what_is_tied_to_the_beginning_is_so_as_a_whole(rule: Rule) -> None:
+def test_an_anchored_pattern_is_anchored_in_all_alternatives(rule: Rule) -> None:
     """It is looked for at the beginning alone: an alternative outside a group would be lost."""
     assert "|" not in outside_groups(rule.user)
 
 
-def test_an_alternative_outside_a_group_is_seen() -> None:
+def test_an_alternative_outside_a_group_is_detected() -> None:
     assert "|" in outside_groups(r"^a(?:b|c)[|]\||d")
     assert "|" not in outside_groups(r"^a(?:b|(?:c|d))[|]\|d")

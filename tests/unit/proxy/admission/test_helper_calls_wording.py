@@ -104,7 +104,7 @@ def ask(
         ("qwen-summary", {"user": PROJECT, "system": CODING, "blocks": True}),
     ],
 )
-def test_what_screens_ask_beside_their_turns(
+def test_background_requests_of_applications_are_helper_calls(
     wanted: str, call: dict[str, Any], stream: bool
 ) -> None:
     assert ask(**call, stream=stream) == wanted
@@ -130,11 +130,11 @@ def test_what_screens_ask_beside_their_turns(
         {"user": "Is there a context summarization agent?", "system": "You are a context guide."},
     ],
 )
-def test_what_only_reads_like_it(call: dict[str, Any]) -> None:
+def test_similar_user_texts_are_not_helper_calls(call: dict[str, Any]) -> None:
     assert ask(**call) == ""
 
 
-def test_the_title_as_claude_code_sends_it() -> None:
+def test_the_title_request_of_claude_code_is_a_helper_call() -> None:
     """Its system prompt comes in blocks, of which the first is no part of the prompt."""
     identity, task = NAMING.split("Claude.", 1)
     texts = ("x-anthropic-billing-header: cc_version=2; cch=0af31;", f"{identity}Claude.", task)
@@ -150,7 +150,7 @@ def test_the_title_as_claude_code_sends_it() -> None:
 
 
 @pytest.mark.parametrize("cut", [12, 24, 36])
-def test_the_beginnings_of_such_texts_cost_little(cut: int) -> None:
+def test_texts_with_similar_beginnings_are_checked_quickly(cut: int) -> None:
     """Texts that are almost theirs, again and again: looked at from the beginning alone."""
     for text in (QWEN, RECAP, CODEX_TITLE, PROJECT, MONITOR, OPENCODE):
         for joint in ("", "\n", " \n\n"):

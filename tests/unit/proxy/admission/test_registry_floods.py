@@ -72,7 +72,7 @@ async def flood(w: World, kind: str, idle: bool) -> list[AnswerWaiter]:
         ("sessions", "a", ONE, "mine", "one"),
     ],
 )
-async def test_one_request_beside_a_flood(
+async def test_a_single_request_is_served_during_a_flood(
     tmp_path: Path, kind: str, key: str, address: str, session: str, idle: str
 ) -> None:
     async with (
@@ -95,7 +95,9 @@ async def test_one_request_beside_a_flood(
         await w.until(lambda: not swarm.claimed())
 
 
-async def test_who_has_the_most_places_gives_way_when_all_are_taken(tmp_path: Path) -> None:
+async def test_the_sender_with_the_most_places_yields_one_when_the_queue_is_full(
+    tmp_path: Path,
+) -> None:
     async with (
         ScriptedSwarm(state="WEIGHT_SYNCING", automatic=False) as swarm,
         world(tmp_path, swarm, settings(proxy={"queue_limit": 6})) as w,
@@ -122,7 +124,7 @@ async def test_who_has_the_most_places_gives_way_when_all_are_taken(tmp_path: Pa
         assert causes == ["gave way to another sender"] * 4
 
 
-async def test_newcomers_of_a_sender_take_no_place_of_its_older_half(tmp_path: Path) -> None:
+async def test_newcomers_of_a_sender_do_not_displace_its_older_half(tmp_path: Path) -> None:
     async with (
         ScriptedSwarm(state="WEIGHT_SYNCING", automatic=False) as swarm,
         world(tmp_path, swarm, settings(proxy={"queue_limit": 6})) as w,
@@ -154,7 +156,7 @@ async def test_only_the_first_request_of_a_session_on_an_idle_connection_is_a_ne
         assert newcomers == [True, False, False, True, False]
 
 
-async def test_requests_of_a_key_are_capped(tmp_path: Path) -> None:
+async def test_requests_of_an_api_key_are_limited(tmp_path: Path) -> None:
     async with world(tmp_path, configured=settings(proxy={"key_cap": 2})) as w:
         w.swarm.delay = 30.0
         tickets = [await say(w, f"q{number}", session=f"s{number}") for number in range(2)]
@@ -172,7 +174,7 @@ async def test_requests_of_a_key_are_capped(tmp_path: Path) -> None:
         assert "proxy.key_cap" in todo_of(alert)
 
 
-def test_a_key_has_one_name_which_does_not_show_it() -> None:
+def test_the_name_of_an_api_key_does_not_reveal_it() -> None:
     key = "sk-one-two-three"
     names = {key_of({"authorization": f"bearer {key}"}), key_of({"x-api-key": key})}
     assert len(names) == 1
@@ -182,7 +184,7 @@ def test_a_key_has_one_name_which_does_not_show_it() -> None:
     assert key_of({}) == ""
 
 
-async def test_where_a_key_is_required_no_other_header_makes_a_sender(tmp_path: Path) -> None:
+async def test_with_a_required_key_other_headers_do_not_identify_a_sender(tmp_path: Path) -> None:
     async with world(tmp_path, configured=settings(proxy={"api_key": "k", "key_cap": 1})) as w:
         w.swarm.delay = 30.0
         ticket = await say(w, "q0", "made up")

@@ -62,7 +62,9 @@ async def test_a_request_for_b_waits_for_b_while_the_first_rolls(
     assert (len(b.claims), len(w.swarm.claims)) == (4, 4)
 
 
-async def test_b_that_goes_off_fails_its_requests_by_name(w: World, b: ScriptedSwarm) -> None:
+async def test_requests_of_a_server_that_stops_fail_with_its_name(
+    w: World, b: ScriptedSwarm
+) -> None:
     b.automatic = False
     b.set_state("BOOTING")
     await has_state(w, "b", "BOOTING")
@@ -81,7 +83,9 @@ async def test_b_that_goes_off_fails_its_requests_by_name(w: World, b: ScriptedS
     assert len(w.swarm.claims) == 4
 
 
-async def test_the_first_that_is_off_is_not_replaced_by_b(w: World, b: ScriptedSwarm) -> None:
+async def test_a_stopped_first_server_is_not_replaced_by_another_one(
+    w: World, b: ScriptedSwarm
+) -> None:
     w.swarm.automatic = False
     w.swarm.set_state("OFFLINE")
     await has_state(w, "s", "OFFLINE")
@@ -94,7 +98,9 @@ async def test_the_first_that_is_off_is_not_replaced_by_b(w: World, b: ScriptedS
     assert not w.swarm.claims
 
 
-async def test_no_free_episode_in_time_names_b(tmp_path: Path, b: ScriptedSwarm) -> None:
+async def test_a_timeout_without_a_free_episode_names_the_server(
+    tmp_path: Path, b: ScriptedSwarm
+) -> None:
     configured = settings(proxy={"queue_timeout": 0.2})
     async with world(tmp_path, configured=configured, others={"b": b}) as w:
         b.automatic = False
@@ -106,7 +112,7 @@ async def test_no_free_episode_in_time_names_b(tmp_path: Path, b: ScriptedSwarm)
         assert not w.swarm.claims
 
 
-async def test_an_answer_that_is_late_names_b(tmp_path: Path, b: ScriptedSwarm) -> None:
+async def test_a_late_answer_names_the_server(tmp_path: Path, b: ScriptedSwarm) -> None:
     configured = settings(proxy={"answer_budget": 0.2})
     async with world(tmp_path, configured=configured, others={"b": b}) as w:
         b.automatic = False
@@ -125,7 +131,7 @@ async def front(tmp_path: Path, b: ScriptedSwarm) -> AsyncIterator[Front]:
 
 
 @pytest.mark.parametrize("path", BODIES)
-async def test_every_dialect_says_which_server_is_off(
+async def test_every_dialect_names_the_stopped_server(
     front: Front, b: ScriptedSwarm, path: str
 ) -> None:
     b.automatic = False

@@ -39,7 +39,7 @@ async def ticket() -> AnswerWaiter:
     return AnswerWaiter(Run(), True, 10.0)
 
 
-async def test_an_answer_that_was_delivered_is_not_given_again(ticket: AnswerWaiter) -> None:
+async def test_a_delivered_answer_is_not_replayed(ticket: AnswerWaiter) -> None:
     replay = ReplayCache(30.0, Clock())
     replay.remember("k", "g1", reply(), (ticket,))
     assert replay.find("k", {}) is not None
@@ -67,7 +67,7 @@ async def test_the_retry_gets_the_same_answer_and_then_it_is_delivered(
     assert replay.find("k", {}) is None
 
 
-async def test_each_listener_is_owed_its_answer(ticket: AnswerWaiter) -> None:
+async def test_an_answer_is_replayed_until_each_listener_has_it(ticket: AnswerWaiter) -> None:
     replay = ReplayCache(30.0, Clock())
     other = AnswerWaiter(Run(), False, 10.0)
     replay.remember("k", "g1", reply(), (ticket, other))
@@ -77,13 +77,13 @@ async def test_each_listener_is_owed_its_answer(ticket: AnswerWaiter) -> None:
     assert replay.find("k", {}) is None
 
 
-async def test_one_who_had_left_before_the_answer_is_owed_it() -> None:
+async def test_a_client_that_left_before_the_answer_gets_it_on_retry() -> None:
     replay = ReplayCache(30.0, Clock())
     replay.remember("k", "g1", reply(), ())
     assert replay.find("k", {}) is not None
 
 
-def test_the_window() -> None:
+def test_answers_expire_after_the_window() -> None:
     clock = Clock()
     replay = ReplayCache(30.0, clock)
     replay.remember("k", "g1", reply(), ())
@@ -94,7 +94,7 @@ def test_the_window() -> None:
     assert (len(replay), replay.size) == (0, 0)
 
 
-def test_off_and_without_an_answer() -> None:
+def test_nothing_is_cached_when_off_or_without_an_answer() -> None:
     off = ReplayCache(0.0, Clock())
     off.remember("k", "g1", reply(), ())
     assert off.find("k", RETRY) is None
@@ -103,7 +103,7 @@ def test_off_and_without_an_answer() -> None:
     assert replay.find("k", RETRY) is None
 
 
-def test_bounded_in_number_and_bytes() -> None:
+def test_the_cache_is_bounded_in_number_and_bytes() -> None:
     replay = ReplayCache(30.0, Clock(), max_entries=10, max_bytes=1000)
     for number in range(50):
         replay.remember(f"k{number}", "g", reply(size=90), ())
@@ -118,7 +118,7 @@ def test_bounded_in_number_and_bytes() -> None:
     assert replay.size == 90 * len(replay)
 
 
-def test_a_newer_answer_takes_the_place() -> None:
+def test_a_newer_answer_replaces_the_older_one() -> None:
     replay = ReplayCache(30.0, Clock())
     replay.remember("k", "g1", reply(), ())
     replay.remember("k", "g2", reply(), ())
@@ -131,7 +131,7 @@ def test_a_newer_answer_takes_the_place() -> None:
 @pytest.mark.parametrize(
     ("told", "wanted"), [("1", True), ("12", True), ("0", False), ("", False), ("x", False)]
 )
-def test_marks_of_retries(told: str, wanted: bool) -> None:
+def test_retry_headers_are_recognized(told: str, wanted: bool) -> None:
     assert is_retry({"x-stainless-retry-count": told}) is wanted
     assert not is_retry({})
 
@@ -140,7 +140,7 @@ def test_marks_of_retries(told: str, wanted: bool) -> None:
     ("mode", "delivered", "owed"),
     [("marked", False, False), ("owed", False, True), ("always", True, True)],
 )
-async def test_who_gets_an_answer_again_is_a_setting(
+async def test_the_setting_determines_which_requests_get_a_replay(
     ticket: AnswerWaiter, mode: str, delivered: bool, owed: bool
 ) -> None:
     replay = ReplayCache(30.0, Clock(), mode=mode)
@@ -151,7 +151,7 @@ async def test_who_gets_an_answer_again_is_a_setting(
     assert replay.find("k", RETRY) is not None
 
 
-async def test_a_session_gets_it_again_only_at_once(ticket: AnswerWaiter) -> None:
+async def test_a_session_gets_a_replay_only_immediately(ticket: AnswerWaiter) -> None:
     clock = Clock()
     replay = ReplayCache(30.0, clock)
     replay.remember("k", "g1", reply(), (ticket,))

@@ -56,11 +56,13 @@ UUID = "0199c5f2-7d51-7c62-a1c8-6b7f6c1f3f0a"
         ({"traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}, {}, ""),
     ],
 )
-def test_marks(headers: dict[str, str], body: dict[str, Any], wanted: str) -> None:
+def test_sessions_are_read_from_headers_body_and_key(
+    headers: dict[str, str], body: dict[str, Any], wanted: str
+) -> None:
     assert session_of(headers, body) == wanted
 
 
-def test_a_mark_is_short_and_can_be_shown() -> None:
+def test_a_session_name_is_short_and_printable() -> None:
     assert session_of({"x-session-id": "a\x1b[31m b\nc\u202ed"}, {}) == "a[31mbcd"
     assert len(session_of({"x-session-id": "x" * 5000}, {})) == 200
 
@@ -74,13 +76,13 @@ NAMES = ("session_id", "metadata", "client_metadata", "prompt_cache_key", "user_
 
 
 @given(st.dictionaries(st.sampled_from(NAMES), json_values))
-def test_no_body_is_too_odd(body: dict[str, Any]) -> None:
+def test_any_body_can_be_searched_for_a_session(body: dict[str, Any]) -> None:
     found = session_of({}, body)
     assert len(found) <= 200
     assert found.isprintable()
 
 
-def test_traces_and_senders() -> None:
+def test_traces_and_senders_are_read_from_headers() -> None:
     trace = "4bf92f3577b34da6a3ce929d0e0e4736"
     assert trace_of({"traceparent": f"00-{trace}-00f067aa0ba902b7-01"}) == trace
     assert trace_of({"traceparent": "nonsense"}) == ""
@@ -97,7 +99,7 @@ class Clock:
         return self.now
 
 
-def test_a_session_may_have_so_many_open_requests() -> None:
+def test_open_requests_of_a_session_are_limited() -> None:
     sessions = RequestLimits(2, 0, Clock())
     assert [sessions.open("a"), sessions.open("a"), sessions.open("b")] == [1, 2, 1]
     with pytest.raises(LimitExceeded) as over:
@@ -108,7 +110,7 @@ def test_a_session_may_have_so_many_open_requests() -> None:
     assert sessions.open("a") == 3
 
 
-def test_a_session_may_send_so_many_requests_a_minute() -> None:
+def test_requests_per_minute_of_a_session_are_limited() -> None:
     clock = Clock()
     sessions = RequestLimits(0, 3, clock)
     for _ in range(3):
@@ -126,12 +128,12 @@ def test_a_session_may_send_so_many_requests_a_minute() -> None:
     assert sessions.open("a") == 5
 
 
-def test_no_caps() -> None:
+def test_zero_means_no_limit() -> None:
     sessions = RequestLimits(0, 0, Clock())
     assert [sessions.open("a") for _ in range(500)][-1] == 500
 
 
-def test_helper_calls_are_no_turns_but_count() -> None:
+def test_helper_calls_count_as_requests_but_not_as_turns() -> None:
     sessions = RequestLimits(0, 3, Clock())
     assert sessions.open("a", helper=True) == 0
     assert not sessions.has_tools("a")

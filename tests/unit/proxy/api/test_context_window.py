@@ -55,7 +55,7 @@ async def test_a_prompt_that_is_too_long_is_a_400_before_anything_is_asked(
         assert not o.world.state.groups
 
 
-async def test_the_words_are_those_of_a_real_server(tmp_path: Path) -> None:
+async def test_the_error_text_equals_that_of_a_real_server(tmp_path: Path) -> None:
     async with observed(tmp_path) as o:
         plain = (await o.post(LONG)).json()["error"]
         assert plain == {
@@ -87,7 +87,7 @@ async def test_the_words_are_those_of_a_real_server(tmp_path: Path) -> None:
         (10, 1000, 200, 0),
     ],
 )
-async def test_the_upstream_counts_when_it_may_be_too_long(
+async def test_the_upstream_counts_tokens_only_of_prompts_that_may_be_too_long(
     tmp_path: Path, words: int, wanted: int | None, status: int, counted: int
 ) -> None:
     async with observed(tmp_path) as o:
@@ -121,7 +121,7 @@ async def test_the_model_and_its_window_are_listed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("openapi", [True, False])
-async def test_tokens_pass_through_where_the_upstream_has_them(
+async def test_token_routes_are_forwarded_if_the_upstream_has_them(
     tmp_path: Path, openapi: bool
 ) -> None:
     async with ScriptedOpenAI(key="k") as upstream:
@@ -134,7 +134,9 @@ async def test_tokens_pass_through_where_the_upstream_has_them(
 
 
 @pytest.mark.parametrize("openapi", [True, False])
-async def test_an_upstream_without_them_has_no_such_route(tmp_path: Path, openapi: bool) -> None:
+async def test_token_routes_are_404_without_an_upstream_route(
+    tmp_path: Path, openapi: bool
+) -> None:
     async with ScriptedOpenAI() as upstream:
         upstream.tokenizer, upstream.openapi = False, openapi
         async with observed(tmp_path, upstream) as o:
@@ -143,7 +145,7 @@ async def test_an_upstream_without_them_has_no_such_route(tmp_path: Path, openap
             assert told.json() == {"detail": "Not Found"}
 
 
-async def test_count_tokens_is_exact_where_it_can_be(tmp_path: Path) -> None:
+async def test_count_tokens_is_exact_if_possible(tmp_path: Path) -> None:
     body = {"model": "m", "messages": [{"role": "user", "content": "one two three"}]}
     async with observed(tmp_path) as o:
         told = await o.client.post("/v1/messages/count_tokens", json=body)
@@ -156,7 +158,7 @@ async def test_count_tokens_is_exact_where_it_can_be(tmp_path: Path) -> None:
             assert told.json()["input_tokens"] > 0
 
 
-async def test_a_tokenizer_that_talks_nonsense_counts_nothing(
+async def test_an_invalid_tokenizer_response_is_ignored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def nonsense(*_: Any) -> tuple[int, bytes]:
@@ -167,7 +169,7 @@ async def test_a_tokenizer_that_talks_nonsense_counts_nothing(
         assert (await o.post(LONG)).status_code == 200
 
 
-async def test_more_words_than_the_window_has_need_no_tokenizer(tmp_path: Path) -> None:
+async def test_too_many_characters_are_refused_without_a_tokenizer(tmp_path: Path) -> None:
     async with ScriptedOpenAI() as upstream:
         upstream.tokenizer = False
         async with observed(tmp_path, upstream) as o:
@@ -182,7 +184,7 @@ async def test_more_words_than_the_window_has_need_no_tokenizer(tmp_path: Path) 
             assert (await o.post("hi", max_tokens=4095)).status_code == 200
 
 
-async def test_a_server_that_is_not_there_is_not_asked_to_count(
+async def test_an_unreachable_server_is_not_asked_to_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with observed(tmp_path) as o:
@@ -225,7 +227,7 @@ async def embedded(home: Path, *, strict: bool) -> AsyncIterator[tuple[httpx.Asy
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_a_strict_engine_is_not_asked_for_what_it_would_refuse(
+async def test_a_strict_engine_gets_no_prompt_that_it_would_refuse(
     tmp_path: Path, stream: bool
 ) -> None:
     async with embedded(tmp_path, strict=True) as (client, engine):
@@ -238,7 +240,7 @@ async def test_a_strict_engine_is_not_asked_for_what_it_would_refuse(
         assert (await client.post("/v1/chat/completions", json=body)).status_code == 200
 
 
-async def test_a_legacy_completion_is_asked_bare(tmp_path: Path) -> None:
+async def test_a_legacy_prompt_is_sent_without_a_template(tmp_path: Path) -> None:
     async with embedded(tmp_path, strict=False) as (client, _):
         chat = {"model": "m", "messages": [{"role": "user", "content": "Say"}], "max_tokens": 4}
         wrapped = (await client.post("/v1/chat/completions", json=chat)).json()["usage"]
@@ -252,7 +254,7 @@ async def test_a_legacy_completion_is_asked_bare(tmp_path: Path) -> None:
         assert 0 < cut.json()["usage"]["prompt_tokens"] <= 252
 
 
-async def test_an_engine_that_cuts_is_asked(tmp_path: Path) -> None:
+async def test_an_engine_that_truncates_gets_the_prompt(tmp_path: Path) -> None:
     async with embedded(tmp_path, strict=False) as (client, _):
         body = {"model": "m", "messages": [{"role": "user", "content": "x" * 400}]}
         answer = await client.post("/v1/chat/completions", json=body)
@@ -261,7 +263,9 @@ async def test_an_engine_that_cuts_is_asked(tmp_path: Path) -> None:
         assert told.json()["input_tokens"] == answer.json()["usage"]["prompt_tokens"]
 
 
-async def test_what_the_engine_cannot_read_is_no_reason_to_come_back(tmp_path: Path) -> None:
+async def test_a_prompt_the_engine_cannot_read_is_refused_without_retry_after(
+    tmp_path: Path,
+) -> None:
     async with embedded(tmp_path, strict=False) as (client, _):
 
         def asked(messages: Any) -> dict[str, Any]:
@@ -277,7 +281,7 @@ async def test_what_the_engine_cannot_read_is_no_reason_to_come_back(tmp_path: P
         assert "retry-after" not in nobody.headers
 
 
-async def test_the_engine_takes_what_the_proxy_takes(tmp_path: Path) -> None:
+async def test_engine_and_proxy_accept_the_same_prompts(tmp_path: Path) -> None:
     assert ProxySettings().max_body_mb << 20 < MAX_BODY
     async with embedded(tmp_path, strict=False) as (client, _):
         body = {"model": "m", "messages": [{"role": "user", "content": "x" * (17 << 20)}]}

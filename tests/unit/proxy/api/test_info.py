@@ -67,7 +67,7 @@ async def test_health_follows_the_engine(tmp_path: Path) -> None:
                 assert answer.headers["content-length"] == "0"
 
 
-async def test_nothing_is_stored(tmp_path: Path) -> None:
+async def test_stored_responses_are_404(tmp_path: Path) -> None:
     async with fronted(tmp_path) as f:
         for method, path in (("GET", ""), ("POST", "/cancel")):
             answer = await f.client.request(method, f"/v1/responses/resp_1{path}")
@@ -113,7 +113,7 @@ async def test_tokens_of_a_prompt_are_those_of_its_usage(tmp_path: Path) -> None
         await f.world.closed()
 
 
-async def test_a_count_that_cannot_be_read(tmp_path: Path) -> None:
+async def test_an_invalid_token_count_is_ignored(tmp_path: Path) -> None:
     async with fronted(tmp_path) as f:
         bodies: tuple[dict[str, Any], ...] = ({}, {"messages": "no"}, {"messages": []})
         for body in bodies:
@@ -124,14 +124,14 @@ async def test_a_count_that_cannot_be_read(tmp_path: Path) -> None:
         assert answer.status_code == 400
 
 
-async def test_where_the_upstream_has_no_tokenizer(tmp_path: Path) -> None:
+async def test_token_routes_without_an_upstream_tokenizer_are_404(tmp_path: Path) -> None:
     async with fronted(tmp_path) as f:
         for path in ("/tokenize", "/detokenize"):
             answer = await f.client.post(path, json={"prompt": "hello"})
             assert (answer.status_code, answer.json()) == (404, {"detail": "Not Found"})
 
 
-async def test_where_it_has_one(tmp_path: Path) -> None:
+async def test_token_routes_with_an_upstream_tokenizer_are_forwarded(tmp_path: Path) -> None:
     upstream = Upstream()
     async with fronted(tmp_path) as f, served(upstream) as url:
         f.world.server.client = AsyncSwarmClient(url, f.world.line, "me")
@@ -155,7 +155,7 @@ async def test_where_it_has_one(tmp_path: Path) -> None:
         assert (await f.client.post(COUNT, json=BODIES[MESSAGES])).json()["input_tokens"] > 0
 
 
-async def test_a_server_that_is_named_counts_itself(tmp_path: Path) -> None:
+async def test_the_server_named_by_the_model_counts_tokens(tmp_path: Path) -> None:
     first, second = Upstream(), Upstream()
     async with (
         ScriptedSwarm() as b,
@@ -191,7 +191,7 @@ BAD: list[tuple[str, Any, str]] = [
 
 
 @pytest.mark.parametrize(("path", "body", "param"), BAD)
-async def test_what_no_tokenizer_takes_is_refused_in_vllms_shape(
+async def test_invalid_token_requests_are_refused_in_vllms_form(
     tmp_path: Path, path: str, body: Any, param: str
 ) -> None:
     upstream = Upstream()
@@ -220,7 +220,7 @@ async def test_what_no_tokenizer_takes_is_refused_in_vllms_shape(
         (418, None, (400, "BadRequestError", None)),
     ],
 )
-def test_an_upstreams_errors_get_vllms_shape(
+def test_errors_of_an_upstream_are_converted_to_vllms_form(
     status: int, told: Any, said: tuple[int, str, str | None]
 ) -> None:
     body = json.dumps(told).encode() if told else b"tea"
@@ -231,7 +231,7 @@ def test_an_upstreams_errors_get_vllms_shape(
         assert (no.status, no.kind, no.param) == said
 
 
-async def test_an_upstream_that_is_observed_is_asked_with_its_own_key_and_name(
+async def test_an_observed_upstream_gets_its_own_key_and_model_name(
     tmp_path: Path,
 ) -> None:
     upstream = Upstream()
@@ -248,7 +248,7 @@ async def test_an_upstream_that_is_observed_is_asked_with_its_own_key_and_name(
 
 
 @pytest.mark.parametrize("path", ["/tokenize", COUNT])
-async def test_an_upstream_that_is_gone(tmp_path: Path, path: str) -> None:
+async def test_an_unreachable_upstream_is_503(tmp_path: Path, path: str) -> None:
     async with fronted(tmp_path) as f:
         f.world.server.client = AsyncSwarmClient("http://127.0.0.1:9", f.world.line, "me")
         answer = await f.client.post(path, json=BODIES[MESSAGES])

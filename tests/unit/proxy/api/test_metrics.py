@@ -16,7 +16,7 @@ SAMPLE = re.compile(
 )
 
 
-async def test_the_form_is_prometheus_own(tmp_path: Path) -> None:
+async def test_the_output_is_valid_prometheus_text(tmp_path: Path) -> None:
     async with fronted(tmp_path) as f:
         answer = await f.client.get("/metrics")
         assert answer.headers["content-type"].encode() == CONTENT_TYPE
@@ -33,7 +33,7 @@ async def test_the_form_is_prometheus_own(tmp_path: Path) -> None:
                 assert one.startswith(family)
 
 
-async def test_requests_and_what_became_of_them(tmp_path: Path) -> None:
+async def test_requests_are_counted_by_their_result(tmp_path: Path) -> None:
     async with fronted(tmp_path) as f:
         for path, body in BODIES.items():
             assert (await f.client.post(path, json=body)).is_success
@@ -59,7 +59,7 @@ async def test_requests_and_what_became_of_them(tmp_path: Path) -> None:
         assert told[f"vllm:num_requests_running{{{name}}}"] == 0
 
 
-async def test_what_runs_and_what_waits(tmp_path: Path) -> None:
+async def test_running_and_waiting_requests_are_gauges(tmp_path: Path) -> None:
     async with ScriptedSwarm(sync_seconds=None) as swarm, fronted(tmp_path, swarm) as f:
         swarm.delay = 30.0
         name = f'engine="0",model_name="{f.world.groups.models()[0]}"'
@@ -103,7 +103,7 @@ def test_labels_are_escaped() -> None:
     assert line("a", {"b": 'x"y\\z\n'}, 1) == 'a{b="x\\"y\\\\z\\n"} 1.0'
 
 
-def test_buckets_add_up() -> None:
+def test_histogram_buckets_are_cumulative() -> None:
     meter = RequestMetrics()
     for seconds in (0.1, 0.3, 0.4, 1e9):
         meter.count_answer([], seconds)

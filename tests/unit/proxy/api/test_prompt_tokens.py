@@ -35,7 +35,7 @@ def counted(*texts: str, **more: Any) -> ChatRequest:
     return read_count(json.dumps(body).encode(), JSON)
 
 
-def test_a_prompt_just_answered_is_known_exactly() -> None:
+def test_a_recently_answered_prompt_is_counted_exactly() -> None:
     tool = {"name": "f", "input_schema": {"type": "object"}}
     gauge = TokenEstimator()
     request = asked("Say hello.", tools=[tool], model="a", temperature=0.5)
@@ -49,7 +49,7 @@ def test_a_prompt_just_answered_is_known_exactly() -> None:
     assert gauge.estimate(request) == 18
 
 
-def test_a_prompt_that_goes_on_adds_only_what_is_new() -> None:
+def test_a_continued_prompt_estimates_only_its_new_part() -> None:
     gauge = TokenEstimator()
     gauge.learn(asked("x" * 4000), 5000)
     longer = asked("x" * 4000, "answer", "next")
@@ -58,12 +58,12 @@ def test_a_prompt_that_goes_on_adds_only_what_is_new() -> None:
     assert not gauge.is_exact(longer)
 
 
-def test_before_anything_is_learned() -> None:
+def test_the_initial_ratio_applies_before_the_first_answer() -> None:
     estimate = TokenEstimator().estimate(asked("x" * 35_000))
     assert abs(estimate - 35_000 / BYTES_PER_TOKEN) < 100
 
 
-def test_the_ratio_is_learned_and_odd_pairs_do_not_move_it() -> None:
+def test_the_ratio_is_learned_and_implausible_samples_are_ignored() -> None:
     gauge = TokenEstimator()
     for n in range(20):
         gauge.learn(asked(f"{n}" + "x" * 10_000), 5_000)
@@ -74,7 +74,7 @@ def test_the_ratio_is_learned_and_odd_pairs_do_not_move_it() -> None:
     assert 3_900 < estimate < 4_200
 
 
-def test_short_prompts_tell_of_short_ones() -> None:
+def test_the_ratio_comes_from_prompts_of_similar_length() -> None:
     """A template's fixed part weighs more in them."""
     gauge = TokenEstimator()
     for n in range(10):

@@ -27,7 +27,7 @@ from proxy.control.watch_only import (
     WatchOnlyRefused,
     watch_app,
 )
-from proxy.main import ProxyOptions, _parts, http_config
+from proxy.main import ProxyOptions, _open_context, http_config
 from proxy.servers.slots import read_details
 from tests.support.scripted_swarm import ScriptedSwarm
 from tests.support.served import served
@@ -68,7 +68,7 @@ class Watcher:
 async def watching(home: Path, **urls: str) -> AsyncIterator[Watcher]:
     settings = msgspec.convert({"swarm_url": urls, "proxy": {"watch_only": True}}, Settings)
     options = ProxyOptions(home=Home.open(home), settings=settings)
-    async with _parts(options, "http://127.0.0.1:0") as (context, groups):
+    async with _open_context(options, "http://127.0.0.1:0") as (context, groups):
         assert groups is None
         control = ControlApi(context, WatchOnlyCommands(context), "token", frozenset())
         app = watch_app(settings.proxy, control.app())
@@ -88,7 +88,7 @@ async def test_settings_of_a_server_that_does_not_exist_are_a_warning(
         given = {"swarm_url": {"gpu": one.url}, "servers": {"gpux": {}, "gpu": {}}}
         settings = msgspec.convert({**given, "proxy": {"watch_only": True}}, Settings)
         options = ProxyOptions(home=Home.open(tmp_path), settings=settings)
-        async with _parts(options, "http://127.0.0.1:0"):
+        async with _open_context(options, "http://127.0.0.1:0"):
             said = [one for one in caplog.messages if "in the settings" in one]
     said_of_gpux = "`servers.gpux` in the settings: there is no such server. Known: gpu"
     assert said == [said_of_gpux]

@@ -25,7 +25,7 @@ HEADERS = {"content-type": "application/json"}
 
 
 @pytest.mark.parametrize("aside", [REMINDER, OPENCLAW, CODEX])
-def test_an_aside_is_taken_out(aside: str) -> None:
+def test_a_note_is_removed(aside: str) -> None:
     assert own_words(aside) == ""
     assert own_words(f"{aside}\nSay hello.\n{aside}") == "Say hello."
 
@@ -33,18 +33,18 @@ def test_an_aside_is_taken_out(aside: str) -> None:
 @pytest.mark.parametrize(
     "text", ["", " as it is ", "what is <system-reminder>?", "</system-reminder> <system-reminder>"]
 )
-def test_a_text_without_one_stays(text: str) -> None:
+def test_a_text_without_a_note_stays(text: str) -> None:
     assert own_words(text) == text
 
 
-def test_an_aside_that_does_not_end_stays() -> None:
+def test_an_unclosed_note_stays() -> None:
     assert own_words(f"{REMINDER} and <system-reminder> so on") == "and <system-reminder> so on"
 
 
 @pytest.mark.parametrize(
     "piece", ["<system-reminder>", STAMP[:-1], "[Sun ", f"{RUNTIME} |", "Runtime: agent=", "\n \n."]
 )
-def test_many_beginnings_take_no_time(piece: str) -> None:
+def test_many_opening_tags_are_handled_quickly(piece: str) -> None:
     text = "-" + piece * 200_000
     assert own_words(text) == text
 
@@ -63,7 +63,7 @@ def test_many_beginnings_take_no_time(piece: str) -> None:
         (RUNTIME, ""),
     ],
 )
-def test_what_openclaw_writes_around_a_message_is_taken_off(text: str, words: str) -> None:
+def test_the_text_that_openclaw_adds_to_a_message_is_removed(text: str, words: str) -> None:
     assert own_words(text) == words
 
 
@@ -80,11 +80,11 @@ def test_what_openclaw_writes_around_a_message_is_taken_off(text: str, words: st
         "Runtime: 5 s\n",
     ],
 )
-def test_what_only_reads_like_it_stays(text: str) -> None:
+def test_similar_text_stays(text: str) -> None:
     assert own_words(text) == text
 
 
-def test_the_query_of_openclaw_is_its_users_words_and_the_prompt_stays() -> None:
+def test_the_query_of_openclaw_is_the_users_text_and_the_prompt_stays() -> None:
     told = [
         user(f"{STAMP}Please use the tool.\n\n{RUNTIME}"),
         user([{"type": "text", "text": OPENCLAW}]),
@@ -95,7 +95,7 @@ def test_the_query_of_openclaw_is_its_users_words_and_the_prompt_stays() -> None
     assert request.messages[0] == told[0]
 
 
-def test_its_sessions_with_the_same_words_are_told_apart() -> None:
+def test_openclaw_sessions_with_the_same_words_are_distinguished() -> None:
     """By what stands around them, which is the same in each turn."""
     found = Conversations()
     asked = [user(f"{STAMP}Say hello.\n\n{RUNTIME.replace('s2', name)}") for name in ("s1", "s2")]
@@ -109,7 +109,7 @@ def user(content: Any) -> dict[str, Any]:
     return {"role": "user", "content": content}
 
 
-def test_the_query_of_a_chat_is_the_users_own() -> None:
+def test_the_query_of_a_chat_has_no_notes() -> None:
     told = [user("Say hello."), user([{"type": "text", "text": OPENCLAW}])]
     data = json.dumps({"model": "m", "messages": told}).encode()
     request = read_request(data, HEADERS, "host")
@@ -117,24 +117,24 @@ def test_the_query_of_a_chat_is_the_users_own() -> None:
     assert request.messages[-1]["content"] == told[-1]["content"]
 
 
-def test_without_words_of_its_own_the_last_message_counts() -> None:
+def test_the_last_message_is_the_query_if_the_user_wrote_nothing() -> None:
     data = json.dumps({"model": "m", "messages": [user(REMINDER)]}).encode()
     assert read_request(data, HEADERS, "host").query == REMINDER
 
 
-def test_the_query_of_a_messages_request_is_the_users_own() -> None:
+def test_the_query_of_a_messages_request_has_no_notes() -> None:
     blocks = [{"type": "text", "text": text} for text in (REMINDER, "Say hello.")]
     data = json.dumps({"model": "m", "max_tokens": 9, "messages": [user(blocks)]}).encode()
     assert MESSAGES.read(data, HEADERS, "host").query == "Say hello."
 
 
 @pytest.mark.parametrize("told", [[CODEX, "Say hello."], ["Say hello.", REMINDER]])
-def test_the_query_of_a_response_is_the_users_own(told: list[str]) -> None:
+def test_the_query_of_a_response_has_no_notes(told: list[str]) -> None:
     data = json.dumps({"model": "m", "input": [user(text) for text in told]}).encode()
     assert RESPONSES.read(data, HEADERS, "host").query == "Say hello."
 
 
-def test_a_conversation_is_known_again_though_its_asides_change() -> None:
+def test_a_conversation_is_matched_although_its_notes_change() -> None:
     """As qwen-code writes anew what it told about the day and its skills."""
     found = Conversations()
     first = [user([{"type": "text", "text": text} for text in (REMINDER, "Note a word.")])]
@@ -155,6 +155,8 @@ def test_a_conversation_is_known_again_though_its_asides_change() -> None:
         ("### Task:\nSummarize the conversation history that will be compacted out", "compaction"),
     ],
 )
-def test_what_open_webui_asks_beside(user_text: str, rule: str) -> None:
+def test_requests_of_open_webui_in_the_background_are_helper_calls(
+    user_text: str, rule: str
+) -> None:
     body = {"messages": [user(user_text)]}
     assert helper_of(body, user_text) == rule

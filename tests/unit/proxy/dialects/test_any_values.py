@@ -229,7 +229,7 @@ def answer(dialect: Dialect, request: ChatRequest) -> None:
 
 
 @pytest.mark.parametrize("name", FULL)
-def test_every_value_may_be_what_no_table_can_be_asked_for(name: str) -> None:
+def test_every_value_may_be_unhashable(name: str) -> None:
     dialect, full = FULL[name]
     went_through(dialect, full)
     for at in places(full):
@@ -255,7 +255,7 @@ def test_any_two_values_may_be_anything(name: str, data: st.DataObject) -> None:
 
 @QUICK
 @given(st.data())
-def test_an_upstream_may_say_anything(data: st.DataObject) -> None:
+def test_an_upstream_may_send_anything(data: st.DataObject) -> None:
     message = {"role": "assistant", "content": "a", "reasoning": "b", "tool_calls": [dict(_CALL)]}
     choice = {"index": 0, "message": message, "finish_reason": "stop", "stop_reason": None}
     told: Any = copy.deepcopy({"id": "x", "usage": {"prompt_tokens": 1}, "choices": [choice]})

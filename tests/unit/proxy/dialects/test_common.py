@@ -23,18 +23,18 @@ JSON = "application/json"
 @pytest.mark.parametrize(
     ("given", "expected"), [(1, 1), (0.5, 0.5), ("0.5", 0.5), (True, 1), ("-1e3", -1000)]
 )
-def test_numbers(given: Any, expected: float) -> None:
+def test_numbers_are_parsed_also_from_text(given: Any, expected: float) -> None:
     assert number("x", given) == expected
 
 
 @pytest.mark.parametrize("given", [None, [], {}, "a", "inf", "nan", "1e999", 10**400])
-def test_what_is_no_number(given: Any) -> None:
+def test_invalid_numbers_are_refused(given: Any) -> None:
     with pytest.raises(ApiError, match="Input should be a"):
         number("x", given)
 
 
 @pytest.mark.parametrize(("given", "expected"), [(1, 1), (2.0, 2), ("3", 3), (True, 1), ("-4", -4)])
-def test_integers(given: Any, expected: int) -> None:
+def test_integers_are_parsed_also_from_text(given: Any, expected: int) -> None:
     found = integer("x", given)
     assert (found, type(found)) == (expected, int)
 
@@ -42,7 +42,7 @@ def test_integers(given: Any, expected: int) -> None:
 @pytest.mark.parametrize(
     "given", [None, [], 1.5, "1.5", float("inf"), 2**63, -(2**63) - 1, 10**4000, "9" * 5000]
 )
-def test_what_is_no_integer(given: Any) -> None:
+def test_invalid_integers_are_refused(given: Any) -> None:
     with pytest.raises(ApiError, match="Input should be ") as caught:
         integer("x", given)
     assert caught.value.param == "body.x"
@@ -51,12 +51,12 @@ def test_what_is_no_integer(given: Any) -> None:
 @pytest.mark.parametrize(
     ("given", "expected"), [(True, True), (0, False), (1.0, True), ("Yes", True), ("off", False)]
 )
-def test_flags(given: Any, expected: bool) -> None:
+def test_booleans_are_parsed_also_from_words(given: Any, expected: bool) -> None:
     assert flag("x", given) is expected
 
 
 @pytest.mark.parametrize("given", [None, 2, "", "maybe", [], {}])
-def test_what_is_no_flag(given: Any) -> None:
+def test_invalid_booleans_are_refused(given: Any) -> None:
     with pytest.raises(ApiError, match="valid boolean"):
         flag("x", given)
 
@@ -68,12 +68,12 @@ def test_bodies_in_other_encodings() -> None:
     assert decode('{"a": "é"}'.encode("utf-16-le"), JSON) == {"a": "é"}
 
 
-def test_half_characters_and_endless_numbers() -> None:
+def test_lone_surrogates_and_huge_numbers_are_accepted() -> None:
     told = decode(b'{"a\\ud800": ["\\ud83d\\ude00", "\\ud83d", 1e999, NaN]}', JSON)
     assert told == {"a\ufffd": ["\U0001f600", "\ufffd", None, None]}
 
 
-def test_what_a_sender_says_of_itself() -> None:
+def test_headers_identify_the_sender() -> None:
     assert trains({})
     assert not any(trains({"x-ajet-train": word}) for word in ("no", " NO ", "false", "0", "off"))
     assert session_of({"session-id": "a", "x-session-id": "b"}, {}) == "b"

@@ -66,9 +66,7 @@ def opened(f: Front) -> GroupOpened:
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("path", BODIES)
-async def test_a_server_that_takes_text_only_refuses_an_image(
-    tmp_path: Path, path: str, stream: bool
-) -> None:
+async def test_a_text_only_server_refuses_an_image(tmp_path: Path, path: str, stream: bool) -> None:
     async with fronted(tmp_path) as f:
         answer = await f.client.post(path, json={"model": "any", "stream": stream, **BODIES[path]})
         assert answer.status_code == 400
@@ -86,7 +84,7 @@ async def test_a_server_that_takes_text_only_refuses_an_image(
 
 
 @pytest.mark.parametrize("path", BODIES)
-async def test_a_server_with_vision_gets_the_image_and_the_journal_a_word(
+async def test_a_server_with_vision_gets_the_image_and_the_journal_a_label(
     tmp_path: Path, path: str
 ) -> None:
     seen: list[GroupContext] = []
@@ -125,7 +123,7 @@ async def test_a_server_with_vision_gets_the_image_and_the_journal_a_word(
             opened_by(f.world.context, group.group_id)
 
 
-async def test_the_embedded_engine_takes_text_only_whatever_is_set(tmp_path: Path) -> None:
+async def test_the_embedded_engine_is_text_only_whatever_is_set(tmp_path: Path) -> None:
     async with fronted(tmp_path, configured=SEES) as f:
         f.world.groups.server_facts["s"].context_length = 2048
         answer = await f.client.post("/v1/chat/completions", json={"model": "any", **CHAT})
@@ -162,7 +160,7 @@ async def test_in_observe_mode_the_upstream_decides(tmp_path: Path) -> None:
         ({"type": "image_url", "image_url": 7}, "[image]"),
     ],
 )
-def test_an_image_is_one_short_word(part: dict[str, Any], words: str | None) -> None:
+def test_an_image_has_a_short_label(part: dict[str, Any], words: str | None) -> None:
     message = {"role": "user", "content": [{"type": "text", "text": "a"}, part, "b"]}
     shown = without_images([message])
     assert shown is not None

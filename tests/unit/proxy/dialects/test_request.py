@@ -23,7 +23,7 @@ FLAG = "\U0001f1eb\U0001f1f7"
 WAVE = "\U0001f44b\U0001f3fd"
 
 
-def test_a_winner_is_read_from_what_upstreams_send() -> None:
+def test_a_public_answer_is_read_from_any_upstreams_completion() -> None:
     one = made({"content": [{"type": "text", "text": "a"}], "reasoning_content": "b"})
     assert (one.content, one.reasoning) == ("a", "b")
     assert one.usage == {
@@ -40,7 +40,7 @@ def test_a_winner_is_read_from_what_upstreams_send() -> None:
     assert made({"content": "\ud83d\ude00\ud83d"}).content == "\U0001f600\ufffd"
 
 
-def test_calls_get_ids_that_stay() -> None:
+def test_call_ids_are_stable() -> None:
     calls: list[Any] = [
         {"id": "a", "function": {"name": "f", "arguments": {"x": 1}}},
         {"id": "a", "function": {"name": "f", "arguments": ""}},
@@ -83,14 +83,14 @@ def test_pieces_make_up_the_text(text: str) -> None:
 
 
 @pytest.mark.parametrize("sign", [FAMILY, FLAG, WAVE, "e\u0301", "\r\n", "\u0e01\u0e33\u0e48"])
-def test_what_is_seen_as_one_character_stays_whole(sign: str) -> None:
+def test_displayed_characters_stay_whole(sign: str) -> None:
     for lead in range(17):
         text = "x" * lead + sign * 40
         for piece in pieces(text):
             assert piece.replace("x", "").replace(sign, "") == ""
 
 
-def test_deltas_and_texts() -> None:
+def test_deltas_add_up_to_the_texts() -> None:
     one = made({"content": "a", "reasoning": "b"})
     assert list(deltas(one)) == [{"reasoning": "b"}, {"content": "a"}]
     assert next(deltas(one, "reasoning_content")) == {"reasoning_content": "b"}

@@ -14,7 +14,7 @@ from proxy.http.json_limits import check_values
 from tests.support.front import ASKED, BODIES, fronted
 
 
-async def test_the_loop_goes_on_while_a_large_body_is_read() -> None:
+async def test_a_large_body_does_not_block_the_event_loop() -> None:
     went_on = threading.Event()
 
     def read() -> bool:

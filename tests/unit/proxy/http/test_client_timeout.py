@@ -32,7 +32,7 @@ def test_keep_alives_outlast_the_timeout_of_a_stream() -> None:
     assert client_timeout({"x-stainless-timeout": "60"}, stream=True) == 0.0
 
 
-async def test_it_is_kept_with_the_group(tmp_path: Path) -> None:
+async def test_the_timeout_is_stored_with_the_group(tmp_path: Path) -> None:
     async with world(tmp_path) as w:
         ticket = await w.ask("q", {"x-stainless-timeout": "30"})
         await w.reply(ticket)

@@ -52,7 +52,7 @@ async def both(app: Echo, **headers: str) -> list[bytes]:
     return found
 
 
-async def test_both_ways_give_the_same_bytes() -> None:
+async def test_fast_and_normal_responses_have_the_same_bytes() -> None:
     app = Echo(((b"x-request-id", b"one"),))
     short, long = await both(app)
     assert short == long
@@ -74,7 +74,7 @@ async def test_requests_in_a_row_and_pipelined_are_answered_in_order() -> None:
     assert app.ways == ["short", "short", "short", "long", "short"]
 
 
-async def test_a_connection_that_ends_with_the_answer_takes_the_long_way() -> None:
+async def test_a_closing_connection_gets_a_normal_response() -> None:
     app = Echo()
     async with serving(app) as url, wire(url) as one:
         await one.ask("POST", "/short", b"12", connection="close")
@@ -84,7 +84,7 @@ async def test_a_connection_that_ends_with_the_answer_takes_the_long_way() -> No
     assert app.ways == ["long"]
 
 
-async def test_an_old_client_takes_the_long_way() -> None:
+async def test_an_http_1_0_client_gets_a_normal_response() -> None:
     app = Echo()
     async with serving(app) as url, wire(url) as one:
         await one.send("POST /short HTTP/1.0\r\ncontent-length: 2\r\n\r\nhi")
@@ -102,7 +102,7 @@ async def test_a_line_end_in_a_header_is_never_written(bad: bytes) -> None:
     assert app.ways == ["long"]
 
 
-async def test_a_page_that_may_ask_gets_its_headers(tmp_path: Any) -> None:
+async def test_an_allowed_web_page_gets_its_cors_headers(tmp_path: Any) -> None:
     named = settings(proxy={"cors_origins": "https://chat.example"})
     async with fronted(tmp_path, configured=named) as f, wire(f.url) as one:
         await one.ask("POST", CHAT, BODIES[CHAT], origin="https://chat.example")

@@ -59,14 +59,14 @@ def completions(**more: Any) -> bytes:
         ('{"a": {}, "b": []}', 5),
     ],
 )
-def test_what_stands_in_texts_does_not_count(text: str, values: int) -> None:
+def test_separators_within_strings_do_not_count(text: str, values: int) -> None:
     # A value more than a text shows is room for its outermost one.
     marks = values - 1
     assert not has_more_values(text.encode(), marks + 1)
     assert has_more_values(text.encode(), marks - 1)
 
 
-def test_honest_bodies_pass_whatever_their_texts_hold() -> None:
+def test_ordinary_bodies_pass_whatever_their_texts_contain() -> None:
     code = 'rows = [{"a": 1}, {"b": "\\\\"}]\n'
     check_values(chat(messages=[{"role": "user", "content": code * 30_000}]))
     call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": '{"a": [1, 2]}'}}
@@ -95,7 +95,7 @@ def test_honest_bodies_pass_whatever_their_texts_hold() -> None:
     ],
     ids=str.split("bias lists halves fields stops many-stops items messages sequences prompts all"),
 )
-def test_more_than_anybody_needs_is_refused(dialect: Dialect, body: bytes, said: str) -> None:
+def test_too_many_values_are_refused(dialect: Dialect, body: bytes, said: str) -> None:
     told = json.loads(handled(dialect, body))
     assert said in told["error"]["message"]
     if dialect is MESSAGES:
@@ -104,7 +104,7 @@ def test_more_than_anybody_needs_is_refused(dialect: Dialect, body: bytes, said:
         assert told["error"]["code"] == 400
 
 
-def test_of_very_many_asides_the_rest_stays() -> None:
+def test_notes_beyond_the_limit_stay() -> None:
     aside = "<system-reminder>a</system-reminder>"
     assert own_words(aside * MOST_ASIDES + "hi") == "hi"
     assert own_words(aside * (MOST_ASIDES + 2)) == aside * 2
@@ -137,7 +137,7 @@ CALL = {"function": {"name": "f", "arguments": '{"a":[' + "[]," * 500_000 + "[]]
     ],
     ids=["halves", "arguments", "bias", "items", "prompts"],
 )
-def test_no_body_holds_the_loop_much_longer_than_an_honest_one(
+def test_no_body_blocks_the_event_loop_much_longer_than_an_ordinary_one(
     dialect: Dialect, body: bytes
 ) -> None:
     honest = filled(len(body))

@@ -102,7 +102,7 @@ async def test_pipelined_requests_are_answered_in_order() -> None:
 
 
 @pytest.mark.parametrize("said", ["", "GET / HT", "GET / HTTP/1.1\r\nhost: x\r\nx-a: b"])
-async def test_a_head_that_does_not_come_to_its_end(said: str) -> None:
+async def test_an_incomplete_head_times_out(said: str) -> None:
     async with serving() as url, wire(url) as one:
         await one.send(said)
         if said:
@@ -130,13 +130,13 @@ async def test_a_head_a_byte_at_a_time_gets_no_more_time() -> None:
         assert sent < 100
 
 
-async def test_a_body_that_stops_coming() -> None:
+async def test_a_stalled_body_times_out() -> None:
     async with serving() as url, wire(url) as one:
         await one.send("POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\nabc")
         await refused(one, 408)
 
 
-async def test_a_slow_body_that_keeps_coming_is_taken() -> None:
+async def test_a_slow_but_steady_body_is_accepted() -> None:
     async with serving(body_timeout=0.4) as url, wire(url) as one:
         await one.send("POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 6\r\n\r\n")
         for _ in range(6):
@@ -145,7 +145,7 @@ async def test_a_slow_body_that_keeps_coming_is_taken() -> None:
         assert (await one.answer()).body == b"6"
 
 
-async def test_a_body_that_drips_for_ever_is_given_up() -> None:
+async def test_a_body_that_trickles_forever_times_out() -> None:
     """Each drop comes in time, the whole never would."""
     async with serving(body_timeout=0.1) as url, wire(url) as one:
         await one.send("POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 100000\r\n\r\n")
@@ -162,7 +162,7 @@ async def test_a_body_that_drips_for_ever_is_given_up() -> None:
             dripping.cancel()
 
 
-async def test_a_body_behind_a_long_answer_has_its_own_time() -> None:
+async def test_a_body_after_a_long_response_has_its_own_time_limit() -> None:
     """Nothing of it is read until the answer before it is out, however long that takes."""
 
     async def slow(scope: Scope, receive: Receive, send: Send) -> None:
@@ -180,7 +180,7 @@ async def test_a_body_behind_a_long_answer_has_its_own_time() -> None:
         assert (await one.answer()).body == str(size).encode()
 
 
-async def test_blank_lines_do_not_keep_a_connection() -> None:
+async def test_blank_lines_do_not_keep_a_connection_open() -> None:
     async with serving() as url, wire(url) as one:
         await one.send(GET)
         assert (await one.answer()).status == 200
@@ -203,7 +203,7 @@ async def test_an_idle_connection_is_closed_after_the_keep_alive_time() -> None:
         assert await one.closed(3.0) == b""
 
 
-async def test_a_long_answer_is_not_taken_for_a_slow_request() -> None:
+async def test_a_long_response_does_not_count_as_a_slow_request() -> None:
     async def slow(scope: Scope, receive: Receive, send: Send) -> None:
         await asyncio.sleep(0.8)
         await send_json(send, 200, b"1")
@@ -216,14 +216,14 @@ async def test_a_long_answer_is_not_taken_for_a_slow_request() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 200])
-async def test_a_head_that_is_too_large(count: int) -> None:
+async def test_a_head_over_the_limit_is_refused(count: int) -> None:
     async with serving(max_header_kb=4) as url, wire(url) as one:
         line = "x-large: " + "a" * (12_000 // count) + "\r\n"
         await one.send("GET / HTTP/1.1\r\nhost: x\r\n" + line * count + "\r\n")
         assert "4 KiB" in await refused(one, 431)
 
 
-async def test_a_large_head_without_an_end() -> None:
+async def test_an_endless_head_is_refused() -> None:
     async with serving(max_header_kb=4, header_timeout=5.0) as url, wire(url) as one:
         await one.send("GET / HTTP/1.1\r\nx-large: ")
         with contextlib.suppress(ConnectionError):
@@ -233,7 +233,7 @@ async def test_a_large_head_without_an_end() -> None:
         await refused(one, 431)
 
 
-async def test_bytes_that_are_no_http() -> None:
+async def test_invalid_http_is_refused() -> None:
     async with serving() as url:
         for said in (b"\x16\x03\x01\x02\x00\x01", b"HELO you\r\n\r\n", b"GET  / / /\r\n\r\n"):
             async with wire(url) as one:
@@ -241,7 +241,7 @@ async def test_bytes_that_are_no_http() -> None:
                 await refused(one, 400)
 
 
-async def test_one_connection_too_many() -> None:
+async def test_a_connection_over_the_limit_is_refused() -> None:
     async with serving(max_connections=2, header_timeout=5.0) as url:
         async with wire(url) as first, wire(url) as second, wire(url) as third:
             for one, status in ((first, 200), (second, 200), (third, 503)):
@@ -255,7 +255,7 @@ async def test_one_connection_too_many() -> None:
             assert (await again.answer()).status == 200
 
 
-async def test_a_client_that_does_not_read_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_client_that_does_not_read_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(protocol, "STALL", 0.3)
     left = asyncio.Event()
 
@@ -295,7 +295,7 @@ class Waits:
 
 
 @pytest.mark.parametrize("size", [0, 60_000, 300_000, 500_000, 3_000_000])
-async def test_a_client_that_leaves_is_noticed_however_large_its_body(size: int) -> None:
+async def test_a_disconnect_is_noticed_however_large_the_body(size: int) -> None:
     app = Waits()
     async with serving(app, body_timeout=30.0) as url:
         async with wire(url) as one:
@@ -307,7 +307,7 @@ async def test_a_client_that_leaves_is_noticed_however_large_its_body(size: int)
 
 
 @pytest.mark.parametrize("ahead", [1, 3])
-async def test_a_client_that_leaves_is_noticed_behind_requests_sent_ahead(ahead: int) -> None:
+async def test_a_disconnect_is_noticed_after_pipelined_requests(ahead: int) -> None:
     app = Waits()
     async with serving(app) as url:
         async with wire(url) as one:
@@ -319,7 +319,7 @@ async def test_a_client_that_leaves_is_noticed_behind_requests_sent_ahead(ahead:
             await app.told.wait()
 
 
-async def test_an_offer_to_speak_http2_is_passed_over() -> None:
+async def test_an_offer_of_http_2_is_ignored() -> None:
     offer = {"connection": "Upgrade, HTTP2-Settings", "upgrade": "h2c", "http2_settings": "AAM"}
     async with serving() as url, wire(url) as one:
         for _ in range(2):
@@ -336,7 +336,7 @@ async def told(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 @pytest.mark.parametrize("more", ["", "connection: keep-alive\r\n"])
-async def test_an_old_client_gets_a_stream_without_chunks(more: str) -> None:
+async def test_an_http_1_0_client_gets_a_stream_without_chunks(more: str) -> None:
     async with serving(told) as url, wire(url) as one:
         await one.send(f"POST / HTTP/1.0\r\ncontent-length: 2\r\n{more}\r\n{{}}")
         answer = await one.answer()
@@ -346,14 +346,14 @@ async def test_an_old_client_gets_a_stream_without_chunks(more: str) -> None:
         assert await one.closed() == b""
 
 
-async def test_an_old_client_is_not_asked_to_go_on() -> None:
+async def test_an_http_1_0_client_gets_no_100_continue() -> None:
     async with serving() as url, wire(url) as one:
         await one.send("POST / HTTP/1.0\r\nexpect: 100-continue\r\ncontent-length: 2\r\n\r\n")
         await one.send("ab")
         assert (await one.answer()).status == 200
 
 
-async def test_an_old_client_gets_the_length_of_a_whole_answer() -> None:
+async def test_an_http_1_0_client_gets_the_content_length() -> None:
     async with serving() as url, wire(url) as one:
         await one.send("POST / HTTP/1.0\r\ncontent-length: 2\r\n\r\n{}")
         answer = await one.answer()

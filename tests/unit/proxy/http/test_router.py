@@ -31,9 +31,7 @@ BAD_KEYS: list[dict[str, str]] = [
 
 
 @pytest.mark.parametrize("given", BAD_KEYS)
-async def test_without_the_key_v1_and_sessions_are_closed(
-    tmp_path: Path, given: dict[str, str]
-) -> None:
+async def test_v1_and_sessions_require_the_key(tmp_path: Path, given: dict[str, str]) -> None:
     async with fronted(tmp_path, configured=KEYED) as f:
         asked = (
             ("POST", CHAT, BODIES[CHAT]),
@@ -66,7 +64,7 @@ async def test_without_the_key_v1_and_sessions_are_closed(
         {"x_api_key": KEY, "authorization": "Bearer sk-other"},
     ],
 )
-async def test_the_key_in_either_header(tmp_path: Path, given: dict[str, str]) -> None:
+async def test_the_key_is_accepted_in_either_header(tmp_path: Path, given: dict[str, str]) -> None:
     async with fronted(tmp_path, configured=KEYED) as f, wire(f.url) as one:
         for path, body in BODIES.items():
             await one.ask("POST", path, body, **given)
@@ -76,13 +74,13 @@ async def test_the_key_in_either_header(tmp_path: Path, given: dict[str, str]) -
         await f.world.closed()
 
 
-async def test_what_is_open_without_the_key(tmp_path: Path) -> None:
+async def test_some_routes_need_no_key(tmp_path: Path) -> None:
     async with fronted(tmp_path, configured=KEYED) as f:
         for path in ("/health", "/ping", "/load", "/version", "/metrics", "/openapi.json"):
             assert (await f.client.get(path)).status_code == 200
 
 
-async def test_no_key_is_ever_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_no_response_contains_a_key(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     async with fronted(tmp_path, configured=KEYED) as f:
         right = {"authorization": f"Bearer {KEY}"}
@@ -113,7 +111,7 @@ async def test_a_small_body_without_the_key_leaves_the_connection_open(tmp_path:
     [(CHAT, 401), ("/tokenize", 401), ("/detokenize", 401), ("/nothing", 404), ("/health", 405)],
 )
 @pytest.mark.parametrize("told", [f"content-length: {31 << 20}", "transfer-encoding: chunked"])
-async def test_what_is_refused_is_refused_before_its_body_is_read(
+async def test_refusals_are_sent_before_the_body_is_read(
     tmp_path: Path, path: str, status: int, told: str
 ) -> None:
     async with fronted(tmp_path, configured=KEYED) as f, wire(f.url) as one:
@@ -124,7 +122,7 @@ async def test_what_is_refused_is_refused_before_its_body_is_read(
 
 
 @pytest.mark.parametrize("path", [CHAT, "/ping", "/control/commands/engine.stop"])
-async def test_little_of_a_body_is_read_once_its_request_is_answered(
+async def test_little_of_a_body_is_read_after_its_request_is_answered(
     tmp_path: Path, path: str
 ) -> None:
     sent, size = 0, 256 << 20
@@ -139,7 +137,7 @@ async def test_little_of_a_body_is_read_once_its_request_is_answered(
     assert sent < size // 2  # what the system's own buffers take
 
 
-async def test_one_bound_on_the_bodies_of_all_connections(tmp_path: Path) -> None:
+async def test_the_bodies_of_all_connections_share_one_limit(tmp_path: Path) -> None:
     small = settings(proxy={"max_body_mb": 1, "max_bodies_mb": 1})
     half = 1 << 19
     head = f"POST {CHAT} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
@@ -186,7 +184,7 @@ async def test_a_body_is_counted_until_its_request_is_answered(tmp_path: Path) -
         await f.world.closed()
 
 
-async def test_unknown_paths_and_methods(tmp_path: Path) -> None:
+async def test_unknown_paths_and_methods_are_404_and_405(tmp_path: Path) -> None:
     async with fronted(tmp_path) as f, wire(f.url) as one:
         for path in ("/", "/v1", "/v1/nothing", "/nothing", "/sessions", "/sessions/one",
                      "/sessions//v1/models", "/sessions/one/health", "/v1/responses/a/b",
@@ -212,7 +210,7 @@ async def test_unknown_paths_and_methods(tmp_path: Path) -> None:
         assert (status, headers["allow"]) == (405, "GET")
 
 
-async def test_paths_that_are_written_otherwise(tmp_path: Path) -> None:
+async def test_unusual_spellings_of_paths(tmp_path: Path) -> None:
     async with fronted(tmp_path) as f, wire(f.url) as one:
         for path in ("/v1/models/", "/v1/%6Dodels", "/v1/models?a=b", "/health/"):
             await one.ask("GET", path)
@@ -222,7 +220,7 @@ async def test_paths_that_are_written_otherwise(tmp_path: Path) -> None:
 # --- sessions in the path -----------------------------------------------------------------------
 
 
-async def test_a_session_in_the_path(tmp_path: Path) -> None:
+async def test_a_session_is_read_from_the_path(tmp_path: Path) -> None:
     async with fronted(tmp_path) as f:
         for path, body in BODIES.items():
             answer = await f.client.post(f"/sessions/my-one%2F2{path}?beta=true", json=body)
@@ -232,7 +230,7 @@ async def test_a_session_in_the_path(tmp_path: Path) -> None:
         assert [group.session for group in f.world.state.groups.values()] == ["my-one/2"] * 4
 
 
-async def test_the_session_of_the_path_comes_before_the_headers(tmp_path: Path) -> None:
+async def test_the_session_of_the_path_takes_precedence_over_the_headers(tmp_path: Path) -> None:
     async with fronted(tmp_path) as f:
         told = {"x-session-id": "other", "session-id": "third"}
         await f.client.post(f"/sessions/mine{CHAT}", json=BODIES[CHAT], headers=told)
@@ -241,7 +239,7 @@ async def test_the_session_of_the_path_comes_before_the_headers(tmp_path: Path) 
         assert group.session == "mine"
 
 
-async def test_a_session_name_is_made_safe_to_show(tmp_path: Path) -> None:
+async def test_a_session_name_is_sanitized(tmp_path: Path) -> None:
     async with fronted(tmp_path) as f:
         name = "a%1b[2J%0a" + "b" * 500
         assert (await f.client.post(f"/sessions/{name}{CHAT}", json=BODIES[CHAT])).is_success
@@ -260,7 +258,7 @@ PREFLIGHT = {
 }
 
 
-async def test_pages_from_elsewhere_are_refused(tmp_path: Path) -> None:
+async def test_web_pages_of_other_origins_are_refused(tmp_path: Path) -> None:
     async with fronted(tmp_path) as f:
         answer = await f.client.options(CHAT, headers=PREFLIGHT)
         assert (answer.status_code, answer.text) == (400, "Disallowed CORS origin")
@@ -269,7 +267,7 @@ async def test_pages_from_elsewhere_are_refused(tmp_path: Path) -> None:
         assert "access-control-allow-origin" not in answer.headers
 
 
-async def test_pages_that_are_named_get_in(tmp_path: Path) -> None:
+async def test_web_pages_of_allowed_origins_are_accepted(tmp_path: Path) -> None:
     named = settings(proxy={"cors_origins": "https://chat.example, http://localhost:3000/"})
     async with fronted(tmp_path, configured=named) as f:
         answer = await f.client.options(CHAT, headers=PREFLIGHT)
@@ -290,7 +288,7 @@ async def test_pages_that_are_named_get_in(tmp_path: Path) -> None:
         await f.world.closed()
 
 
-async def test_a_named_page_sees_the_401(tmp_path: Path) -> None:
+async def test_a_web_page_of_an_allowed_origin_can_read_the_401(tmp_path: Path) -> None:
     both = settings(proxy={"cors_origins": "*", "api_key": KEY})
     async with fronted(tmp_path, configured=both) as f:
         assert (await f.client.options(CHAT, headers=PREFLIGHT)).status_code == 200
@@ -300,7 +298,7 @@ async def test_a_named_page_sees_the_401(tmp_path: Path) -> None:
         assert answer.headers["access-control-allow-origin"] == "*"
 
 
-def test_origins_come_as_a_list_or_as_text() -> None:
+def test_origins_are_a_list_or_a_text() -> None:
     assert origins_of("https://a.example, ,https://b.example/") == [
         "https://a.example",
         "https://b.example",

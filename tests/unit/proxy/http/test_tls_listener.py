@@ -78,13 +78,13 @@ async def answered(port: int) -> Any:
         return (await one.answer()).json()
 
 
-async def test_silence_before_the_handshake_has_the_limit_of_a_head(tmp_path: Path) -> None:
+async def test_a_silent_client_has_the_time_limit_of_a_head(tmp_path: Path) -> None:
     async with secured(tmp_path, header_timeout=0.2) as port, connected(port) as silent:
         assert await silent.closed(20.0) == b""  # a loop's own limit is 60 s
         assert await answered(port) == ["127.0.0.1", "https"]
 
 
-async def test_what_speaks_no_tls_is_let_go(tmp_path: Path) -> None:
+async def test_a_client_without_tls_is_disconnected(tmp_path: Path) -> None:
     async with secured(tmp_path, header_timeout=1000.0) as port, connected(port) as plain:
         await plain.send(GET)
         await plain.closed(20.0)
@@ -116,14 +116,14 @@ async def test_ten_handshakes_side_by_side(tmp_path: Path) -> None:
     assert [one.result() for one in asked] == [["127.0.0.1", "https"]] * 10
 
 
-async def test_a_client_cannot_say_where_it_asks_from() -> None:
+async def test_a_client_cannot_forge_its_address() -> None:
     told, _ = config()
     async with served(where_from, told) as url, wire(url) as one:
         await one.ask("GET", "/", x_forwarded_for="10.1.2.3", x_forwarded_proto="https")
         assert (await one.answer()).json() == ["127.0.0.1", "http"]
 
 
-async def test_a_body_that_is_told_to_be_too_large_is_not_asked_for(
+async def test_no_100_continue_is_sent_for_a_body_over_the_limit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(asgi, "DRAIN", 1000.0)

@@ -25,7 +25,7 @@ def test_addresses(url: str, base: str, root: str) -> None:
 
 
 @pytest.mark.parametrize("url", ["", "h:8000", "ftp://h", "http://me:pass@h", "http://h/v1?key=x"])
-def test_addresses_that_are_none(url: str) -> None:
+def test_invalid_addresses_are_refused(url: str) -> None:
     with pytest.raises(UpstreamError) as caught:
         addresses(url)
     assert "pass" not in str(caught.value).replace("password", "")
@@ -56,7 +56,7 @@ def test_a_key_from_a_file(tmp_path: Path) -> None:
         (502, b"{}", ChatErrorKind.UPSTREAM, "502 Bad Gateway"),
     ],
 )
-def test_what_an_error_means(status: int, body: bytes, kind: ChatErrorKind, text: str) -> None:
+def test_errors_are_classified(status: int, body: bytes, kind: ChatErrorKind, text: str) -> None:
     found = upstream_fault(status, {"Retry-After": "Wed, 21 Oct 2026 07:28:00 GMT"}, body)
     assert found.kind is kind
     assert found.text.startswith(text)
@@ -76,7 +76,7 @@ def test_what_an_error_means(status: int, body: bytes, kind: ChatErrorKind, text
         ("", "to another path of its own "),
     ],
 )
-def test_where_a_redirect_points(location: str, said: str) -> None:
+def test_a_redirect_names_its_target(location: str, said: str) -> None:
     found = redirect_fault(301, {"Location": location}, "http://h/v1/chat/completions")
     assert f"it redirects {said}(HTTP 301)" in found.text
     refusal = refusal_of([found])
@@ -84,7 +84,7 @@ def test_where_a_redirect_points(location: str, said: str) -> None:
     assert refusal.status == 502
 
 
-def test_the_requests_own_fault_goes_before_the_upstreams() -> None:
+def test_an_error_caused_by_the_request_takes_precedence() -> None:
     limited = upstream_fault(429, {"Retry-After": "3"}, b"")
     wrong = upstream_fault(400, {}, b'{"error": {"message": "bad"}}')
     assert refusal_of([None, limited, wrong]).status == 400  # type: ignore[union-attr]

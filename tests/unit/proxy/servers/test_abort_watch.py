@@ -14,7 +14,7 @@ def taken(made: World) -> list[str]:
     return [cause_of(one) for one in made.kinds(AlertRaised) if one.key == "taken:s"]
 
 
-async def test_an_abort_by_somebody_else_is_named_with_its_group(tmp_path: Path) -> None:
+async def test_an_abort_by_another_client_raises_an_alert_with_its_group(tmp_path: Path) -> None:
     """While a group waits for its rating nothing else would tell."""
     hold = settings(rating={"mode": "hold"})
     async with (
@@ -33,7 +33,7 @@ async def test_an_abort_by_somebody_else_is_named_with_its_group(tmp_path: Path)
         assert f"an episode of group {group.group_id[:12]} on s: aborted after 0 s" in cause
 
 
-async def test_who_was_on_a_server_that_somebody_stopped(tmp_path: Path) -> None:
+async def test_the_alert_of_a_stopped_server_names_the_other_clients(tmp_path: Path) -> None:
     async with ScriptedSwarm() as swarm, world(tmp_path, swarm, watched=True) as made:
         swarm.claim(CLAIM)
         await made.server.watcher.poll_pool()

@@ -35,7 +35,7 @@ async def legacy(o: Observed, prompt: Any, **more: Any) -> Any:
 
 
 @pytest.mark.parametrize("prompt", ["Say", [5, 6, 7]])
-async def test_the_prompt_goes_upstream_as_it_came(tmp_path: Path, prompt: Any) -> None:
+async def test_the_prompt_is_sent_upstream_unchanged(tmp_path: Path, prompt: Any) -> None:
     async with ScriptedOpenAI() as upstream:
         upstream.completes, upstream.answer = True, completed
         async with observed(tmp_path, upstream) as o:
@@ -57,7 +57,7 @@ async def test_the_prompt_goes_upstream_as_it_came(tmp_path: Path, prompt: Any) 
             assert group.query == ("Say" if prompt == "Say" else "5 6 7")
 
 
-async def test_what_is_told_of_the_prompt_reaches_the_client(tmp_path: Path) -> None:
+async def test_fields_about_the_prompt_reach_the_client(tmp_path: Path) -> None:
     about = {"prompt_logprobs": [None, {"5": {"logprob": -0.5}}], "prompt_token_ids": [5, 6]}
 
     async def told(body: dict[str, Any], index: int) -> Any:
@@ -103,7 +103,7 @@ async def test_streams_and_several_prompts(tmp_path: Path, answer: str) -> None:
             assert (asked.count("Say"), asked.count([1, 2]), asked.count([3])) == (4, 4, 4)
 
 
-async def test_an_upstream_that_only_chats_is_asked_as_before(tmp_path: Path) -> None:
+async def test_an_upstream_without_completions_gets_a_chat(tmp_path: Path) -> None:
     async with observed(tmp_path) as o:
         assert (await legacy(o, "Say")).status_code == 200
         assert (await legacy(o, [5, 6])).status_code == 200
@@ -123,7 +123,7 @@ async def test_token_ids_need_a_tokenizer(tmp_path: Path) -> None:
             assert not o.world.state.groups
 
 
-async def test_a_refusal_of_the_upstream_is_the_users(tmp_path: Path) -> None:
+async def test_a_refusal_of_the_upstream_reaches_the_client(tmp_path: Path) -> None:
     async def refused(body: dict[str, Any], index: int) -> Any:
         return Failure(400, "no such prompt")
 

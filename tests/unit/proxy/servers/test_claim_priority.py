@@ -11,14 +11,14 @@ def crowd(way: ClaimPriority, groups: int = MANY) -> None:
         way.begin()
 
 
-async def test_few_claims_hold_nobody_up() -> None:
+async def test_few_claims_delay_no_end() -> None:
     way = ClaimPriority()
     crowd(way, MANY - 1)
     assert not way.crowded
     assert EagerCoroutine(way.turn()).done  # without a turn of the loop
 
 
-async def test_who_waits_goes_on_once_few_claim() -> None:
+async def test_ends_continue_when_few_groups_claim() -> None:
     way = ClaimPriority()
     crowd(way)
     assert way.crowded
@@ -30,7 +30,7 @@ async def test_who_waits_goes_on_once_few_claim() -> None:
     assert not way.crowded
 
 
-async def test_nobody_waits_for_longer_than_that() -> None:
+async def test_no_end_waits_longer_than_the_maximum_delay() -> None:
     way, loop = ClaimPriority(), asyncio.get_running_loop()
     crowd(way, 2 * MANY)
     began = loop.time()
@@ -41,7 +41,7 @@ async def test_nobody_waits_for_longer_than_that() -> None:
     assert loop.time() - began >= 2 * MAX_DELAY
 
 
-async def test_one_that_is_cancelled_leaves_the_others_waiting() -> None:
+async def test_a_cancelled_end_leaves_the_others_waiting() -> None:
     way = ClaimPriority()
     crowd(way)
     async with asyncio.TaskGroup() as group:

@@ -106,7 +106,7 @@ async def test_a_batch_that_ends_raises_nothing(tmp_path: Path) -> None:
         assert not [one for one in w.kinds(AlertRaised) if one.key == KEY]
 
 
-async def test_a_lively_client_is_named_only_when_it_lasts(
+async def test_an_active_client_is_named_only_after_a_while(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(proxy.servers.held_batch, "SILENT_AFTER", 30.0)
@@ -120,7 +120,7 @@ async def test_a_lively_client_is_named_only_when_it_lasts(
         assert "1 episode held by client alice, last seen " in cause_of(alert)
 
 
-async def test_figures_come_every_few_seconds_and_new_holders_at_once(
+async def test_figures_are_updated_every_few_seconds_and_owners_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with world(tmp_path, watched=True) as w:
@@ -143,7 +143,7 @@ async def test_figures_come_every_few_seconds_and_new_holders_at_once(
         await w.until(lambda: raised() > before + 2, 5.0)
 
 
-async def test_a_server_that_tells_nothing_raises_nothing(tmp_path: Path) -> None:
+async def test_a_server_without_details_raises_nothing(tmp_path: Path) -> None:
     async with world(tmp_path, watched=True) as w:
         take(w.swarm, 1)
         w.swarm.pool_default = True
@@ -162,7 +162,7 @@ async def test_a_server_that_tells_nothing_raises_nothing(tmp_path: Path) -> Non
         ("a\x1b[2Jb", "a\u241b[2Jb"),
     ],
 )
-def test_how_a_client_is_called(name: str, shown: str) -> None:
+def test_a_generated_client_name_is_shortened(name: str, shown: str) -> None:
     assert "\x1b" not in client_name(name)
     assert client_name(name) == shown
 
@@ -190,7 +190,7 @@ async def test_a_batch_held_by_another_client_does_not_spend_the_answer_budget(
 
 
 @pytest.mark.usefixtures("fast_checks")
-async def test_a_request_at_the_gate_waits_too(tmp_path: Path) -> None:
+async def test_a_request_at_the_gate_gets_more_time_too(tmp_path: Path) -> None:
     budget = settings(proxy={"answer_budget": 1.5, "stream_budget": 30.0, "max_groups": 1})
     async with world(tmp_path, configured=budget, watched=True) as w:
         taken = take(w.swarm, 3)
@@ -209,7 +209,7 @@ async def test_a_request_at_the_gate_waits_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("fast_checks")
-async def test_no_request_waits_longer_than_a_stream(tmp_path: Path) -> None:
+async def test_no_request_waits_longer_than_a_stream_may(tmp_path: Path) -> None:
     budget = settings(proxy={"answer_budget": 1.0, "stream_budget": 2.0})
     async with world(tmp_path, configured=budget, watched=True) as w:
         take(w.swarm, 3)

@@ -133,7 +133,7 @@ async def test_each_of_several_choices_has_a_seed_of_its_own(
         assert sorted(body["seed"] for body, _ in o.upstream.calls) == [42, 43, 44, 45]
 
 
-async def test_a_helper_call_keeps_what_it_asks_for(tmp_path: Path) -> None:
+async def test_a_helper_call_keeps_its_temperature_and_seed(tmp_path: Path) -> None:
     async with observed(tmp_path) as o:
         body = {"model": "any", "messages": [{"role": "user", "content": "x"}], "temperature": 0.2}
         answer = await o.client.post(
@@ -154,7 +154,7 @@ async def test_a_helper_call_keeps_what_it_asks_for(tmp_path: Path) -> None:
         ({}, None, "a", "a"),
     ],
 )
-async def test_which_model_is_asked(
+async def test_unknown_models_are_replaced_by_the_default(
     tmp_path: Path, told: dict[str, Any], listed: list[str] | None, asked: str, sent: str
 ) -> None:
     async with ScriptedOpenAI() as upstream:
@@ -226,7 +226,7 @@ async def test_a_rate_limit_is_waited_for(tmp_path: Path) -> None:
         assert not o.world.kinds(CandidateFailed)
 
 
-async def test_a_rate_limit_without_end_is_told_to_the_client(tmp_path: Path) -> None:
+async def test_a_permanent_rate_limit_is_returned_to_the_client(tmp_path: Path) -> None:
     async with observed(tmp_path) as o:
         o.upstream.answer = always(
             Failure(429, "org-secret is over its limit", {"Retry-After": "77"})
@@ -242,7 +242,7 @@ async def test_a_rate_limit_without_end_is_told_to_the_client(tmp_path: Path) ->
         await o.world.until(lambda: "upstream:upstream" not in o.world.state.alerts)
 
 
-async def test_a_wrong_key_is_the_operators_trouble(tmp_path: Path) -> None:
+async def test_a_wrong_key_raises_an_alert(tmp_path: Path) -> None:
     async with (
         ScriptedOpenAI(key="sesame-open-up") as upstream,
         observed(tmp_path, upstream, {"key": "wrong-key-of-ours"}) as o,
@@ -275,7 +275,7 @@ async def test_the_key_is_nowhere_but_on_the_wire(
         assert key.encode() not in stored_bytes(tmp_path)
 
 
-async def test_a_context_length_is_told_in_the_upstreams_words(tmp_path: Path) -> None:
+async def test_an_overflow_is_returned_with_the_upstreams_text(tmp_path: Path) -> None:
     words = "This model's maximum context length is 8192 tokens. However, you sent 9000."
     async with observed(tmp_path) as o:
         o.upstream.answer = always(
@@ -318,7 +318,7 @@ async def test_an_upstream_that_always_fails_is_no_answer(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("content", [5, True, {"text": "x"}])
-async def test_content_that_is_no_text_is_a_failure(tmp_path: Path, content: Any) -> None:
+async def test_content_that_is_not_text_is_a_failure(tmp_path: Path, content: Any) -> None:
     async with observed(tmp_path, rewards={"retries": 1}) as o:
         o.upstream.answer = always({"role": "assistant", "content": content})
         assert (await o.post()).status_code == 503
@@ -358,7 +358,7 @@ async def test_a_redirect_is_not_followed_and_named(tmp_path: Path, stream: bool
         await o.world.until(lambda: "upstream:upstream" not in o.world.state.alerts)
 
 
-async def test_an_upstream_that_is_away_is_waited_for(tmp_path: Path) -> None:
+async def test_requests_wait_for_an_unreachable_upstream(tmp_path: Path) -> None:
     async with observed(tmp_path) as o:
         assert (await o.post("before")).status_code == 200
         o.upstream.hang_up = True
@@ -369,7 +369,7 @@ async def test_an_upstream_that_is_away_is_waited_for(tmp_path: Path) -> None:
         assert answered.status_code == 200
 
 
-async def test_an_upstream_that_was_never_there_is_503(tmp_path: Path) -> None:
+async def test_an_upstream_that_never_answered_is_503(tmp_path: Path) -> None:
     async with ScriptedOpenAI() as upstream:
         upstream.hang_up = True
         async with observed(tmp_path, upstream, ready=False) as o:
@@ -379,7 +379,7 @@ async def test_an_upstream_that_was_never_there_is_503(tmp_path: Path) -> None:
             assert (await o.client.get("/health")).status_code == 503
 
 
-async def test_an_unwell_upstream_is_not_asked(tmp_path: Path) -> None:
+async def test_an_unhealthy_upstream_gets_no_calls(tmp_path: Path) -> None:
     async with ScriptedOpenAI() as upstream:
         upstream.health = 503
         async with observed(tmp_path, upstream, ready=False) as o:
@@ -390,7 +390,7 @@ async def test_an_unwell_upstream_is_not_asked(tmp_path: Path) -> None:
             assert (await o.post()).status_code == 200
 
 
-async def test_an_upstream_without_health_is_watched_by_its_models(tmp_path: Path) -> None:
+async def test_an_upstream_without_a_health_route_is_checked_by_its_models(tmp_path: Path) -> None:
     async with ScriptedOpenAI() as upstream:
         upstream.health = None
         async with observed(tmp_path, upstream) as o:
@@ -402,7 +402,7 @@ async def test_an_upstream_without_health_is_watched_by_its_models(tmp_path: Pat
 # --- killed -------------------------------------------------------------------------------------
 
 
-async def test_after_a_kill_there_is_nothing_to_give_back(tmp_path: Path) -> None:
+async def test_after_a_kill_there_is_nothing_to_return(tmp_path: Path) -> None:
     async with ScriptedOpenAI() as upstream:
         async with observed(tmp_path, upstream) as o:
             upstream.gate = asyncio.Event()

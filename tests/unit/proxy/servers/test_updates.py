@@ -48,7 +48,7 @@ def told(made: World) -> list[tuple[int, str]]:
     return [(one.step, one.source) for one in made.kinds(UpdateDone)]
 
 
-async def test_each_update_is_told_once_with_all_its_figures(tmp_path: Path) -> None:
+async def test_each_update_is_published_once_with_all_its_figures(tmp_path: Path) -> None:
     async with reading(tmp_path, keeps=True) as (made, kept):
         kept.updates = [TOLD]
         made.swarm.set_state("ROLLING", 2)
@@ -62,7 +62,7 @@ async def test_each_update_is_told_once_with_all_its_figures(tmp_path: Path) -> 
         await made.until(lambda: made.state.servers["s"].checkpoints)
 
 
-async def test_after_a_step_back_what_follows_is_read_anew(tmp_path: Path) -> None:
+async def test_updates_after_a_restored_step_are_read_again(tmp_path: Path) -> None:
     async with reading(tmp_path, keeps=True) as (made, kept):
         kept.updates = [{**TOLD, "step": step} for step in (1, 2, 3)]
         made.swarm.set_state("ROLLING", 4)
@@ -77,7 +77,7 @@ async def test_after_a_step_back_what_follows_is_read_anew(tmp_path: Path) -> No
         assert made.kinds(UpdateDone)[-1].stats["kl"] == 0.5
 
 
-async def test_a_server_that_tells_nothing_is_told_by_its_pool(tmp_path: Path) -> None:
+async def test_updates_of_a_server_without_the_route_come_from_its_pool(tmp_path: Path) -> None:
     async with reading(tmp_path, keeps=False) as (made, _):
         ticket = await made.ask("hello")
         await made.reply(ticket)
@@ -89,7 +89,7 @@ async def test_a_server_that_tells_nothing_is_told_by_its_pool(tmp_path: Path) -
         assert event.stats["no_signal_share"] == 0
 
 
-def test_what_is_null_is_no_figure() -> None:
+def test_null_values_are_dropped() -> None:
     found = figures(TOLD)
     assert found == {
         "samples": 16.0,
@@ -101,7 +101,7 @@ def test_what_is_null_is_no_figure() -> None:
     }
 
 
-def test_the_pool_by_hand() -> None:
+def test_statistics_of_a_pool_computed_by_hand() -> None:
     pool = PoolInfo(
         completed_tasks_rewards={"a": [0.0, 1.0], "b": [0.5, 0.5], "c": [None], "d": []}
     )

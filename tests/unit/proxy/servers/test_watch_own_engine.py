@@ -10,7 +10,7 @@ import pytest
 
 from core.runtime.home import Home
 from core.settings import Settings
-from proxy.main import _expected
+from proxy.main import _expected_url
 from proxy.servers.watch import ServerWatch
 from tests.support.scripted_swarm import ScriptedSwarm
 from tests.support.world import world
@@ -20,14 +20,14 @@ def at(port: int) -> Settings:
     return msgspec.convert({"engine": {"port": port}}, Settings)
 
 
-def test_an_engine_of_somebody_else_is_not_asked() -> None:
+def test_the_engine_of_another_home_gets_no_requests() -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
-        assert _expected(at(port)) == "http://127.0.0.1:0"
-    assert _expected(at(port)) == f"http://127.0.0.1:{port}"  # it will be there
+        assert _expected_url(at(port)) == "http://127.0.0.1:0"
+    assert _expected_url(at(port)) == f"http://127.0.0.1:{port}"  # it will be there
 
 
-async def test_it_is_found_although_another_one_answers(
+async def test_the_own_engine_is_found_although_another_one_answers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with ScriptedSwarm() as other, ScriptedSwarm() as own, world(tmp_path, other) as w:

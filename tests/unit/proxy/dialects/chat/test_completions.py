@@ -132,7 +132,7 @@ NONE = "Either prompt or prompt_embeds must be provided and non-empty."
         ({"prompt": "a", "stream_options": {"x": 1}}, "stream_options", "`stream=True`"),
     ],
 )
-def test_what_is_refused(fields: dict[str, Any], param: str, words: str) -> None:
+def test_invalid_requests_are_refused(fields: dict[str, Any], param: str, words: str) -> None:
     said = refused(fields)
     assert (said["type"], said["param"]) == ("BadRequestError", param)
     assert words in said["message"]
@@ -148,7 +148,9 @@ def test_what_is_refused(fields: dict[str, Any], param: str, words: str) -> None
         ({"prompt": "a", "model": 1}, "body.model"),
     ],
 )
-def test_what_the_framework_refuses(fields: dict[str, Any], param: str) -> None:
+def test_invalid_types_are_refused_like_by_vllms_validation(
+    fields: dict[str, Any], param: str
+) -> None:
     said = refused(fields)
     assert (said["type"], said["param"]) == ("Bad Request", param)
 
@@ -197,7 +199,7 @@ def test_logprobs_in_the_legacy_form() -> None:
     assert legacy_logprobs([], 0, 1) is None
 
 
-def test_echo_and_logprobs_whole_and_streamed() -> None:
+def test_echo_and_logprobs_are_equal_whole_and_streamed() -> None:
     words = ["<think>", "hm", "</think>", *(f" word{at}" for at in range(9)), "<|end|>"]
     entries = [entry(word) for word in words]
     text = "".join(words[3:-1])
@@ -216,7 +218,7 @@ def test_echo_and_logprobs_whole_and_streamed() -> None:
     assert plain["logprobs"] is None
 
 
-def test_a_live_answer() -> None:
+def test_deltas_are_forwarded_as_they_arrive() -> None:
     one = writer(legacy(stream=True, stream_options={"include_usage": True}))
     raw = (
         one.opening() + one.delta_events({"reasoning": "hm"}) + one.delta_events({"content": "Hi"})
@@ -268,7 +270,7 @@ anything = st.recursive(
 
 @QUICK
 @given(st.dictionaries(st.sampled_from(FIELDS), anything), st.none() | st.text())
-def test_no_body_breaks_reader_and_writer(body: dict[str, Any], prompt: str | None) -> None:
+def test_any_body_is_answered_or_refused(body: dict[str, Any], prompt: str | None) -> None:
     if prompt is not None:
         body["prompt"] = prompt
     status = 200

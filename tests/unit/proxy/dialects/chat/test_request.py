@@ -33,7 +33,7 @@ def refused(body: Any, **headers: str) -> dict[str, Any]:
 # --- reading ------------------------------------------------------------------------------------
 
 
-def test_errors_in_the_words_of_vllm() -> None:
+def test_errors_have_vllms_text() -> None:
     """Recorded from a real server, whole messages."""
     assert refused(b'{"model": tiny') == {
         "message": "1 validation error:\n  {'type': 'json_invalid', 'loc': 'body.10', 'msg': "
@@ -103,7 +103,7 @@ def test_errors_in_the_words_of_vllm() -> None:
         ),
     ],
 )
-def test_what_the_framework_refuses(body: Any, param: str) -> None:
+def test_invalid_types_are_refused_like_by_vllms_validation(body: Any, param: str) -> None:
     said = refused(body)
     assert (said["code"], said["type"], said["param"]) == (400, "Bad Request", param)
 
@@ -185,7 +185,9 @@ def test_what_the_framework_refuses(body: Any, param: str) -> None:
         ),
     ],
 )
-def test_what_vllm_itself_refuses(fields: dict[str, Any], param: str, message: str) -> None:
+def test_invalid_values_are_refused_like_by_vllm(
+    fields: dict[str, Any], param: str, message: str
+) -> None:
     """Its own errors name field and value after their words, as in its captured answers."""
     said = refused({"messages": HELLO, **fields})
     assert (said["code"], said["type"], said["param"]) == (400, "BadRequestError", param)
@@ -203,7 +205,7 @@ def test_what_vllm_itself_refuses(fields: dict[str, Any], param: str, message: s
     [b'{"a": "\xff"}', b"[" * 100_000, b'{"messages": [], "x": %s}' % (b"1" * 5000)],
     ids=["no text", "too deep", "too long a number"],
 )
-def test_what_cannot_be_read_at_all(data: bytes) -> None:
+def test_bodies_that_cannot_be_decoded_are_refused(data: bytes) -> None:
     with pytest.raises(ApiError) as caught:
         read(data)
     assert caught.value.status == 400
@@ -220,7 +222,7 @@ def test_the_content_type_must_be_json() -> None:
     )
 
 
-def test_the_upstream_is_asked_for_one_whole_answer() -> None:
+def test_the_upstream_request_is_for_one_unstreamed_answer() -> None:
     body = {
         "model": "m",
         "messages": HELLO,
@@ -246,7 +248,7 @@ def test_the_upstream_is_asked_for_one_whole_answer() -> None:
     assert not read(body, x_ajet_train="No").train
 
 
-def test_odd_but_valid_bodies_pass() -> None:
+def test_unusual_valid_bodies_pass() -> None:
     roles = ("developer", "system", "tool", "made_up")
     messages = [{"role": role, "content": None} for role in roles]
     body = {"messages": messages, "temperature": "0.5", "max_tokens": 5.0, "unknown": [1]}
@@ -265,7 +267,7 @@ def test_odd_but_valid_bodies_pass() -> None:
     assert pair.query == "\U0001f600 \ufffd"
 
 
-def test_the_history_passes_as_it_came() -> None:
+def test_the_history_passes_unchanged() -> None:
     """Both names of the reasoning, ids, arguments and blocks of any kind."""
     call = {"id": "x", "type": "function", "function": {"name": "f", "arguments": "{ }"}}
     messages = [
@@ -292,7 +294,7 @@ def test_the_query_is_the_last_users_text() -> None:
     assert read({"messages": messages}).query == "one\n\n2"
 
 
-def test_equal_keys_mean_the_same_request_sent_again() -> None:
+def test_retries_have_equal_keys() -> None:
     body = {"messages": HELLO}
     key = read(body).key
     assert read(body).key == key
@@ -353,7 +355,7 @@ messages = st.lists(
 
 @QUICK
 @given(st.dictionaries(st.sampled_from(FIELDS), anything), st.none() | messages)
-def test_no_body_breaks_reader_and_writer(body: dict[str, Any], some: Any) -> None:
+def test_any_body_is_answered_or_refused(body: dict[str, Any], some: Any) -> None:
     if some is not None:
         body["messages"] = some
     status, refused = 200, b"1"
@@ -374,7 +376,7 @@ def test_no_body_breaks_reader_and_writer(body: dict[str, Any], some: Any) -> No
 
 @QUICK
 @given(st.binary(max_size=40) | st.text(max_size=40).map(str.encode))
-def test_no_bytes_break_the_reader(data: bytes) -> None:
+def test_any_bytes_are_parsed_or_refused(data: bytes) -> None:
     with pytest.raises(ApiError) as caught:
         read(data)
     assert caught.value.status == 400
@@ -383,9 +385,7 @@ def test_no_bytes_break_the_reader(data: bytes) -> None:
 
 @QUICK
 @given(anything, anything, anything, anything)
-def test_no_completion_breaks_the_writer(
-    content: Any, calls: Any, logprobs: Any, usage: Any
-) -> None:
+def test_any_completion_can_be_written(content: Any, calls: Any, logprobs: Any, usage: Any) -> None:
     """An upstream may say anything in a message."""
     message = {"content": content, "tool_calls": calls, "reasoning": content}
     choice = {"message": message, "logprobs": logprobs, "finish_reason": usage}

@@ -57,7 +57,7 @@ def read(body: Any) -> Any:
         ),
     ],
 )
-def test_of_these_vllm_names_no_field(fields: dict[str, Any], message: str) -> None:
+def test_errors_without_a_field_like_vllms(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(ApiError) as caught:
         read({"messages": HELLO, **fields})
     said = json.loads(caught.value.body())["error"]

@@ -135,7 +135,7 @@ def test_the_name_of_the_reasoning_is_a_setting() -> None:
     assert made({"reasoning_content": "hm"}).reasoning == "hm"
 
 
-def test_usage_runs_along_where_it_is_asked_for() -> None:
+def test_running_usage_is_sent_on_request() -> None:
     options = {"include_usage": True, "continuous_usage_stats": True}
     one = writer(chat(stream=True, stream_options=options))
     told = events(one.opening() + one.keepalive() + one.answer([made({"content": "ab" * 60})]))
@@ -214,7 +214,7 @@ def test_tokens_go_with_their_text() -> None:
     assert json.loads(unasked.body([answer]))["choices"][0]["logprobs"] is None
 
 
-def test_token_ids_only_where_they_are_asked_for() -> None:
+def test_token_ids_are_sent_only_on_request() -> None:
     answer = made({"content": "Hi"}, token_ids=[1, 2], prompt_token_ids=[3])
     assert b"_ids" not in writer(chat(stream=True)).answer([answer]).replace(
         b'"token_ids":null', b""

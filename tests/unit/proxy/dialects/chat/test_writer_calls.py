@@ -49,7 +49,9 @@ def test_parallel_calls_have_ids_of_their_own() -> None:
         ({}, "length", "length"),
     ],
 )
-def test_how_calls_end(fields: dict[str, Any], told: str, expected: str) -> None:
+def test_the_finish_reason_depends_on_the_tool_choice(
+    fields: dict[str, Any], told: str, expected: str
+) -> None:
     one = writer(chat(tools=TOOLS, stream=True, **fields))
     answer = made({"tool_calls": [PARIS]}, told)
     assert json.loads(one.body([answer]))["choices"][0]["finish_reason"] == expected
@@ -59,14 +61,14 @@ def test_how_calls_end(fields: dict[str, Any], told: str, expected: str) -> None
     )
 
 
-def test_one_call_where_one_is_allowed() -> None:
+def test_only_one_call_is_sent_if_one_is_allowed() -> None:
     one = writer(chat(tools=TOOLS, parallel_tool_calls=False))
     answer = made({"tool_calls": TWO}, "tool_calls")
     assert len(json.loads(one.body([answer]))["choices"][0]["message"]["tool_calls"]) == 1
     assert len(assembled(one.answer([answer]))["calls"]) == 1
 
 
-def test_calls_are_text_where_none_are_wanted() -> None:
+def test_calls_become_text_if_none_are_allowed() -> None:
     one = writer(chat(tools=TOOLS, tool_choice="none"))
     answer = made({"content": "Now:", "tool_calls": [PARIS]}, "tool_calls")
     (choice,) = json.loads(one.body([answer]))["choices"]
@@ -85,7 +87,7 @@ def test_calls_are_text_where_none_are_wanted() -> None:
 # --- told as it comes ----------------------------------------------------------------------------
 
 
-def test_a_live_answer() -> None:
+def test_deltas_are_forwarded_as_they_arrive() -> None:
     one = writer(chat(stream=True, tools=TOOLS, stream_options={"include_usage": True}))
     raw = one.opening() + one.delta_events({"role": "assistant", "content": ""})
     raw += (
@@ -116,12 +118,12 @@ def test_a_live_answer() -> None:
     assert raw.count(DONE) == 1
 
 
-def test_a_live_answer_with_nothing_told_is_told_at_its_end() -> None:
+def test_an_answer_without_deltas_is_sent_at_its_end() -> None:
     one = writer(chat(stream=True))
     assert assembled(one.finish(made({"content": "Hi"})))["content"] == "Hi"
 
 
-def test_one_live_call_where_one_is_allowed() -> None:
+def test_only_one_streamed_call_is_sent_if_one_is_allowed() -> None:
     one = writer(chat(tools=TOOLS, parallel_tool_calls=False))
     raw = b"".join(
         one.delta_events({"tool_calls": [{"index": at, "id": f"c{at}", "function": {"name": "f"}}]})

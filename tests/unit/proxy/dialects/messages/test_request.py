@@ -73,7 +73,7 @@ def test_a_system_item_among_the_messages_stays_where_it_is() -> None:
     assert talk(*HELLO, nothing) == HELLO
 
 
-def test_a_tool_turn() -> None:
+def test_a_tool_turn_is_converted() -> None:
     assistant = [
         {"type": "thinking", "thinking": "hm, ", "signature": "ab"},
         {"type": "redacted_thinking", "data": "b3BhcXVl"},
@@ -118,7 +118,7 @@ def test_a_tool_turn() -> None:
     ]
 
 
-def test_odd_tool_results() -> None:
+def test_unusual_tool_results_are_converted() -> None:
     image = {"type": "base64", "media_type": "image/png", "data": "AAAA"}
     results = [
         {"type": "tool_result", "tool_use_id": "a", "is_error": True},
@@ -147,7 +147,7 @@ def test_odd_tool_results() -> None:
     assert found[-1] == {"role": "user", "content": [{"type": "image_url", "image_url": url}]}
 
 
-def test_what_a_user_can_send() -> None:
+def test_all_kinds_of_user_content_are_converted() -> None:
     blocks = [
         {"type": "text", "text": "See:"},
         {"type": "image", "source": {"type": "url", "url": "http://example.test/a.png"}},
@@ -286,7 +286,7 @@ def test_what_claude_code_sends() -> None:
     ]
 
 
-def test_equal_keys_mean_the_same_request_sent_again() -> None:
+def test_retries_have_equal_keys() -> None:
     key = read(ASKED).key
     assert read(ASKED).key == key
     assert read(ASKED, x_request_id="other").key == key
@@ -298,7 +298,7 @@ def test_equal_keys_mean_the_same_request_sent_again() -> None:
 # --- counting ------------------------------------------------------------------------------------
 
 
-def test_counting_reads_the_same_prompt_without_a_limit() -> None:
+def test_counting_parses_the_same_prompt_without_max_tokens() -> None:
     body = {"model": "tiny", "messages": HELLO, "system": "S", "tools": [WEATHER]}
     data = json.dumps(body).encode()
     counted = read_count(data, JSON)

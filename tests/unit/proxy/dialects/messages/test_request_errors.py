@@ -94,7 +94,7 @@ def test_a_body_that_is_no_object_is_refused_as_in_the_other_dialects() -> None:
         ({"n": "x"}, "body.n"),
     ],
 )
-def test_errors_in_anthropics_words(fields: dict[str, Any], word: str) -> None:
+def test_errors_have_anthropics_form(fields: dict[str, Any], word: str) -> None:
     said = refused({**ASKED, **fields})
     assert list(said) == ["type", "error"]
     assert said["type"] == "error"
@@ -118,12 +118,12 @@ def test_errors_in_anthropics_words(fields: dict[str, Any], word: str) -> None:
         (503, "overloaded_error"),
     ],
 )
-def test_each_status_has_its_word(status: int, kind: str) -> None:
+def test_each_status_has_its_error_type(status: int, kind: str) -> None:
     said = json.loads(MESSAGES.refusal(ApiError(status, None, "no")))
     assert said == {"type": "error", "error": {"type": kind, "message": "no"}}
 
 
-def test_overload() -> None:
+def test_an_overload_is_an_overloaded_error() -> None:
     said = json.loads(MESSAGES.refusal(overloaded(2)))
     assert said["error"]["type"] == "overloaded_error"
     assert said["error"]["message"].startswith("The engine is currently busy")
@@ -148,7 +148,7 @@ CONTINUED = {
 
 @pytest.mark.parametrize("reader", [read_messages, read_count])
 @pytest.mark.parametrize("body", [CREATED, CONTINUED, {**CONTINUED, "messages": []}])
-def test_a_thread_is_refused_so_that_the_sdk_sends_the_whole(
+def test_a_thread_is_refused_so_that_the_sdk_sends_the_whole_conversation(
     body: dict[str, Any], reader: Callable[..., Any]
 ) -> None:
     with pytest.raises(ApiError) as caught:
@@ -167,12 +167,12 @@ def test_a_thread_is_refused_so_that_the_sdk_sends_the_whole(
 
 
 @pytest.mark.parametrize("thread", [5, "create", [], {}, False])
-def test_whatever_stands_there_is_no_reason_to_answer(thread: Any) -> None:
+def test_any_value_of_thread_is_refused(thread: Any) -> None:
     said = refused({**ASKED, "thread": thread})
     assert said["error"]["details"]["error_code"] == "thread_unsupported_request"
 
 
-def test_a_thread_of_null_is_none() -> None:
+def test_a_null_thread_is_accepted() -> None:
     bare = read_messages(json.dumps(ASKED).encode(), JSON)
     found = read_messages(json.dumps({**ASKED, "thread": None}).encode(), JSON)
     assert found.body == bare.body
@@ -211,7 +211,7 @@ FIELDS = [
     st.dictionaries(st.sampled_from(FIELDS), ANY, max_size=4),
     ANY | st.lists(TURN, max_size=3),
 )
-def test_no_body_breaks_the_reader(fields: dict[str, Any], messages: Any) -> None:
+def test_any_body_is_parsed_or_refused(fields: dict[str, Any], messages: Any) -> None:
     body = {"max_tokens": 5, **fields, "messages": messages}
     data = json.dumps(body).encode()
     for reader in (read_messages, read_count):
@@ -231,6 +231,6 @@ def test_no_body_breaks_the_reader(fields: dict[str, Any], messages: Any) -> Non
 
 
 @given(st.binary(max_size=60))
-def test_no_bytes_break_the_reader(data: bytes) -> None:
+def test_any_bytes_are_parsed_or_refused(data: bytes) -> None:
     with pytest.raises(ApiError):
         read_messages(data, JSON)

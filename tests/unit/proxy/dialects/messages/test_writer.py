@@ -193,7 +193,7 @@ def test_a_tool_stream_is_the_recorded_one() -> None:
     assert told.index(arguments[0]) == told.index(arguments[-1]) - len(arguments) + 1
 
 
-def test_arguments_that_are_no_object_are_told_as_none() -> None:
+def test_arguments_that_are_no_object_are_sent_as_none() -> None:
     broken = {**PARIS, "id": "b", "function": {"name": "f", "arguments": "city=Paris"}}
     listed = {**PARIS, "id": "c", "function": {"name": "f", "arguments": "[1]"}}
     answer = made({"tool_calls": [broken, PARIS, listed]}, "tool_calls")
@@ -202,7 +202,7 @@ def test_arguments_that_are_no_object_are_told_as_none() -> None:
     assert gathered(events(writer().answer([answer]))) == whole
 
 
-def test_live_pieces() -> None:
+def test_deltas_are_forwarded_as_they_arrive() -> None:
     first = {"index": 0, "id": "a", "type": "function", "function": {"name": "f"}}
     second = {"index": 1, "id": "b", "function": {"name": "g", "arguments": '{"x"'}}
     live = writer()
@@ -235,7 +235,7 @@ def test_live_pieces() -> None:
     assert [one["type"] for one in told[-2:]] == ["message_delta", "message_stop"]
 
 
-def test_an_end_without_pieces_is_the_whole_answer() -> None:
+def test_an_end_without_deltas_is_the_whole_answer() -> None:
     answer = made({"content": "Hello"})
     assert writer().finish(answer) == writer().answer([answer])
 
@@ -331,7 +331,7 @@ def test_streamed_whole_and_sent_back_agree(
         max_size=12,
     )
 )
-def test_no_order_of_pieces_breaks_the_order_of_events(given_pieces: list[dict[str, Any]]) -> None:
+def test_any_order_of_deltas_gives_valid_events(given_pieces: list[dict[str, Any]]) -> None:
     live = writer()
     raw = b"".join(live.delta_events(one) for one in given_pieces)
     told = events(live.opening() + raw + live.finish(made({"content": "x"})))

@@ -48,7 +48,7 @@ def output(call_id: str, text: Any, kind: str = "function_call_output") -> dict[
 # --- messages -----------------------------------------------------------------------------------
 
 
-def test_a_string_is_what_the_user_says() -> None:
+def test_a_string_is_a_user_message() -> None:
     request = read({"model": "tiny", "input": "Say hello.", "instructions": "Be kind."})
     assert request.body["messages"] == [
         {"role": "system", "content": "Be kind."},
@@ -58,7 +58,7 @@ def test_a_string_is_what_the_user_says() -> None:
     assert (request.dialect, request.query, request.model) == ("responses", "Say hello.", "tiny")
 
 
-def test_what_leads_is_one_system_message_and_a_later_developer_is_the_user() -> None:
+def test_leading_system_messages_are_joined_and_a_later_developer_message_is_the_users() -> None:
     items = [
         {"type": "message", "role": "developer", "content": [{"type": "input_text", "text": "b"}]},
         {"role": "system", "content": [{"type": "input_text", "text": "c"}, {"text": "d"}]},
@@ -153,7 +153,7 @@ def test_a_call_alone_has_no_content_and_reasoning_alone_an_empty_one() -> None:
     ]
 
 
-def test_two_answers_in_a_row_stay_two_but_calls_are_not_torn_from_their_outputs() -> None:
+def test_two_answers_in_a_row_stay_two_but_calls_stay_with_their_outputs() -> None:
     said = {"role": "assistant", "content": "x"}
     assert [m["content"] for m in messages([user("a"), said, said])] == ["a", "x", "x"]
     thought = {"type": "reasoning", "content": [{"type": "reasoning_text", "text": "t"}]}
@@ -203,7 +203,7 @@ def test_an_unfinished_answer_is_continued() -> None:
     assert "continue_final_message" not in asked
 
 
-def test_a_reference_to_nothing_that_was_told_is_refused() -> None:
+def test_a_reference_to_an_unknown_item_is_refused() -> None:
     no = refused({"input": [user("a"), {"type": "item_reference", "id": "fc_1"}]})
     assert (no.status, no.param) == (404, "input")
     assert "fc_1" in no.message
@@ -212,7 +212,7 @@ def test_a_reference_to_nothing_that_was_told_is_refused() -> None:
 # --- other fields -------------------------------------------------------------------------------
 
 
-def test_fields_are_told_in_the_words_of_a_chat_completion() -> None:
+def test_fields_are_converted_to_those_of_a_chat_completion() -> None:
     schema = {"type": "json_schema", "name": "n", "schema": {"type": "object"}, "strict": True}
     asked = read(
         {
@@ -248,7 +248,7 @@ def test_fields_are_told_in_the_words_of_a_chat_completion() -> None:
     }
 
 
-def test_what_only_responses_know_stays_here() -> None:
+def test_fields_of_responses_only_are_not_sent_upstream() -> None:
     request = read(
         {
             "model": "tiny",

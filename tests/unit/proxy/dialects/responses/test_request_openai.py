@@ -113,7 +113,7 @@ def test_a_custom_tool_as_events() -> None:
     assert item.input == "*** Begin"
 
 
-def test_an_answer_that_was_cut_is_still_an_answer() -> None:
+def test_a_truncated_answer_is_not_an_error() -> None:
     with (
         client(Server({"content": "Once upon"}, "length")) as openai,
         openai.responses.stream(model="tiny", input="x") as stream,
@@ -124,7 +124,7 @@ def test_an_answer_that_was_cut_is_still_an_answer() -> None:
     assert response.incomplete_details.reason == "max_output_tokens"
 
 
-def test_a_tool_loop_with_what_the_client_itself_sends_back() -> None:
+def test_a_tool_loop_with_the_items_that_the_client_sends_back() -> None:
     calls = [called("get_weather", '{"city": "Paris"}')]
     server = Server({"reasoning": "hm", "tool_calls": calls}, "tool_calls")
     with client(server) as openai:
@@ -157,7 +157,7 @@ def test_structured_outputs() -> None:
     assert form["json_schema"]["schema"]["required"] == ["name"]
 
 
-def test_faults_reach_the_caller() -> None:
+def test_errors_reach_the_caller() -> None:
     server = Server({"content": "x"})
     with client(server) as openai:
         with pytest.raises(NotFoundError, match="resp_1"):

@@ -55,7 +55,7 @@ def refused(body: Any) -> ApiError:
         ),
     ],
 )
-def test_refusals(body: Any, status: int, kind: str, param: str | None) -> None:
+def test_invalid_requests_are_refused(body: Any, status: int, kind: str, param: str | None) -> None:
     no = refused(body)
     assert (no.status, no.kind, no.param) == (status, kind, param)
     said = json.loads(RESPONSES.refusal(no))["error"]
@@ -72,7 +72,7 @@ def test_refusals(body: Any, status: int, kind: str, param: str | None) -> None:
         ({"type": "json_schema", "name": "n", "schema": "x"}, "schema"),
     ],
 )
-def test_a_format_that_is_none(form: dict[str, Any], where: str) -> None:
+def test_an_invalid_format_is_refused(form: dict[str, Any], where: str) -> None:
     no = refused({"input": "x", "text": {"format": form}})
     assert (no.status, no.param) == (400, f"body.text.format.{where}")
 
@@ -83,7 +83,7 @@ def test_a_conversation_is_refused_as_a_past_response_is(past: Any) -> None:
     assert no.message == "Conversation with id 'conv_1' not found."
 
 
-def test_a_past_response_is_refused_in_vllms_words() -> None:
+def test_a_past_response_is_refused_with_vllms_text() -> None:
     no = refused({"input": "x", "previous_response_id": "resp_1"})
     assert no.message == "Response with id 'resp_1' not found."
 
@@ -145,13 +145,13 @@ def status_of(data: bytes) -> int:
 
 
 @given(st.dictionaries(fields, values, max_size=4), items | scalars)
-def test_no_body_breaks_reader_or_writer(body: dict[str, Any], given_input: Any) -> None:
+def test_any_body_is_answered_or_refused(body: dict[str, Any], given_input: Any) -> None:
     data = json.dumps({"input": given_input} | body).encode()
     assert status_of(data) in (200, 400, 404)
 
 
 @given(st.binary(max_size=60))
-def test_no_bytes_break_the_reader(data: bytes) -> None:
+def test_any_bytes_are_parsed_or_refused(data: bytes) -> None:
     assert status_of(data) == 400
 
 

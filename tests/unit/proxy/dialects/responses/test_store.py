@@ -7,7 +7,7 @@ from proxy.dialects.responses.request import responses
 from proxy.dialects.responses.store import ResponseStore
 
 
-def test_items_are_kept_for_a_while() -> None:
+def test_items_are_stored_up_to_the_limit() -> None:
     kept = ResponseStore(max_bytes=100)
     for name in ("a", "b", "c"):
         kept.put({"id": name, "text": "x" * 20})
@@ -19,7 +19,7 @@ def test_items_are_kept_for_a_while() -> None:
     assert kept.get(None) is None
 
 
-def test_nothing_is_kept_of_who_says_so() -> None:
+def test_nothing_is_stored_if_the_client_declines() -> None:
     kept = ResponseStore()
     dialect = responses(kept)
     one = public_answer({"choices": [{"message": {"content": "x"}}]})

@@ -35,7 +35,7 @@ CODEX_TOOLS: list[Any] = [
 ]
 
 
-def test_codex_tools_are_taken() -> None:
+def test_codex_tools_are_accepted() -> None:
     request = read({"input": "x", "tools": CODEX_TOOLS, "tool_choice": "auto"})
     weather, patch, spawn = request.body["tools"]
     assert weather["function"] == {
@@ -66,7 +66,7 @@ def test_a_tool_is_repeated_with_all_its_keys_in_vllms_order() -> None:
     ]
 
 
-def test_a_call_in_a_namespace_is_the_flat_one_again() -> None:
+def test_a_call_in_a_namespace_has_the_flat_name_upstream() -> None:
     call = {"type": "function_call", "call_id": "c1", "name": "spawn", "arguments": "{}"}
     (turn,) = read({"input": [{**call, "namespace": "multi_agent_v1"}]}).messages
     assert turn["tool_calls"][0]["function"]["name"] == "multi_agent_v1__spawn"
@@ -88,7 +88,7 @@ def test_a_call_in_a_namespace_is_the_flat_one_again() -> None:
         (None, None),
     ],
 )
-def test_choices_of_a_tool(choice: Any, told: str | None) -> None:
+def test_tool_choices_are_converted(choice: Any, told: str | None) -> None:
     asked = read({"input": "x", "tools": CODEX_TOOLS, "tool_choice": choice}).body
     if isinstance(choice, str) or told is None:
         assert asked.get("tool_choice") == told
@@ -96,7 +96,7 @@ def test_choices_of_a_tool(choice: Any, told: str | None) -> None:
         assert asked["tool_choice"] == {"type": "function", "function": {"name": told}}
 
 
-def test_allowed_tools_leave_the_others_out() -> None:
+def test_allowed_tools_remove_the_others() -> None:
     only = {"type": "function", "name": "apply_patch"}
     choice = {"type": "allowed_tools", "mode": "required", "tools": [only, {"type": "mcp"}]}
     asked = read({"input": "x", "tools": CODEX_TOOLS, "tool_choice": choice}).body
@@ -104,7 +104,7 @@ def test_allowed_tools_leave_the_others_out() -> None:
     assert asked["tool_choice"] == "required"
 
 
-def test_tools_that_run_elsewhere_leave_no_trace_upstream() -> None:
+def test_tools_that_run_elsewhere_are_not_sent_upstream() -> None:
     more = {"tools": [{"type": "web_search"}], "tool_choice": "auto", "parallel_tool_calls": True}
     asked = read({"input": "x", **more}).body
     assert set(asked) == {"messages"}
@@ -124,7 +124,7 @@ def test_tools_that_run_elsewhere_leave_no_trace_upstream() -> None:
         {"tools": [WEATHER], "tool_choice": {"type": "allowed_tools", "tools": 1}},
     ],
 )
-def test_wrong_tools_are_refused(more: dict[str, Any]) -> None:
+def test_invalid_tools_are_refused(more: dict[str, Any]) -> None:
     with pytest.raises(ApiError) as caught:
         read({"input": "x", **more})
     no = caught.value

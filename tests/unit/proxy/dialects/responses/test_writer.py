@@ -167,7 +167,7 @@ def test_a_stream_has_vllms_events_and_keys_in_their_order(
             assert list(event["response"]) == RESPONSE
 
 
-def test_what_is_told_of_items_that_begin() -> None:
+def test_an_added_item_has_all_keys() -> None:
     begun = [
         event.get("item") or event["part"]
         for event in streamed(made(**FULL), tools=TOOLS)
@@ -229,7 +229,7 @@ def test_a_whole_answer() -> None:
     )
 
 
-def test_streamed_and_whole_say_the_same() -> None:
+def test_streamed_and_whole_responses_are_equal() -> None:
     one = made(**FULL)
     for body in (whole(one, tools=TOOLS), streamed(one, tools=TOOLS)[-1]["response"]):
         texts = [item.get("content") or item["arguments"] for item in body["output"]]
@@ -238,7 +238,7 @@ def test_streamed_and_whole_say_the_same() -> None:
         assert texts[2] == '{"city": "Paris"}'
 
 
-def test_an_answer_that_was_cut() -> None:
+def test_a_truncated_answer_is_incomplete() -> None:
     told = streamed(made("length", content="Once upon"))
     assert told[-1]["type"] == "response.completed"
     response = told[-1]["response"]
@@ -251,7 +251,7 @@ def test_an_empty_answer() -> None:
     assert [event["type"] for event in streamed(made())][2:] == ["response.completed"]
 
 
-def test_keepalives_say_again_that_it_is_in_progress() -> None:
+def test_a_keepalive_repeats_that_the_response_is_in_progress() -> None:
     told = writer()
     raw = told.opening() + told.keepalive() + told.keepalive() + told.answer([made(content="x")])
     kinds = [event["type"] for event in events(raw)]
@@ -270,7 +270,7 @@ def test_parallel_calls_are_items_of_their_own() -> None:
     assert len({event["item"]["id"] for event in added}) == 2
 
 
-def test_a_call_in_a_namespace_tells_both_names() -> None:
+def test_a_call_in_a_namespace_has_both_names() -> None:
     (item,) = whole(made(tool_calls=[called("agents__spawn", "{}")]), tools=TOOLS)["output"]
     assert (item["type"], item["name"], item["namespace"]) == ("function_call", "spawn", "agents")
 
@@ -296,7 +296,7 @@ def test_a_custom_tool_is_called_with_its_text(
 # --- logprobs -----------------------------------------------------------------------------------
 
 
-def test_logprobs_are_told_if_they_were_asked_for() -> None:
+def test_logprobs_are_sent_on_request() -> None:
     top = {"token": "Hi", "logprob": -0.5, "bytes": [72, 105]}
     given_logprobs = {"content": [{**top, "top_logprobs": [top]}]}
     one = made(logprobs=given_logprobs, content="Hi")
@@ -312,7 +312,7 @@ def test_logprobs_are_told_if_they_were_asked_for() -> None:
 
 
 @pytest.mark.parametrize("reasoning", [None, "Let me think."])
-def test_each_delta_tells_the_logprobs_of_its_own_tokens(reasoning: str | None) -> None:
+def test_each_delta_has_the_logprobs_of_its_own_tokens(reasoning: str | None) -> None:
     words = [f"word{at} " for at in range(12)]
     thought = [reasoning, "</think>"] if reasoning else []
     entries = [
@@ -339,7 +339,7 @@ def test_logprobs_of_other_texts_come_with_the_first_delta() -> None:
     assert told == [1, *[0] * (len(told) - 1)]
 
 
-def test_logprobs_are_empty_unless_they_were_asked_for() -> None:
+def test_logprobs_are_empty_unless_requested() -> None:
     entry = {"token": "Hi", "logprob": -0.5, "bytes": [72, 105], "top_logprobs": []}
     found = streamed(made(logprobs={"content": [entry]}, content="Hi"))
     told = [event["logprobs"] for event in found if event["type"].startswith("response.output_t")]
@@ -364,7 +364,7 @@ def test_logprobs_are_empty_unless_they_were_asked_for() -> None:
         ),
     ],
 )
-def test_a_fault_ends_the_stream(refusal: ApiError, code: str, message: str) -> None:
+def test_an_error_ends_the_stream(refusal: ApiError, code: str, message: str) -> None:
     told = writer()
     raw = told.opening() + told.delta_events({"content": "half"}) + told.error(refusal)
     last = events(raw)[-1]
@@ -382,7 +382,7 @@ calls = st.lists(
 
 
 @given(texts, texts, calls, st.booleans())
-def test_deltas_concatenate_to_what_is_told_as_done(
+def test_deltas_add_up_to_the_text_of_the_done_event(
     content: str, reasoning: str, tool_calls: list[dict[str, Any]], at_once: bool
 ) -> None:
     one = made(content=content, reasoning=reasoning, tool_calls=tool_calls)
@@ -404,7 +404,7 @@ def test_deltas_concatenate_to_what_is_told_as_done(
 
 
 @given(texts, texts, calls)
-def test_an_output_sent_back_is_the_message_it_was_made_of(
+def test_an_output_sent_back_becomes_the_original_message(
     content: str, reasoning: str, tool_calls: list[dict[str, Any]]
 ) -> None:
     plain = [call for call in tool_calls if call["function"]["name"] != "apply_patch"]

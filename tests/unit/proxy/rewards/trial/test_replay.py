@@ -206,7 +206,8 @@ async def test_what_of_a_row_is_not_in_the_journal_is_said(tmp_path: Path) -> No
     (found,) = cases_of(kept(tmp_path / "older.db", older), ["g0001"])
     assert "an older version" in found.note
     summary = summary_of(await rescore_all(rewards_of(g0001=[0.3, 0.4]), [found], 5.0), "v")
-    assert any(f"differs from then 1: {found.note}" in line for line in summary_lines(summary))
+    text = f"differs from the recorded group 1: {found.note}"
+    assert any(text in line for line in summary_lines(summary))
     plain = group_events(1, rewards=[0.1, 0.9], at=NOW)
     assert cases_of(kept(tmp_path / "plain.db", plain), ["g0001"])[0].note == ""
 
