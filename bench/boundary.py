@@ -18,8 +18,8 @@ from collections.abc import Callable
 
 from ajet_swarm.client.synchronous import SwarmClient
 from ajet_swarm.protocol.task import WorkflowOutput
+from bench.bars import Verdicts
 from bench.polling_client import PollingClient
-from bench.verdict import Verdicts
 from tests.support.threaded_swarm import ThreadedSwarm, threaded_swarm
 
 THREADS, BATCH, REPEAT = 64, 16, 4

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import httpx
 
+from bench.bars import Verdicts
 from bench.learning_tasks import Question, facts, liveliness
-from bench.verdict import Verdicts
 from core.state import Group
 from proxy.control.client import ControlClient
 from tests.support.stack import Stack, until

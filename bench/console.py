@@ -20,6 +20,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from bench.bars import Verdicts
 from bench.console_journal import opened
 from bench.console_live import NAIVE_LIMIT, RATE, naive_live, ours_live
 from bench.console_probe import HEAVY
@@ -37,7 +38,6 @@ from bench.console_run import (
 )
 from bench.console_seat import Seat
 from bench.console_traffic import PAIR, query
-from bench.verdict import Verdicts
 from core.runtime.home import Home
 
 LINE = "on a machine of its own the same as the line above"

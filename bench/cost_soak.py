@@ -2,8 +2,8 @@
 
 import time
 
+from bench.bars import Verdicts
 from bench.cost_run import Stub, Subject, load, settled
-from bench.verdict import Verdicts
 
 USERS = 64
 LEAVING = 0.2

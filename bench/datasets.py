@@ -15,7 +15,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from bench.verdict import Verdicts
+from bench.bars import Verdicts
 
 MB = 1 << 20
 BLOCK = 1_000

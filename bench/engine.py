@@ -29,7 +29,7 @@ import psutil
 import yaml
 
 from ajet_swarm.common.tasks import Tasks
-from bench.verdict import Verdicts
+from bench.bars import Verdicts
 from core.runtime.home import Home, running
 
 HERE = Path(__file__).parent

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 
 from ajet_swarm.runs.episodes import run_episodes
 from ajet_swarm.runs.executors import PeriodicDrainThreadPoolExecutor, SlidingThreadPoolExecutor
-from bench.verdict import Verdicts
+from bench.bars import Verdicts
 
 THREADS, BATCH, BATCHES = 32, 64, 12
 SHORT, LONG, ONE_IN = 0.05, 0.4, 16

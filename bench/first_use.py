@@ -11,7 +11,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from bench.verdict import Verdicts
+from bench.bars import Verdicts
 from core.runtime.home import running
 from core.state import State
 from tests.support.stack import Stack, until

@@ -38,7 +38,7 @@ from typing import Any
 
 import ajet_swarm.api.watcher
 import proxy.servers.watch
-from bench.verdict import Verdicts
+from bench.bars import Verdicts
 from console.models.advice import advice_context
 from console.text.alerts import alert_text
 from core.events import AlertRaised

@@ -18,7 +18,7 @@ from pathlib import Path
 import httpx
 
 from ajet_swarm.common.tasks import Tasks
-from bench.verdict import Verdicts
+from bench.bars import Verdicts
 from tests.support.screen import ScreenTerminal
 from tests.support.scripted_swarm import ScriptedSwarm
 from tests.support.stack import Stack, until

@@ -20,7 +20,7 @@ from typing import Any
 
 import msgspec
 
-from bench.verdict import Verdicts
+from bench.bars import Verdicts
 from core.bus import Bus
 from core.events import (
     AnsweredCandidate,

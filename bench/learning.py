@@ -30,8 +30,8 @@ from statistics import mean, median
 import numpy as np
 
 from bench import learning_plot, learning_tasks
+from bench.bars import Verdicts
 from bench.learning_tasks import Prompts, Question
-from bench.verdict import Verdicts
 from engine.interface import Completion, Hyperparameters, SamplingParams, TrainSample, UpdateStats
 from engine.policy import weights
 from engine.policy.chat_template import render

@@ -14,9 +14,9 @@ import tempfile
 import time
 from pathlib import Path
 
+from bench.bars import Verdicts
 from bench.cost_run import Figures, Stub, Subject, child, measure, our_proxy, stand_in
 from bench.cost_soak import soak
-from bench.verdict import Verdicts
 
 OVER_FLOOR = 8.0
 UNDER_NAIVE = 45.0

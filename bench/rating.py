@@ -14,7 +14,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from bench.verdict import Verdicts
+from bench.bars import Verdicts
 from tests.support.rating_run import HUMAN, Outcome, rating_run
 
 GROUPS = 60

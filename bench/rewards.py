@@ -13,8 +13,8 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from bench.bars import Verdicts
 from bench.hook_edits import edits
-from bench.verdict import Verdicts
 from proxy.rewards.hooks.child import HookLimits
 from proxy.rewards.hooks.source import HookSource
 from proxy.rewards.model.assembly import Assembly, score_group

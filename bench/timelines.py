@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from bench.verdict import Verdicts
+from bench.bars import Verdicts
 from engine.interface import Completion, Hyperparameters, SamplingParams, TrainSample, UpdateStats
 from engine.server.timelines import merge_calls, repair_prompt
 from engine.training import threads
