@@ -14,6 +14,9 @@ from core.verdict.shares import ALPHA
 ENOUGH = 30
 """Number of ratings from which they are combined with the automatic score."""
 
+FIRST_VARIANCE = 0.25
+"""Largest variance of a rating from 0 to 1."""
+
 
 class Correction(msgspec.Struct, frozen=True):
     """Three estimates of the mean rating over all items."""
@@ -145,8 +148,9 @@ def _student(
     mean = math.fsum(values) / n
     squares = math.fsum([(value - mean) ** 2 for value in values])
     variance = _guarded(squares, n - 1, (bounds[1] - bounds[0]) ** 2 / 4)
-    half = student_quantile(1 - alpha / 2, n - 1) * math.sqrt(variance / n)
-    return _limited(mean, half, alpha, n, bounds)
+    quantile = student_quantile(1 - alpha / 2, n - 1)
+    cubes = math.fsum([(value - mean) ** 3 for value in values])
+    return _skewed(mean, math.sqrt(variance / n), quantile, cubes, alpha, n, bounds)
 
 
 def _prediction_powered(
@@ -164,18 +168,13 @@ def _prediction_powered(
     if variance > 0.0 and f_squares > 0.0:
         weight = min(1.0, max(0.0, products / (n - 1) / ((1 + n / unrated) * variance)))
     gap = rest_mean - f_mean
-    residuals = math.fsum(
-        [(a - y_mean - weight * (b - f_mean)) ** 2 for a, b in zip(y, f, strict=True)]
-    )
-    noise = _guarded(residuals, n - 2, FIRST_VARIANCE)
+    residuals = [a - y_mean - weight * (b - f_mean) for a, b in zip(y, f, strict=True)]
+    noise = _guarded(math.fsum([one * one for one in residuals]), n - 2, FIRST_VARIANCE)
     slope = gap**2 * noise / f_squares if weight > 0.0 else 0.0
     error = math.sqrt(noise / n + weight**2 * variance / unrated + slope)
-    half = student_quantile(1 - alpha / 2, n - 2) * error
-    return _limited(y_mean + weight * gap, half, alpha, n, UNIT), weight
-
-
-FIRST_VARIANCE = 0.25
-"""Largest variance of a rating from 0 to 1."""
+    quantile = student_quantile(1 - alpha / 2, n - 2)
+    cubes = math.fsum([one**3 for one in residuals])
+    return _skewed(y_mean + weight * gap, error, quantile, cubes, alpha, n, UNIT), weight
 
 
 def _guarded(squares: float, degrees: int, largest: float) -> float:
@@ -183,7 +182,28 @@ def _guarded(squares: float, degrees: int, largest: float) -> float:
     return (squares + largest) / (degrees + 1)
 
 
-def _limited(
-    mean: float, half: float, alpha: float, n: int, bounds: tuple[float, float]
+def _skewed(
+    mean: float,
+    error: float,
+    quantile: float,
+    cubes: float,
+    alpha: float,
+    n: int,
+    bounds: tuple[float, float],
 ) -> Interval:
-    return Interval(mean, max(bounds[0], mean - half), min(bounds[1], mean + half), alpha, n)
+    """Return mean +- quantile * error, moved for skewed residuals.
+
+    Args:
+        mean: Estimate.
+        error: Standard error of the estimate.
+        quantile: Quantile of the two-sided interval.
+        cubes: Sum of the third powers of the `n` residuals.
+        alpha: Error probability of the interval.
+        n: Number of ratings.
+        bounds: Range of the true value.
+    """
+    cumulant = cubes / n**3  # third cumulant of a mean of n values
+    move = cumulant / (6 * error**2) * (1 + 2 * quantile**2)
+    low, high = mean + move - quantile * error, mean + move + quantile * error
+    low, high = max(bounds[0], min(mean, low)), min(bounds[1], max(mean, high))
+    return Interval(mean, low, high, alpha, n)
