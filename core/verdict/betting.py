@@ -7,9 +7,9 @@ Waudby-Smith and Ramdas 2024, "Estimating means of bounded random variables by b
 the capital each).
 
 **Prompts.** The prompts are fixed and their means m_p differ; the claim is about the average m of
-the m_p. Sample X of prompt p is bet on with a stake s in [0, `CAP`] and a centre c_p in [0, 1], both
-computed from earlier rounds only. The factor 1 + s (X - c_p) is positive and has the conditional
-mean 1 + s (m_p - c_p) <= exp(s (m_p - c_p)). Hence
+the m_p. Sample X of prompt p is bet on with a stake s in [0, `CAP`] and a centre c_p in [0, 1],
+both computed from earlier rounds only. The factor 1 + s (X - c_p) is positive and has the
+conditional mean 1 + s (m_p - c_p) <= exp(s (m_p - c_p)). Hence
 
     G = product of [1 + s (X - c_p)] exp(s c_p) * exp(-s m_p)
 

@@ -97,6 +97,25 @@ def judge_wins(wins: Sequence[Sequence[float]], look: int, alpha: float = ALPHA)
     return _verdict(interval, CHANCE, len(wins), look, alpha)
 
 
+def sentence(verdict: Verdict) -> str:
+    """Return the verdict in words: `better by 0.21 (0.12 to 0.30)`, `not known yet: about ...`."""
+    limits = f"{verdict.low:.2f} to {verdict.high:.2f}"
+    if verdict.outcome == "unknown":
+        if verdict.more is None:
+            return f"not known yet: {verdict.effect:.2f} ({limits})"
+        return f"not known yet: about {_rounded(verdict.more)} more samples"
+    if verdict.reference == CHANCE:
+        return f"{verdict.outcome}: wins {verdict.effect:.2f} of the comparisons ({limits})"
+    low, high = sorted((abs(verdict.low), abs(verdict.high)))
+    return f"{verdict.outcome} by {abs(verdict.effect):.2f} ({low:.2f} to {high:.2f})"
+
+
+def _rounded(count: int) -> int:
+    """Return `count` with two significant digits, rounded up."""
+    step = 10 ** max(0, len(str(count)) - 2)
+    return -(-count // step) * step
+
+
 def _verdict(
     interval: Interval, reference: float, prompts: int, look: int, alpha: float
 ) -> Verdict:

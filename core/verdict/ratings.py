@@ -52,10 +52,12 @@ def correct(
         w = cov(Y, f) / ((1 + n / N) var(f)), limited to 0 to 1.
 
     The paper's interval is asymptotic. This one is for n from 30: the residual variance has n - 2
-    degrees of freedom, since mean and w come from the same ratings; the error of w is added (as in
-    a regression estimator from double sampling, Cochran 1977, section 12.6); one more residual of
-    the largest variance keeps the width above 0 when all ratings agree; the quantile is Student's.
-    The interval is for one reading; `ratings` below 30 is valid after every rating.
+    degrees of freedom, since the mean and w come from the same ratings; the error of w is added (as
+    in a regression estimator from double sampling, Cochran 1977, section 12.6); one more residual
+    of the largest variance keeps the width above 0 when all ratings agree; the quantile is
+    Student's, and the limits follow the skew of the residuals (Johnson 1978, "Modified t tests and
+    confidence intervals for asymmetrical populations", JASA 73). The interval is for one reading;
+    `ratings` below 30 is valid after every rating.
 
     Args:
         ratings: Human ratings of items drawn at random, from 0 to 1, in order of arrival.
@@ -140,9 +142,7 @@ def student_quantile(p: float, degrees: float) -> float:
     return z * (1.0 + math.fsum(terms))
 
 
-def _student(
-    values: Sequence[float], alpha: float, bounds: tuple[float, float] = UNIT
-) -> Interval:
+def _student(values: Sequence[float], alpha: float, bounds: tuple[float, float] = UNIT) -> Interval:
     """Return Student's interval, with one more residual of the largest variance."""
     n = len(values)
     mean = math.fsum(values) / n

@@ -61,9 +61,7 @@ def _stakes(xs: Sequence[float], alpha: float) -> Iterator[float]:
         variance = squares / (n + 1)
 
 
-def _lower_limit(
-    xs: Sequence[float], stakes: Sequence[float], mean: float, level: float
-) -> float:
+def _lower_limit(xs: Sequence[float], stakes: Sequence[float], mean: float, level: float) -> float:
     """Return the largest mean below which bets on larger samples reach the capital exp(level)."""
     low, high = 0.0, mean
     for _ in range(_STEPS):

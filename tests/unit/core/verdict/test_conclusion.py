@@ -1,0 +1,124 @@
+import random
+
+import pytest
+
+from core.verdict.conclusion import judge, judge_wins, sentence
+from core.verdict.samples import SampleError
+from core.verdict.shares import ALPHA, share, spent
+
+
+def drawn(mean: float, seed: int, prompts: int = 32) -> list[list[float]]:
+    rng = random.Random(seed)
+    return [[float(rng.random() < mean) for _ in range(8)] for _ in range(prompts)]
+
+
+def test_a_clear_rise_is_better_and_a_clear_fall_worse() -> None:
+    low, high = drawn(0.2, 1), drawn(0.8, 2)
+    better, worse = judge(low, high, 1), judge(high, low, 1)
+    assert (better.outcome, worse.outcome) == ("better", "worse")
+    assert better.low > 0 > worse.high
+    assert better.effect == pytest.approx(-worse.effect)
+    assert better.more == worse.more == 0
+
+
+def test_the_same_policy_is_not_known_at_any_look() -> None:
+    baseline = drawn(0.5, 1)
+    outcomes = {judge(baseline, drawn(0.5, 10 + look), look).outcome for look in range(1, 9)}
+    assert outcomes == {"unknown"}
+
+
+def test_a_collapse_takes_the_verdict_back() -> None:
+    baseline = drawn(0.3, 1)
+    assert judge(baseline, drawn(0.8, 2), 4).outcome == "better"
+    assert judge(baseline, drawn(0.3, 3), 5).outcome == "unknown"
+    assert judge(baseline, drawn(0.01, 4), 6).outcome == "worse"
+
+
+def test_the_verdict_states_its_samples_and_its_error() -> None:
+    verdict = judge(drawn(0.5, 1), drawn(0.5, 2), 3)
+    assert (verdict.prompts, verdict.samples, verdict.look) == (32, 512, 3)
+    assert verdict.alpha == share(3)
+    assert verdict.spent == spent(3) < ALPHA
+    assert verdict.reference == 0.0
+    assert verdict.low <= verdict.effect <= verdict.high
+
+
+def test_the_estimate_of_missing_samples_suffices() -> None:
+    """With as many samples of the same frequencies as the estimate asks for, the verdict comes."""
+    before, now = [[1.0, 0.0] * 4] * 8, [[1.0, 1.0, 0.0, 1.0] * 2] * 8
+    verdict = judge(before, now, 2)
+    assert verdict.outcome == "unknown"
+    assert verdict.more is not None
+    times = 1 + -(-verdict.more // verdict.samples)
+    assert judge([one * times for one in before], [one * times for one in now], 3).outcome == (
+        "better"
+    )
+    fewer = max(1, times // 4)
+    assert judge([one * fewer for one in before], [one * fewer for one in now], 3).outcome == (
+        "unknown"
+    )
+
+
+def test_a_later_look_misses_more_samples() -> None:
+    before, now = drawn(0.5, 1, 16), drawn(0.6, 2, 16)
+    missing = [judge(before, now, look).more for look in (1, 10, 40)]
+    assert all(count is not None for count in missing)
+    assert missing == sorted(count for count in missing if count is not None)
+
+
+def test_no_effect_gives_no_estimate() -> None:
+    same = [[1.0, 0.0] * 4] * 8
+    verdict = judge(same, same, 1)
+    assert (verdict.outcome, verdict.effect, verdict.more) == ("unknown", 0.0, None)
+
+
+def test_the_bounds_of_the_reward_scale_the_effect() -> None:
+    low, high = drawn(0.2, 1), drawn(0.8, 2)
+    scale = [[[10 * x - 5 for x in values] for values in arm] for arm in (low, high)]
+    verdict = judge(*scale, 1, (-5.0, 5.0))
+    assert verdict.outcome == "better"
+    assert verdict.effect == pytest.approx(10 * judge(low, high, 1).effect)
+
+
+def test_comparisons_are_judged_against_one_half() -> None:
+    assert judge_wins([[1.0] * 8] * 32, 1).outcome == "better"
+    assert judge_wins([[0.0] * 8] * 32, 1).outcome == "worse"
+    ties = judge_wins([[0.5] * 8] * 32, 1)
+    assert (ties.outcome, ties.effect, ties.reference, ties.more) == ("unknown", 0.5, 0.5, None)
+    assert ties.samples == 256
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "text"),
+    [
+        ([[0.0] * 8] * 64, [[1.0] * 8] * 64, "better by 1.00 (0.95 to 1.00)"),
+        ([[1.0] * 8] * 64, [[0.0] * 8] * 64, "worse by 1.00 (0.95 to 1.00)"),
+        ([[0.0, 1.0]] * 2, [[1.0, 0.0]] * 2, "not known yet: 0.00 (-1.00 to 1.00)"),
+    ],
+)
+def test_the_sentence(before: list[list[float]], now: list[list[float]], text: str) -> None:
+    assert sentence(judge(before, now, 1)) == text
+
+
+def test_the_sentence_rounds_the_missing_samples() -> None:
+    verdict = judge([[1.0, 0.0] * 4] * 8, [[1.0, 1.0, 0.0, 1.0] * 2] * 8, 2)
+    assert verdict.more is not None
+    text = sentence(verdict)
+    assert text.startswith("not known yet: about ")
+    assert verdict.more <= int(text.split()[4]) <= 1.1 * verdict.more + 1
+
+
+def test_the_sentence_of_comparisons() -> None:
+    assert sentence(judge_wins([[1.0] * 8] * 64, 1)).startswith("better: wins 1.00 of the compar")
+
+
+def test_invalid_looks_and_samples_are_refused() -> None:
+    with pytest.raises(SampleError):
+        judge([[1.0]], [[1.0]], 0)
+    with pytest.raises(SampleError) as caught:
+        judge([[1.0], [1.0]], [[1.0], []], 1)
+    assert "cut short" in caught.value.todo
+    with pytest.raises(SampleError):
+        judge_wins([], 1)
+    with pytest.raises(SampleError):
+        judge_wins([[2.0]], 1)
