@@ -112,7 +112,7 @@ def sentence(verdict: Verdict) -> str:
 
 def _rounded(count: int) -> int:
     """Return `count` with two significant digits, rounded up."""
-    step = 10 ** max(0, len(str(count)) - 2)
+    step: int = 10 ** max(0, len(str(count)) - 2)
     return -(-count // step) * step
 
 
