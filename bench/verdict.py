@@ -68,16 +68,23 @@ def z_test(before: Table, now: Table) -> float:
     return float((now.mean() - before.mean()) / error) if error else 0.0
 
 
+def z_test_by_prompt(before: Table, now: Table) -> float:
+    """Return the z of the prompts' differences, as a paired test computes it."""
+    gaps = now.mean(axis=1) - before.mean(axis=1)
+    error = gaps.std(ddof=1) / np.sqrt(gaps.size)
+    return float(gaps.mean() / error) if error else 0.0
+
+
 def same_policy(runs: int, verdicts: Verdicts) -> None:
     """Count the runs in which a policy that does not change is called better or worse."""
-    false = control = head_to_head = chasing = 0
+    false = control = paired = head_to_head = chasing = 0
     seconds = []
     for run in range(runs):
         rng = np.random.default_rng((1, run))
         policy = Policy(KINDS[run % len(KINDS)], rng)
         before = policy.rewards(0.0)
         baseline = before.tolist()
-        wrong = wrong_z = wrong_wins = wrong_chase = False
+        wrong = wrong_z = wrong_paired = wrong_wins = wrong_chase = False
         for look in range(1, LOOKS + 1):
             now = policy.rewards(0.0)
             samples = now.tolist()
@@ -85,16 +92,18 @@ def same_policy(runs: int, verdicts: Verdicts) -> None:
             wrong |= judge(baseline, samples, look).outcome != "unknown"
             seconds.append(time.perf_counter() - started)
             wrong_z |= abs(z_test(before, now)) > Z95
+            wrong_paired |= abs(z_test_by_prompt(before, now)) > Z95
             wins = (np.sign(now - before) + 1) / 2
             wrong_wins |= judge_wins(wins.tolist(), look).outcome != "unknown"
             chase = policy.chasing(before).tolist()
             wrong_chase |= judge(baseline, chase, look).outcome != "unknown"
-        false, control = false + wrong, control + wrong_z
+        false, control, paired = false + wrong, control + wrong_z, paired + wrong_paired
         head_to_head, chasing = head_to_head + wrong_wins, chasing + wrong_chase
     verdicts.at_most("same_policy_false", false, runs / 20, f"of {runs} runs of {LOOKS} looks")
     verdicts.at_most("same_policy_wins_false", head_to_head, runs / 20, f"of {runs} runs")
     verdicts.at_most("chasing_policy_false", chasing, runs / 20, f"of {runs} runs")
     verdicts.at_least("z_test_false", control, runs / 5, f"of {runs} runs, the control")
+    verdicts.info("z_test_by_prompt_false", paired, f"of {runs} runs, the paired control")
     verdicts.at_most("one_look", 1000 * statistics.median(seconds), 100, "ms")
 
 
@@ -122,6 +131,17 @@ def improvement(runs: int, verdicts: Verdicts) -> None:
         looks = found(shift, seed, runs)
         verdicts.at_least(f"{name}_found", len(looks), 0.8 * runs, f"of {runs} runs")
         verdicts.info(f"{name}_found_at", statistics.median(looks or [0]), "looks (median)")
+
+
+def widths(verdicts: Verdicts) -> None:
+    """State the half width of the interval by kind of reward: the effect that is just seen."""
+    for kind in KINDS:
+        policy = Policy(kind, np.random.default_rng(11))
+        pairs = [(policy.rewards(0.0).tolist(), policy.rewards(0.0).tolist()) for _ in range(20)]
+        for look in (1, 10, LOOKS):
+            judged = [judge(before, now, look) for before, now in pairs]
+            half = statistics.fmean((one.high - one.low) / 2 for one in judged)
+            verdicts.info(f"half_width_{kind.replace(' ', '_')}_look_{look}", half, "")
 
 
 def collapse(runs: int, verdicts: Verdicts) -> None:
@@ -204,6 +224,7 @@ def main() -> None:
     quick = "--quick" in sys.argv[1:]
     verdicts = Verdicts()
     same_policy(20 if quick else 200, verdicts)
+    widths(verdicts)
     improvement(10 if quick else 100, verdicts)
     collapse(10 if quick else 100, verdicts)
     corrections(100 if quick else 1000, verdicts)
