@@ -114,8 +114,8 @@ def test_two_hundred_rows_headless(tmp_path: Path) -> None:
     with loop_up(tmp_path / "home") as stack:
         dataset = rows_file(tmp_path / "rows.jsonl", 200)
 
-        def ask() -> list[str]:
-            """What the policy says when it says what it finds likeliest; nothing is trained."""
+        def ask() -> list[list[float]]:
+            """Return the log-probs of the likeliest answers; nothing is trained."""
             with httpx.Client(trust_env=False, timeout=60) as http:
                 answers = [
                     http.post(
@@ -124,12 +124,17 @@ def test_two_hundred_rows_headless(tmp_path: Path) -> None:
                             "model": "m",
                             "messages": [{"role": "user", "content": question}],
                             "temperature": 0,
+                            "logprobs": True,
                         },
                         headers={"x-ajet-train": "no"},
                     )
                     for question in QUESTIONS
                 ]
-            return [str(one.json()["choices"][0]["message"]["content"]) for one in answers]
+            choices = [one.json()["choices"][0] for one in answers]
+            return [
+                [round(token["logprob"], 3) for token in one["logprobs"]["content"]]
+                for one in choices
+            ]
 
         before = ask()
         assert before == ask(), "greedy answers of the same weights are the same"
