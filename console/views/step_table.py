@@ -126,7 +126,7 @@ def step_table(server: Server, now: float, width: int, most: int) -> list[Conten
     if any(step.update_source == "pool" for step in steps):
         table_lines.append(
             Content.styled(
-                "no sig: from the last reading of the pool; this server reports nothing else",
+                "no sig: from the last reading of the pool; the server reports no more",
                 "$muted",
             )
         )
