@@ -97,7 +97,7 @@ def life(
 ) -> list[list[Event]]:
     """Return the events of one request, grouped by commit."""
     group_id = texts.uuid().replace("-", "")[:12]
-    names = {"group_id": group_id, "server": "embedded"}
+    names: dict[str, Any] = {"group_id": group_id, "server": "embedded"}
     uuids = [texts.uuid() for _ in range(N)]
     rewards = [0.7616205634243921 - index / 7 for index in range(N)]
     parts = tuple(
@@ -268,9 +268,9 @@ class Gated(Pruner):
         super().__init__(journal, Retention())
         self.gate = threading.Event()
 
-    def _rest(self, took: float) -> None:
+    def _pause(self, took: float) -> None:
         self.gate.wait()
-        super()._rest(took)
+        super()._pause(took)
 
     def all(self) -> None:
         """Prune everything allowed until it is closed."""

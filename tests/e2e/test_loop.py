@@ -115,7 +115,7 @@ def test_two_hundred_rows_headless(tmp_path: Path) -> None:
         dataset = rows_file(tmp_path / "rows.jsonl", 200)
 
         def ask() -> list[str]:
-            """What the policy says when it says what it finds likeliest; nothing is trained."""
+            """Return answers drawn with fixed seeds; nothing is trained."""
             with httpx.Client(trust_env=False, timeout=60) as http:
                 answers = [
                     http.post(
@@ -123,16 +123,18 @@ def test_two_hundred_rows_headless(tmp_path: Path) -> None:
                         json={
                             "model": "m",
                             "messages": [{"role": "user", "content": question}],
-                            "temperature": 0,
+                            "temperature": 1,
+                            "seed": seed,
                         },
                         headers={"x-ajet-train": "no"},
                     )
                     for question in QUESTIONS
+                    for seed in range(4)
                 ]
             return [str(one.json()["choices"][0]["message"]["content"]) for one in answers]
 
         before = ask()
-        assert before == ask(), "greedy answers of the same weights are the same"
+        assert before == ask(), "answers of the same weights and seeds are the same"
         done = stack.run("mock", str(dataset), "--concurrency", "6", limit=240)
         assert done.returncode == 0, done.stderr
         settled(stack)

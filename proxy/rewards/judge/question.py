@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from ajet_swarm.api.outcomes import THE_REQUESTS
+from ajet_swarm.api.outcomes import INVALID_REQUEST
 from proxy.rewards.judge.breaker import Breaker, BreakerOpen
 from proxy.rewards.judge.budget import SpendCounter
 from proxy.rewards.judge.cache import Cache
@@ -158,7 +158,7 @@ class QuestionRunner:
             except BreakerOpen as error:
                 raise PartAbstained(str(error)) from None
             except JudgeFault as fault:
-                if fault.status not in THE_REQUESTS:  # those are faults of this request alone
+                if fault.status not in INVALID_REQUEST:  # those are faults of this request alone
                     self._breaker.failed(fault.text, probe)
                 budget.last = fault.text
                 wait = self._wait(fault, tries, budget)

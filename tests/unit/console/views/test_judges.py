@@ -191,7 +191,7 @@ def test_the_command_line_has_it(
     assert judge["figures"]["cached"] == 0.2
     given.json = False
     assert command.rewards(given) == 0
-    assert "a group" in capsys.readouterr().out
+    assert "/group" in capsys.readouterr().out
 
 
 def test_an_alert_names_the_judge_and_its_screen() -> None:

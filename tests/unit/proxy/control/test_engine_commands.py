@@ -183,7 +183,7 @@ async def test_tokens_are_read_from_the_server_of_the_episode(tmp_path: Path) ->
             await tokens(made.context, "e2", "s")
         with pytest.raises(AjetError, match="no server `x`"):
             await tokens(made.context, "e1", "x")
-        with pytest.raises(AjetError, match="no id of an episode"):
+        with pytest.raises(AjetError, match="not the id of an episode"):
             await tokens(made.context, "../prune", "s")
 
 
