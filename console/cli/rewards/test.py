@@ -182,7 +182,7 @@ def _cases(args: argparse.Namespace, home: "Home", bad: list[UsageError]) -> "It
     journal = JournalFile(home.journal)
     try:
         if args.one:
-            group_cases = cases_of(journal, [full_id(journal, args.one)], every=True)
+            group_cases = cases_of(journal, [full_id(journal, args.one)], include_untrained=True)
             if not group_cases:
                 raise UsageError("no candidate of this group answered", f"--one {args.one}")
             yield from group_cases
